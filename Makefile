@@ -1,0 +1,78 @@
+# Every target sets itself up in .venv: all it needs is Python 3.11 or newer and make.
+
+PYTHON ?= python3
+WORKERS ?= 2
+RUNS ?= runs
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+MINIMUM := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help quickstart test test-slow lint format bench docs clean distclean
+
+help:  ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c '$(MINIMUM)' 2>/dev/null || { \
+	  echo "mesax needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." \
+	       "Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# pip compiles to bytecode on one core, and all the dependencies' tests too: doing it here saves a third of the wait.
+define install
+	$(PIP) -e '$(1)'
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib >/dev/null || true
+	@touch $@
+endef
+
+# One stamp per group of dependencies, so that each target installs only what it uses.
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(call install,.)
+
+$(VENV)/.dev: $(VENV)/.core
+	$(call install,.[dev])
+
+$(VENV)/.docs: $(VENV)/.core
+	$(call install,.[docs])
+
+# Learn the one-step climb game with MESA, with its learner alone and with the paper's MADDPG; then compare.
+QUICKSTART := mesa plain maddpg
+quickstart: $(VENV)/.core  ## Run MESA and two baselines on a climb game, print a table, draw a picture
+	@for method in $(QUICKSTART); do \
+	  $(BIN)/mesax run $$method climb-one --preset quick --out $(RUNS)/quickstart-$$method --reuse || exit $$?; \
+	done
+	@$(BIN)/mesax compare $(QUICKSTART:%=$(RUNS)/quickstart-%)
+	@$(BIN)/mesax report $(QUICKSTART:%=$(RUNS)/quickstart-%)
+
+test: $(VENV)/.dev  ## Run the tests (not those marked slow)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow'
+
+test-slow: $(VENV)/.dev  ## Run the tests marked slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(VENV)/.dev  ## Check format, style, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.core  ## Measure speed and compile times
+	$(BIN)/python benchmarks/climb.py
+
+docs: $(VENV)/.docs  ## Build the documentation into site/
+	$(BIN)/zensical build --clean --strict
+
+clean:  ## Remove caches and builds; .venv and runs/ stay
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache site dist build
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean  ## Remove .venv too
+	rm -rf $(VENV)

@@ -1,0 +1,1 @@
+"""Learners: networks, losses and updates; they know no environment, reward model or loop."""

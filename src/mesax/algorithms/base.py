@@ -1,0 +1,28 @@
+"""The contract of an off-policy learner: all that the loop, and MESA around it, may know of one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+from jaxtyping import Array, Float, PyTree
+
+from mesax.policy import Policy
+from mesax.types import EnvSpec, Episode, Key, Metrics
+
+LearnerState: TypeAlias = PyTree
+
+
+class OffPolicyAlgorithm(Protocol):
+    """A frozen dataclass of hyper-parameters with pure functions over a learner state."""
+
+    def init(self, spec: EnvSpec, key: Key) -> LearnerState:
+        """Fresh learner for an environment; refuses action spaces it cannot serve with a `UsageError`."""
+
+    def behavior(self, spec: EnvSpec, state: Any, progress: Float[Array, ""]) -> Policy:
+        """Policy that gathers data, with the learner's own exploration at `progress` in [0, 1] of its budget."""
+
+    def greedy(self, spec: EnvSpec, state: Any) -> Policy:
+        """Policy without exploration, for evaluation."""
+
+    def update(self, spec: EnvSpec, state: Any, batch: Episode, key: Key) -> tuple[Any, Metrics]:
+        """One gradient update from a batch of whole episodes."""

@@ -1,0 +1,282 @@
+"""MADDPG (Lowe et al. 2017) over whole episodes, with a choice of actor updates.
+
+    y_t = r_t + gamma (1 - terminated_t) min_c Q'_c(o_{t+1}, mu'(o_{t+1}); h_t)     target nets
+    critics:  lower  sum_t mask_t (Q_c(o_t, a_t; h) - y_t)^2
+    actors:   lower  actor_update.loss + logit penalty - entropy bonus              critics frozen
+    targets:  follow by Polyak averaging
+
+Recurrent critics advance their memory h with the joint actions *played*, never with target or counterfactual ones. One
+centralized critic (or an ensemble) serves all agents, because the reward is shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mesax.algorithms.actor_updates import (
+    ActorProblem,
+    ActorUpdateConfig,
+    GumbelGradient,
+    JointImprovement,
+    greedy_action,
+    greedy_features,
+)
+from mesax.algorithms.targets import entropy, one_step_target
+from mesax.nets import (
+    Adam,
+    Ensemble,
+    Input,
+    Memory,
+    Mlp,
+    NetConfig,
+    Team,
+    Trainable,
+    memories,
+    polyak,
+    step_at,
+    unroll,
+)
+from mesax.policy import LEARNER, Policy, with_noise
+from mesax.types import (
+    Action,
+    ActionSpace,
+    Discrete,
+    EnvSpec,
+    Episode,
+    Key,
+    Linear,
+    Metrics,
+    masked_mean,
+    tree_index,
+)
+
+
+class ActorPolicy(eqx.Module):
+    """Decentralized actors as one joint policy."""
+
+    actors: Team
+    action_space: ActionSpace = eqx.field(static=True)
+    mode: Literal["greedy", "sample"] = eqx.field(static=True)
+    """Discrete actors may sample their softmax; continuous ones get their noise from a wrapper."""
+
+    def start(self, key: Key) -> Memory:
+        """Fresh memories."""
+        del key
+        return self.actors.start()
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Every agent acts on its own observation."""
+        memory, outputs = self.actors.step(memory, obs)
+        if self.mode == "sample" and isinstance(self.action_space, Discrete):
+            return jax.random.categorical(key, outputs), memory
+        return greedy_action(outputs, self.action_space), memory
+
+    def actor(self, memory: Memory) -> Array:
+        """The learner itself."""
+        del memory
+        return jnp.asarray(LEARNER, jnp.int32)
+
+
+class Elites(eqx.Module):
+    """The joint actions with the highest targets seen, as candidates for improvement."""
+
+    features: Float[Array, "elites agents features"]
+    score: Float[Array, " elites"]
+
+    def observe(self, features: Array, score: Array) -> Elites:
+        """Keep the best distinct joint actions of the memory and a batch; old scores fade slowly."""
+        features = jnp.concatenate([self.features, features])
+        score = jnp.concatenate([0.999 * self.score, score])
+        order = jnp.argsort(-score)
+        features, score = features[order], score[order]
+        flat = features.reshape(len(features), -1)
+        same = jnp.sum(jnp.abs(flat[:, None] - flat[None]), axis=-1) < 1e-6
+        repeats = jnp.any(jnp.tril(same, -1), axis=1)
+        keep = jnp.argsort(repeats, stable=True)[: self.score.shape[0]]
+        return Elites(features[keep], jnp.where(repeats[keep], -jnp.inf, score[keep]))
+
+
+class MaddpgState(eqx.Module):
+    """Online and target nets with their optimizers."""
+
+    actors: Trainable[Team]
+    critics: Trainable[Ensemble]
+    target_actors: Team
+    target_critics: Ensemble
+    elites: Elites
+
+
+def joint_inputs(obs: Float[Array, "time agents obs"], action: Float[Array, "time agents features"]) -> Input:
+    """What a centralized critic sees: all observations and all actions."""
+    return obs.reshape(obs.shape[0], -1), action.reshape(action.shape[0], -1)
+
+
+@dataclass(frozen=True)
+class Maddpg:
+    """Off-policy actor-critic with centralized critics and decentralized actors."""
+
+    actor_net: NetConfig = Mlp()
+    critic_net: NetConfig = Mlp()
+    share_actors: bool = False
+    """One actor net for all agents (told its identity) instead of one each."""
+    num_critics: int = 1
+    """2 for twin critics: targets and improvement use the smaller value."""
+    actor_update: ActorUpdateConfig = GumbelGradient()
+    actor_batch_size: int | None = None
+    """Episodes of a batch that the actors learn from; None takes all (fewer make joint improvement cheaper)."""
+    actor_optimizer: Adam = Adam()
+    critic_optimizer: Adam = Adam()
+    discount: float = 0.99
+    target_rate: float = 0.005
+    """Polyak step of the target nets per update."""
+    logit_penalty: float = 1e-3
+    """Weight of the mean squared actor output: keeps the policies soft."""
+    entropy_bonus: float = 0.0
+    """Weight of the policies' entropy (discrete actions)."""
+    exploration: Linear = Linear(1.0, 0.05, 0.1)
+    """Chance of a random action per agent (discrete) or scale of the noise (continuous), over the run."""
+
+    def init(self, spec: EnvSpec, key: Key) -> MaddpgState:
+        """Fresh nets; targets start equal."""
+        self.actor_update.check(spec.action_space)
+        key_actor, key_critic = jax.random.split(key)
+        features = spec.action_space.feature_size
+        actors = Team.create(
+            self.actor_net,
+            spec.num_agents,
+            (spec.obs_size, features),
+            key_actor,
+            shared=self.share_actors,
+            head_gain=0.01,
+        )
+        critics = Ensemble.create(self.critic_net, self.num_critics, spec.joint_size, key_critic)
+        num_elite = self.actor_update.num_elite if isinstance(self.actor_update, JointImprovement) else 0
+        elites = Elites(jnp.zeros((num_elite, spec.num_agents, features)), jnp.full(num_elite, -jnp.inf))
+        return MaddpgState(
+            Trainable.create(actors, self.actor_optimizer),
+            Trainable.create(critics, self.critic_optimizer),
+            actors,
+            critics,
+            elites,
+        )
+
+    def greedy(self, spec: EnvSpec, state: MaddpgState) -> Policy:
+        """Argmax or mean action."""
+        return ActorPolicy(state.actors.net, spec.action_space, "greedy")
+
+    def behavior(self, spec: EnvSpec, state: MaddpgState, progress: Array) -> Policy:
+        """Sampled actions with the exploration schedule's noise."""
+        policy = ActorPolicy(state.actors.net, spec.action_space, "sample")
+        noisy: Policy = with_noise(policy, self.exploration(progress), spec.action_space)
+        return noisy
+
+    def update(
+        self, spec: EnvSpec, state: MaddpgState, batch: Episode, key: Key
+    ) -> tuple[MaddpgState, Metrics]:
+        """One step of critics, actors and targets."""
+        key_pool, key_actor = jax.random.split(key)
+        played = spec.action_space.encode(batch.action)
+        targets = jax.vmap(lambda episode, action: self.targets(spec, state, episode, action))(batch, played)
+
+        critic_loss, gradients = jax.value_and_grad(self._critic_loss)(
+            state.critics.net, batch, played, targets
+        )
+        critics = state.critics.descend(gradients, self.critic_optimizer)
+
+        elites = state.elites
+        if self._samples_candidates(spec):
+            elites = elites.observe(
+                played.reshape(-1, *played.shape[2:]), jnp.where(batch.mask, targets, -jnp.inf).reshape(-1)
+            )
+        pool = self._pool(spec, batch, played, elites, key_pool)
+        some = slice(self.actor_batch_size)
+        (actor_loss, actor_entropy), gradients = jax.value_and_grad(self._actor_loss, has_aux=True)(
+            state.actors.net, critics.net, spec, tree_index(batch, some), played[some], pool, key_actor
+        )
+        actors = state.actors.descend(gradients, self.actor_optimizer)
+        metrics = {
+            "critic_loss": critic_loss,
+            "actor_loss": actor_loss,
+            "entropy": actor_entropy,
+            "target_mean": masked_mean(targets, batch.mask),
+        }
+        target_actors = polyak(state.target_actors, actors.net, self.target_rate)
+        target_critics = polyak(state.target_critics, critics.net, self.target_rate)
+        return MaddpgState(actors, critics, target_actors, target_critics, elites), metrics
+
+    def targets(
+        self, spec: EnvSpec, state: MaddpgState, episode: Episode, played: Array
+    ) -> Float[Array, " time"]:
+        """y_t of one episode; `Episode.continues` alone decides what is bootstrapped."""
+        at = memories(state.target_critics, joint_inputs(episode.obs[:-1], played))
+        next_outputs = unroll(state.target_actors, episode.obs)[1:]
+        next_action = greedy_features(next_outputs, spec.action_space)
+        next_inputs = joint_inputs(episode.obs[1:], next_action)
+        next_q = jnp.min(step_at(state.target_critics, tree_index(at, slice(1, None)), next_inputs), axis=-1)
+        return one_step_target(episode.reward, self.discount * episode.continues, next_q)
+
+    def _critic_loss(self, critics: Ensemble, batch: Episode, played: Array, targets: Array) -> Array:
+        values = jax.vmap(lambda episode, action: unroll(critics, joint_inputs(episode.obs[:-1], action)))(
+            batch, played
+        )
+        return masked_mean(jnp.sum(jnp.square(values - targets[..., None]), axis=-1), batch.mask)
+
+    def _actor_loss(
+        self,
+        actors: Team,
+        critics: Ensemble,
+        spec: EnvSpec,
+        batch: Episode,
+        played: Array,
+        pool: Array,
+        key: Key,
+    ) -> tuple[Array, Array]:
+        obs = batch.obs[:, :-1]
+        outputs = jax.vmap(unroll, in_axes=(None, 0))(actors, obs)
+        at = jax.vmap(lambda o, a: tree_index(memories(critics, joint_inputs(o, a)), slice(-1)))(obs, played)
+
+        def q(features: Array) -> Array:
+            values = jax.vmap(lambda m, o, a: step_at(critics, m, joint_inputs(o, a)))(at, obs, features)
+            return jnp.min(values, axis=-1)
+
+        def q_of_one(joint: Array) -> Array:
+            value = jax.vmap(jax.vmap(lambda m, o: critics.step(m, (o.reshape(-1), joint.reshape(-1)))[1]))
+            return jnp.min(value(at, obs), axis=-1)
+
+        problem = ActorProblem(outputs, played, pool, q, q_of_one, spec.action_space)
+        improvement = self.actor_update.loss(problem, key)
+        squares = jnp.mean(jnp.square(outputs), axis=(-2, -1))
+        loss = masked_mean(improvement, batch.mask) + self.logit_penalty * masked_mean(squares, batch.mask)
+        if not isinstance(spec.action_space, Discrete):
+            return loss, jnp.zeros(())
+        mean_entropy = masked_mean(entropy(outputs), batch.mask)
+        return loss - self.entropy_bonus * mean_entropy, mean_entropy
+
+    def _samples_candidates(self, spec: EnvSpec) -> bool:
+        update = self.actor_update
+        return isinstance(update, JointImprovement) and not update.enumerates(
+            spec.action_space, spec.num_agents
+        )
+
+    def _pool(self, spec: EnvSpec, batch: Episode, played: Array, elites: Elites, key: Key) -> Array:
+        """Joint actions played elsewhere: anywhere in the batch, by explorers, and the elites."""
+        update = self.actor_update
+        if not (isinstance(update, JointImprovement) and self._samples_candidates(spec)):
+            return jnp.zeros((0, *played.shape[2:]))
+        key_replay, key_explorer = jax.random.split(key)
+        steps = played.reshape(-1, *played.shape[2:])
+        happened = batch.mask.reshape(-1)
+        explored = happened & jnp.repeat(batch.actor != LEARNER, batch.mask.shape[1])
+        replay = _choose(key_replay, happened, update.num_replay)
+        explorer = _choose(key_explorer, jnp.where(jnp.any(explored), explored, happened), update.num_explorer)
+        return jnp.concatenate([steps[replay], steps[explorer], elites.features])
+
+
+def _choose(key: Key, allowed: Array, number: int) -> Array:
+    return jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf), shape=(number,))

@@ -1,0 +1,334 @@
+"""The command line. JAX and everything heavy is imported only by the verbs that compute, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mesax import __version__
+from mesax.errors import StoreError, TrainingError, UsageError
+from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+
+USAGE, FAILED, PREEMPTED, IO_ERROR = 2, 70, 75, 74
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with one-line errors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; every expected failure is one line on stderr and an exit code."""
+    try:
+        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    except UsageError as error:
+        return _fail(str(error), USAGE)
+    except StoreError as error:
+        return _fail(str(error), IO_ERROR)
+    except TrainingError as error:
+        return _fail(str(error), FAILED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _fail("stopped", 130)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"mesax: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser = _build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if not hasattr(options, "verb_function"):
+        parser.print_help()
+        return USAGE
+    if rest and not options.takes_overrides:
+        raise UsageError(f"unexpected argument '{rest[0]}'; see mesax {options.verb} --help")
+    options.rest = rest
+    code: int = options.verb_function(options)
+    return code
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="mesax", description="MESA: cooperative meta-exploration, in JAX.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"mesax {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb")
+
+    def verb(name: str, function: Callable[..., int], text: str, overrides: bool = False) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(verb_function=function, takes_overrides=overrides)
+        return sub
+
+    def run_argument(sub: argparse.ArgumentParser, many: bool = False) -> None:
+        sub.add_argument("runs" if many else "run", metavar="RUN_DIR", type=Path, nargs="+" if many else None)
+
+    sub = verb("list", _list, "methods, environments and presets; with METHOD and ENV, every setting")
+    sub.add_argument("method", nargs="?")
+    sub.add_argument("env", nargs="?")
+    sub.add_argument("--preset", default="quick")
+
+    sub = verb("run", _run, "meta-train if the method needs it, learn each unseen test task, save and summarize", True)
+    sub.epilog = (
+        "Any other setting is given as --path value, for example --schedule.total-steps 20000 or"
+        " --algorithm.actor-update.margin 0.2; 'mesax list METHOD ENV' shows all of them."
+    )
+    sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
+    sub.add_argument("env", metavar="ENV", help=", ".join(ENVIRONMENTS))
+    sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
+    sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
+    sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
+    sub.add_argument("--out", type=Path, help="run directory (default runs/<id>)")
+    sub.add_argument("--workers", type=int, help="processes (default: one per core); never changes results")
+    sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+    sub.add_argument("--quiet", action="store_true", help="no progress")
+    sub.add_argument("--reuse", action="store_true", help="if the directory holds this very run, use or continue it")
+
+    sub = verb("resume", _resume, "continue a stopped run; finished jobs are kept")
+    run_argument(sub)
+    sub.add_argument("--workers", type=int)
+    sub.add_argument("--json", action="store_true")
+    sub.add_argument("--quiet", action="store_true")
+
+    sub = verb("eval", _eval, "play the saved policies again, greedily, with fresh randomness")
+    run_argument(sub)
+    sub.add_argument("--episodes", type=int, default=100)
+    sub.add_argument("--seed", type=int, default=0, help="of the episodes, not of the run")
+    sub.add_argument("--json", action="store_true")
+
+    sub = verb("render", _render, "draw an episode of a saved policy: a still, and a GIF")
+    run_argument(sub)
+    sub.add_argument("--task", type=int, default=0, help="number of the test task")
+    sub.add_argument("--policy", default="final", help="final, uniform, or explorer-1, explorer-2, ...")
+    sub.add_argument("--gif", type=Path, help="where to write the GIF (default: figures/ in the run)")
+
+    sub = verb("compare", _compare, "one table and one plot for several runs")
+    run_argument(sub, many=True)
+    sub.add_argument("--out", type=Path, help="where to draw (default: figures/ beside the first run)")
+    sub.add_argument("--json", action="store_true")
+
+    sub = verb("report", _report, "a self-contained HTML page about one or several runs")
+    run_argument(sub, many=True)
+    sub.add_argument("--out", type=Path, help="file to write (default: report.html in the first run)")
+
+    sub = verb("doctor", _doctor, "versions, devices, caches and a short self-test")
+    sub.add_argument("--json", action="store_true")
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    if options.method is not None:
+        return _list_settings(options)
+    for title, names in (("Methods", METHODS), ("Environments", ENVIRONMENTS), ("Presets", PRESETS)):
+        print(title)
+        for name, text in names.items():
+            print(f"  {name:<12} {text}")
+    print("\n'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
+    return 0
+
+
+def _list_settings(options: argparse.Namespace) -> int:
+    if options.env is None:
+        raise UsageError(f"name an environment too: {', '.join(ENVIRONMENTS)}")
+    _compute()
+    from mesax.experiments.catalogue import experiment  # noqa: PLC0415
+    from mesax.experiments.overrides import documented  # noqa: PLC0415
+
+    settings = documented(experiment(options.method, options.env, options.preset))
+    width = max(len(setting.path) for setting in settings) + 2
+    for setting in settings:
+        print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc}".rstrip())
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check_workers(options.workers)
+    _compute()
+    from mesax.experiments.overrides import parse_arguments  # noqa: PLC0415
+    from mesax.experiments.request import Request, run_json  # noqa: PLC0415
+    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+
+    request = Request(
+        options.method,
+        options.env,
+        options.preset,
+        options.seed,
+        options.num_test_tasks,
+        tuple(parse_arguments(options.rest)),
+    )
+    experiment = request.experiment()
+    path = options.out or Path("runs") / request.run_id()
+    if path.exists() and options.reuse:
+        return _reuse(RunDirectory.open(path), request, options)
+    run = RunDirectory.create(path, run_json(request, experiment))
+    if not options.quiet:
+        _print_difference(run.run["paper_diff"])
+    return _execute(run, experiment, options)
+
+
+def _reuse(run: Any, request: Any, options: argparse.Namespace) -> int:
+    """Continue or show a run that exists, if it is the one asked for."""
+    from mesax.experiments.overrides import digest  # noqa: PLC0415
+
+    experiment = request.experiment()
+    if run.run["config_hash"] != digest(experiment):
+        raise UsageError(
+            f"{run.path} holds another configuration ({run.run['id']}); choose another directory with --out"
+        )
+    if run.status == "done":
+        return _show(run.path, options, run.read_json("summary.json"))
+    return _execute(run, experiment, options)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    _check_workers(options.workers)
+    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+
+    run = RunDirectory.open(options.run)
+    if run.status == "done":
+        return _show(run.path, options, run.read_json("summary.json"))
+    _compute()
+    from mesax.experiments.request import Request  # noqa: PLC0415
+
+    return _execute(run, Request.of_run(run.run).experiment(), options)
+
+
+def _execute(run: Any, experiment: Any, options: argparse.Namespace) -> int:
+    from mesax.experiments.runner import Preempted, available_cores, execute  # noqa: PLC0415
+
+    workers = available_cores() if options.workers is None else options.workers
+    try:
+        with run.lock():
+            summary = execute(run, experiment, workers, quiet=options.quiet)
+    except Preempted:
+        return _fail(f"stopped; finished jobs are saved, continue with: mesax resume {run.path}", PREEMPTED)
+    return _show(run.path, options, summary)
+
+
+def _show(path: Path, options: argparse.Namespace, summary: dict[str, Any]) -> int:
+    """Table, figures and files of a finished run."""
+    from mesax.experiments.pictures import draw_run  # noqa: PLC0415
+    from mesax.experiments.statistics import load_run  # noqa: PLC0415
+    from mesax.experiments.tables import comparison_table, task_table  # noqa: PLC0415
+
+    result = load_run(path)
+    _print_table(task_table(result))
+    _print_table(comparison_table([result]))
+    for picture in draw_run(path):
+        print(f"drawn    {picture}")
+    print(f"saved    {path}")
+    if options.json:
+        print(json.dumps(summary))
+    return 0
+
+
+def _eval(options: argparse.Namespace) -> int:
+    if options.episodes < 1:
+        raise UsageError(f"--episodes must be at least 1, not {options.episodes}")
+    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+
+    run = RunDirectory.open(options.run)
+    _compute()
+    from mesax.experiments.replay_policies import evaluate_run  # noqa: PLC0415
+
+    rows = evaluate_run(run, options.episodes, options.seed)
+    for row in rows:
+        groups = "  ".join(f"{name} {value:.3f}" for name, value in row["groups"].items())
+        print(f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}  return {row['return']:.4f}  {groups}")
+    mean = sum(row["return"] for row in rows) / len(rows)
+    print(f"mean return {mean:.4f} over {len(rows)} policies, {options.episodes} episodes each")
+    if options.json:
+        print(json.dumps({"mean_return": mean, "episodes": options.episodes, "per_task": rows}))
+    return 0
+
+
+def _render(options: argparse.Namespace) -> int:
+    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+
+    run = RunDirectory.open(options.run)
+    _compute()
+    from mesax.experiments.render import render_run  # noqa: PLC0415
+
+    for path in render_run(run, options.task, options.policy, options.gif):
+        print(f"drawn    {path}")
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from mesax.experiments.pictures import draw_comparison  # noqa: PLC0415
+    from mesax.experiments.statistics import load_run  # noqa: PLC0415
+    from mesax.experiments.tables import comparison_table, difference_table, pool_seeds  # noqa: PLC0415
+
+    runs = pool_seeds([load_run(path) for path in options.runs])
+    table = comparison_table(runs)
+    _print_table(table)
+    if len(runs) > 1:
+        _print_table(difference_table(runs))
+    for picture in draw_comparison(runs, options.out or options.runs[0].parent / "figures"):
+        print(f"drawn    {picture}")
+    if options.json:
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        print(json.dumps({"rows": rows, "note": table.note}))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from mesax.experiments.report import write_report  # noqa: PLC0415
+
+    path = write_report(options.runs, options.out or options.runs[0] / "report.html")
+    print(f"written  {path}")
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    _compute()
+    from mesax.experiments.doctor import examine  # noqa: PLC0415
+
+    return examine(as_json=options.json)
+
+
+def _compute() -> None:
+    """Set JAX up before anything imports it for computing."""
+    from mesax.runtime import configure  # noqa: PLC0415
+
+    configure()
+
+
+def _check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers must be at least 1, not {workers}")
+
+
+def _print_table(table: Any) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from mesax.experiments.tables import to_rich  # noqa: PLC0415
+
+    Console().print(to_rich(table))
+
+
+def _print_difference(differences: list[list[Any]]) -> None:
+    """How this run differs from the paper's, on stderr."""
+    if not differences:
+        print("same settings as the paper preset", file=sys.stderr)
+        return
+    print(f"{len(differences)} settings differ from the paper preset:", file=sys.stderr)
+    for path, paper, ours in differences:
+        print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
+
+
+def _short(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Environments and the task families drawn from them."""

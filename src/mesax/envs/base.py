@@ -1,0 +1,117 @@
+"""What an environment and a family of tasks must offer.
+
+An environment is a frozen dataclass; a *task* is a pytree (which action is special, where the landmarks are), so a
+batch of tasks is a stacked pytree. Agents are an array axis. Early termination is a flag in the step; the rollout
+masks what follows. Partial observability is simply what `obs` leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from mesax.types import Action, EnvSpec, Key, Transition
+
+Task: TypeAlias = PyTree
+State: TypeAlias = PyTree
+
+
+class Step(eqx.Module):
+    """What one joint step gives back."""
+
+    obs: Float[Array, "agents obs"]
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]
+    """The task is over: nothing is to be had after this step (a horizon cut is not a termination)."""
+
+
+class Environment(Protocol):
+    """Pure reset and step of one cooperative game."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Sizes and action space."""
+
+    def reset(self, task: Task, key: Key) -> tuple[State, Float[Array, "agents obs"]]:
+        """First state and joint observation of an episode."""
+
+    def step(self, task: Task, state: State, action: Action, key: Key) -> tuple[State, Step]:
+        """Advance by one joint action."""
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task in words, for tables and files."""
+
+    label: str
+    group: str | None
+    """Results are also reported per group; None if the task spans several (see `TaskFamily.breakdown`)."""
+    target: list[list[float]]
+
+
+class TaskSplit(eqx.Module):
+    """Disjoint training and test tasks, stacked."""
+
+    train: Task
+    test: Task
+
+
+class TaskFamily(Protocol):
+    """A distribution over tasks of one environment, and how its results are read."""
+
+    @property
+    def env(self) -> Environment:
+        """The environment all tasks live in."""
+
+    @property
+    def num_tasks(self) -> int | None:
+        """How many different tasks exist; None if without end."""
+
+    @property
+    def optimal_return(self) -> float:
+        """Best possible score of an episode."""
+
+    @property
+    def suboptimal_return(self) -> float:
+        """Score of the safe equilibrium that learners get stuck in."""
+
+    @property
+    def optimal_threshold(self) -> float:
+        """A score from which a task counts as solved."""
+
+    @property
+    def high_reward(self) -> float:
+        """The highest reward of a step."""
+
+    @property
+    def configuration_shape(self) -> tuple[int, ...] | None:
+        """How configurations are laid out for pictures, stages first; None if they have no such layout."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names under which results are also reported apart."""
+
+    def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
+        """Disjoint tasks, determined by the seed; training tasks do not depend on `num_test`."""
+
+    def describe(self, task: Task) -> TaskInfo:
+        """One task in words."""
+
+    def facts(self) -> dict[str, Any]:
+        """Plain facts for run.json."""
+
+    def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
+        """Score of an episode from its rewards (a mean or a sum)."""
+
+    def breakdown(self, task: Task, rewards: np.ndarray) -> dict[str, float]:
+        """Score of one episode's rewards by group."""
+
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
+        """Ground truth for coverage: number of the configuration this step visits, -1 for none."""
+
+    def rewarding_configurations(self, tasks: Task) -> np.ndarray:
+        """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks."""

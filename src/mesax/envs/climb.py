@@ -1,0 +1,240 @@
+"""Climb games: one-step G(n, k, u, U) and multi-stage (paper, Sec. 4 and 5.2, App. B.1.1).
+
+At stage t the team earns 1 if exactly k_t agents play the special action u_t, 1 - delta if none does, else 0. For
+k = n every joint action without u is an equilibrium that no single agent wants to leave. One stage is the one-step game.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.errors import UsageError
+from mesax.types import Action, Discrete, EnvSpec, Key, Transition, leading_size, tree_index
+
+
+class ClimbTask(eqx.Module):
+    """Which action is special at each stage, and how many agents must play it."""
+
+    count: Int[Array, " stages"]
+    special: Int[Array, " stages"]
+
+
+class ClimbState(eqx.Module):
+    """Current stage and the joint actions so far (one-hot, zero for the future)."""
+
+    stage: Int[Array, ""]
+    history: Float[Array, "stages agents actions"]
+
+
+@dataclass(frozen=True)
+class ClimbGame:
+    """A climb game with any number of agents, actions and stages."""
+
+    num_agents: int = 2
+    num_actions: int = 10
+    """U, actions per agent."""
+    num_stages: int = 1
+    """S; 1 is the one-step game."""
+    delta: float = 0.5
+    """The safe reward is 1 - delta."""
+
+    def __post_init__(self) -> None:
+        """Refuse games that do not exist."""
+        for name, least in (("num_agents", 1), ("num_actions", 2), ("num_stages", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        if not 0.0 < self.delta < 1.0:
+            raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Observation = one-hot stage and the joint actions of earlier stages, the same for all agents."""
+        history = (self.num_stages - 1) * self.num_agents * self.num_actions
+        return EnvSpec(self.num_agents, self.num_stages + history, Discrete(self.num_actions), self.num_stages)
+
+    def reset(self, task: ClimbTask, key: Key) -> tuple[ClimbState, Array]:
+        """Stage 0, empty history."""
+        del task, key
+        history = jnp.zeros((self.num_stages, self.num_agents, self.num_actions))
+        state = ClimbState(jnp.zeros((), jnp.int32), history)
+        return state, self._observe(state)
+
+    def step(self, task: ClimbTask, state: ClimbState, action: Action, key: Key) -> tuple[ClimbState, Step]:
+        """Pay for the stage's joint action and go to the next stage."""
+        del key
+        reward = self.reward(task.count[state.stage], task.special[state.stage], action)
+        history = state.history.at[state.stage].set(jax.nn.one_hot(action, self.num_actions))
+        state = ClimbState(state.stage + 1, history)
+        return state, Step(self._observe(state), reward, state.stage >= self.num_stages)
+
+    def reward(self, count: Array, special: Array, action: Action) -> Float[Array, ""]:
+        """R(a) of G(n, k, u, U), App. B.1.1."""
+        players = jnp.sum(action == special)
+        return jnp.where(players == count, 1.0, jnp.where(players == 0, 1.0 - self.delta, 0.0))
+
+    def _observe(self, state: ClimbState) -> Float[Array, "agents obs"]:
+        stage = jax.nn.one_hot(state.stage, self.num_stages)
+        obs = jnp.concatenate([stage, state.history[: self.num_stages - 1].reshape(-1)])
+        return jnp.broadcast_to(obs, (self.num_agents, obs.size))
+
+
+@dataclass(frozen=True)
+class ClimbFamily:
+    """All climb games of one size; a task is (k_t, u_t) for every stage."""
+
+    num_agents: int = 2
+    num_actions: int = 10
+    """U, actions per agent."""
+    num_stages: int = 1
+    """S; 1 is the one-step game."""
+    delta: float = 0.5
+    """The safe reward is 1 - delta."""
+    counts: tuple[int, ...] | None = None
+    """Values of k that tasks may have; None means 1 to n."""
+
+    def __post_init__(self) -> None:
+        """Refuse families without a possible game."""
+        counts = self.possible_counts
+        if not counts or len(set(counts)) < len(counts):
+            raise UsageError(f"counts must be different numbers from 1 to {self.num_agents}, not {counts}")
+        for count in counts:
+            if not 1 <= count <= self.num_agents:
+                raise UsageError(f"k must lie between 1 and the number of agents {self.num_agents}, not {count}")
+        assert self.env
+
+    @property
+    def env(self) -> ClimbGame:
+        """The game all tasks share."""
+        return ClimbGame(self.num_agents, self.num_actions, self.num_stages, self.delta)
+
+    @property
+    def possible_counts(self) -> tuple[int, ...]:
+        """Values of k in this family."""
+        return tuple(range(1, self.num_agents + 1)) if self.counts is None else self.counts
+
+    @property
+    def num_tasks(self) -> int:
+        """Size of the task space, (|k| U)^S."""
+        return int((len(self.possible_counts) * self.num_actions) ** self.num_stages)
+
+    @property
+    def optimal_return(self) -> float:
+        """Reward 1 at every stage."""
+        return 1.0
+
+    @property
+    def suboptimal_return(self) -> float:
+        """No agent ever plays u."""
+        return 1.0 - self.delta
+
+    @property
+    def optimal_threshold(self) -> float:
+        """95% of the optimum."""
+        return 0.95
+
+    @property
+    def high_reward(self) -> float:
+        """The optimum's reward."""
+        return 1.0
+
+    @property
+    def configuration_shape(self) -> tuple[int, ...]:
+        """Stages, then one axis of actions per agent."""
+        return (self.num_stages, *(self.num_actions,) * self.num_agents)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Results by k."""
+        return tuple(f"k={count}" for count in self.possible_counts)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain facts for run.json."""
+        return {
+            "num_agents": self.num_agents,
+            "num_actions": self.num_actions,
+            "num_stages": self.num_stages,
+            "delta": self.delta,
+            "return_is": "mean",
+        }
+
+    def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
+        """Disjoint tasks without replacement.
+
+        Deviation(stratified-tasks): k cycles through its values along the draw of one-step tasks, so that a handful of
+        test tasks never consists of easy ones alone; stages of longer games draw k independently, as in the paper.
+        """
+        if num_train + num_test > self.num_tasks:
+            raise UsageError(
+                f"this family has {self.num_tasks} tasks, fewer than {num_train} for training + {num_test} for testing"
+            )
+        random = np.random.default_rng((seed, 0xC11B))
+        draw = self._draw_one_step if self.num_stages == 1 else self._draw_multi_stage
+        tasks = draw(random, num_train + num_test)
+        return TaskSplit(tree_index(tasks, slice(num_train)), tree_index(tasks, slice(num_train, None)))
+
+    def _draw_one_step(self, random: np.random.Generator, number: int) -> ClimbTask:
+        counts = random.permutation(self.possible_counts)
+        columns = np.stack([random.permutation(self.num_actions) for _ in counts])
+        pairs = [(counts[i], columns[i, j]) for j in range(self.num_actions) for i in range(len(counts))]
+        chosen = np.array(pairs[:number], np.int32).reshape(number, 2)
+        return ClimbTask(jnp.asarray(chosen[:, :1]), jnp.asarray(chosen[:, 1:]))
+
+    def _draw_multi_stage(self, random: np.random.Generator, number: int) -> ClimbTask:
+        drawn: dict[tuple[int, ...], None] = {}
+        options = len(self.possible_counts) * self.num_actions
+        while len(drawn) < number:
+            drawn.setdefault(tuple(random.integers(0, options, self.num_stages).tolist()))
+        codes = np.array(list(drawn), np.int32).reshape(number, self.num_stages)
+        counts = np.array(self.possible_counts, np.int32)[codes // self.num_actions]
+        return ClimbTask(jnp.asarray(counts), jnp.asarray(codes % self.num_actions))
+
+    def describe(self, task: ClimbTask) -> TaskInfo:
+        """For example `k=2 u=7`, or one such pair per stage."""
+        pairs = [(int(k), int(u)) for k, u in zip(np.asarray(task.count), np.asarray(task.special), strict=True)]
+        label = " | ".join(f"k={k} u={u}" for k, u in pairs)
+        group = f"k={pairs[0][0]}" if len({k for k, _ in pairs}) == 1 else None
+        return TaskInfo(label, group, [[k, u] for k, u in pairs])
+
+    def score(self, rewards: Array) -> Array:
+        """Mean reward per stage (paper, Fig. 3: averaged over timesteps)."""
+        return jnp.mean(rewards)
+
+    def breakdown(self, task: ClimbTask, rewards: np.ndarray) -> dict[str, float]:
+        """Mean reward of the stages with each k."""
+        counts = np.asarray(task.count)
+        return {f"k={k}": float(np.mean(rewards[counts == k])) for k in self.possible_counts if np.any(counts == k)}
+
+    def configuration(self, transition: Transition) -> Array:
+        """Stage and joint action as one number."""
+        stage = jnp.argmax(transition.obs[0, : self.num_stages])
+        powers = self.num_actions ** jnp.arange(self.num_agents - 1, -1, -1)
+        return stage * self.num_actions**self.num_agents + jnp.sum(transition.action * powers)
+
+    def rewarding_configurations(self, tasks: ClimbTask) -> np.ndarray:
+        """Optimal (stage, joint action) pairs of the tasks, by enumeration of combinations rather than of U^n."""
+        found: set[int] = set()
+        for index in range(leading_size(tasks)):
+            counts, specials = np.asarray(tasks.count[index]), np.asarray(tasks.special[index])
+            for stage, (count, special) in enumerate(zip(counts, specials, strict=True)):
+                found.update(self._optima(stage, int(count), int(special)))
+        return np.array(sorted(found), np.int64)
+
+    def _optima(self, stage: int, count: int, special: int) -> set[int]:
+        others = [action for action in range(self.num_actions) if action != special]
+        codes = set()
+        for players in itertools.combinations(range(self.num_agents), count):
+            for rest in itertools.product(others, repeat=self.num_agents - count):
+                remaining = iter(rest)
+                action = [special if agent in players else next(remaining) for agent in range(self.num_agents)]
+                code = int(np.polyval(action, self.num_actions))
+                codes.add(stage * self.num_actions**self.num_agents + code)
+        return codes

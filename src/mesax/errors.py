@@ -1,0 +1,13 @@
+"""Errors that a person sees as one line; kept apart so that the command line needs no JAX to report them."""
+
+
+class UsageError(Exception):
+    """A mistake in what the user asked for; shown as one line, exit code 2."""
+
+
+class TrainingError(Exception):
+    """Training cannot go on (for example a loss is not finite); shown as one line, the last good state is kept."""
+
+
+class StoreError(Exception):
+    """A file that cannot be read or written; shown as one line."""

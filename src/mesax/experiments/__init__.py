@@ -1,0 +1,1 @@
+"""Catalogue, runner, store, statistics, figures and report."""

@@ -1,0 +1,19 @@
+"""Names a person can type, with a line about each; no JAX here, so that `--help` and `list` answer at once."""
+
+from __future__ import annotations
+
+METHODS = {
+    "mesa": "meta-learned exploration policies around the learner (this paper)",
+    "plain": "the same learner alone: the control without explorers",
+    "uniform": "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
+    "maddpg": "MADDPG as published (decentralized actor gradient)",
+}
+ENVIRONMENTS = {
+    "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",
+    "climb-multi": "five-stage climb game: own (k, u) at every stage",
+}
+PRESETS = {
+    "smoke": "seconds: checks that everything runs",
+    "quick": "minutes on two cores: learns for real",
+    "paper": "the paper's networks and budgets",
+}

@@ -1,0 +1,427 @@
+"""Frozen dataclasses as settings: shown, compared, hashed, documented, and changed from the command line.
+
+A setting's path joins field names with dots and writes them with hyphens: `algorithm.actor-update.margin`.
+Where a field may hold one of several dataclasses, its own path names the class: `algorithm.actor-update`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import hashlib
+import inspect
+import json
+import math
+import os
+import textwrap
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from functools import cache
+from typing import Any, Literal, TypeVar, Union
+
+from mesax.errors import UsageError
+
+Value = TypeVar("Value")
+SCALARS = (bool, int, float, str)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of help."""
+
+    path: str
+    value: Any
+    type: str
+    doc: str
+
+
+def to_plain(value: Any) -> Any:
+    """`value` as JSON can hold it; a dataclass becomes an object that names its type."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if _is_dataclass(value):
+        return {"type": type(value).__name__, **{name: to_plain(entry) for name, entry in _items(value)}}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(entry) for entry in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(to_plain, value), key=str)
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    if hasattr(value, "__qualname__"):
+        return value.__qualname__
+    raise TypeError(f"a {type(value).__name__} cannot be a setting")
+
+
+def flatten(value: Any) -> dict[str, Any]:
+    """Every setting by its path, in the order of the fields."""
+    return {setting.path: setting.value for setting in _settings(value)}
+
+
+def to_text(value: Any) -> str:
+    """A setting's value as `apply` reads it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(to_text, value))
+    return str(value)
+
+
+def apply(value: Value, path: str, text: str) -> Value:
+    """`value` with the setting at `path` read from `text` according to its annotation."""
+    return apply_all(value, [(path, text)])
+
+
+def apply_all(value: Value, pairs: Iterable[tuple[str, str]]) -> Value:
+    """`value` with many settings changed at once, so that only what comes out need be valid.
+
+    A class is chosen before its fields are set, whatever the order; of equal paths the last counts.
+    """
+    paths = [(_printable(path.removeprefix("--").replace("_", "-")), text) for path, text in pairs]
+    return _change(value, [_Change(path.split("."), text, path) for path, text in paths], value)
+
+
+def parse_arguments(arguments: list[str]) -> list[tuple[str, str]]:
+    """`--a.b value` and `--a.b=value` as (path, text)."""
+    pairs = []
+    rest = iter(arguments)
+    for word in rest:
+        if not word.startswith("--") or len(word) == 2 or word[2] in "-=.":
+            raise UsageError(f"unexpected argument {word!r}; settings are written --name value")
+        name, equals, text = word[2:].partition("=")
+        if not equals:
+            following = next(rest, None)
+            if following is None or following.startswith("--"):
+                raise UsageError(f"--{_printable(name)} needs a value: --{_printable(name)} value")
+            text = following
+        pairs.append((name, text))
+    return pairs
+
+
+def difference(left: Any, right: Any) -> list[tuple[str, Any, Any]]:
+    """Settings that differ, as (path, left value, right value); None where one side has no such setting."""
+    ours, theirs = flatten(left), flatten(right)
+    paths = list(ours) + [path for path in theirs if path not in ours]
+    pairs = ((path, ours.get(path), theirs.get(path)) for path in paths)
+    return [(path, one, other) for path, one, other in pairs if to_plain(one) != to_plain(other)]
+
+
+def digest(value: Any) -> str:
+    """12 hexadecimal digits that stand for every setting in `value`."""
+    text = json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def documented(value: Any) -> list[Setting]:
+    """Every setting with its type and the string under its field."""
+    return list(_settings(value))
+
+
+def _printable(text: str) -> str:
+    """`text` on one line, whatever is in it."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _names(owner: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(owner) if field.init]
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, getattr(value, name)) for name in _names(type(value)))
+
+
+@cache
+def _hints(owner: type) -> dict[str, Any]:
+    return typing.get_type_hints(owner)
+
+
+def _settings(value: Any, prefix: str = "", inherited: str = "") -> Iterator[Setting]:
+    kind: Any = type(value)
+    docs = _docs(kind)
+    for name, entry in _items(value):
+        path = prefix + name.replace("_", "-")
+        hint, doc = _hint(value, name), docs.get(name) or inherited
+        if not _is_dataclass(entry):
+            yield Setting(path, _leaf(entry), type_text(hint), doc)
+            continue
+        alone = hint is type(entry)
+        if not alone:
+            yield Setting(path, type(entry).__name__, type_text(hint), doc)
+        # A field that can hold one class only has no line of its own: its parts speak for it.
+        yield from _settings(entry, path + ".", doc if alone else "")
+
+
+def _leaf(value: Any) -> Any:
+    simple = value is None or isinstance(value, SCALARS)
+    row = isinstance(value, tuple) and all(entry is None or isinstance(entry, SCALARS) for entry in value)
+    return value if simple or row else to_plain(value)
+
+
+def _hint(owner: Any, name: str) -> Any:
+    """The annotation of a field; the type of its value where the annotation says nothing."""
+    kind: Any = type(owner)
+    hint = _hints(kind)[name]
+    hint = getattr(hint, "__value__", hint)
+    value = getattr(owner, name)
+    return type(value) if (hint is Any or isinstance(hint, TypeVar)) and isinstance(value, SCALARS) else hint
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a union; an annotation that is none is its own only alternative."""
+    hint = getattr(hint, "__value__", hint)
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return tuple(inner for member in typing.get_args(hint) for inner in _members(member))
+    return (hint,)
+
+
+def _variants(hint: Any) -> list[type]:
+    return [
+        member for member in _members(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)
+    ]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is left to walk of a path, its text, and the whole path."""
+
+    names: list[str]
+    text: str
+    path: str
+
+
+def _change(value: Any, changes: list[_Change], root: Any) -> Any:
+    fields: dict[str, list[_Change]] = {}
+    for change in changes:
+        field = change.names[0].replace("-", "_")
+        if not _is_dataclass(value) or field not in _names(type(value)):
+            raise UsageError(_unknown(root, value, change))
+        fields.setdefault(field, []).append(change)
+    new = {}
+    for field, parts in fields.items():
+        new[field] = getattr(value, field)
+        for change in parts:
+            if len(change.names) == 1:
+                new[field] = _parse(change.text, _hint(value, field), new[field], change.path)
+        deeper = [dataclasses.replace(change, names=change.names[1:]) for change in parts if change.names[1:]]
+        if deeper:
+            new[field] = _change(new[field], deeper, root)
+    try:
+        return dataclasses.replace(value, **new)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"--{changes[-1].path}: cannot use {changes[-1].text!r}: {error}") from error
+
+
+def _unknown(root: Any, value: Any, change: _Change) -> str:
+    """What to say about a path that does not exist: the class that has it, else the closest paths."""
+    path, name = change.path, change.names[0]
+    parent = path.split(".")[: -len(change.names)]
+    classes = [
+        kind.__name__ for kind in _variants(_hint_at(root, parent)) if name.replace("-", "_") in _names(kind)
+    ]
+    if classes:
+        holder, held = ".".join(parent), type(value).__name__ if _is_dataclass(value) else to_text(value)
+        return f"unknown setting --{path}: --{holder} is {held}; choose --{holder} {_either(classes)} first"
+    here = [".".join([*parent, entry]) for entry in flatten(value)] if _is_dataclass(value) else []
+    known = list(dict.fromkeys([*here, *flatten(root)]))
+    ends = [entry for entry in known if entry.endswith(f".{path}")]
+    close = difflib.get_close_matches(path, known, n=3, cutoff=0.6)
+    nearest = list(dict.fromkeys(ends + close))[:3]
+    if nearest:
+        return f"unknown setting --{path}; closest: {', '.join(f'--{entry}' for entry in nearest)}"
+    heads = dict.fromkeys(entry.split(".")[0] for entry in known)
+    return f"unknown setting --{path}; settings begin with {', '.join(f'--{head}' for head in heads)}"
+
+
+def _hint_at(root: Any, names: list[str]) -> Any:
+    """The annotation of the field at a path, as far as `root` has it."""
+    value, hint = root, None
+    for name in names:
+        field = name.replace("-", "_")
+        if not _is_dataclass(value) or field not in _names(type(value)):
+            return None
+        value, hint = getattr(value, field), _hint(value, field)
+    return hint
+
+
+class _Refused(Exception):
+    """Text that is no value of the wanted type."""
+
+
+def _parse(text: str, hint: Any, current: Any, path: str) -> Any:
+    members = [member for member in _members(hint) if _expected(member)]
+    if not members or (hint is type(current) and _is_dataclass(current)):
+        names = _names(type(current)) if _is_dataclass(current) else []
+        parts = ", ".join(f"--{path}.{name.replace('_', '-')}" for name in names)
+        raise UsageError(
+            f"--{path} cannot be set as a whole" + (f"; set its parts: {parts}" if parts else "")
+        )
+    try:
+        return _read_any(text.strip(), members)
+    except _Refused as error:
+        expected = _either([_expected(member) for member in members])
+        raise UsageError(f"--{path}: cannot use {text!r}; expected {expected}") from error
+
+
+def _read_any(text: str, members: Iterable[Any]) -> Any:
+    # Text is the last resort, because every text is one.
+    for member in sorted(members, key=lambda member: member is str):
+        try:
+            return _read(text, member)
+        except _Refused:
+            continue
+    raise _Refused
+
+
+def _either(texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
+
+
+def _expected(kind: Any) -> str:
+    """What texts stand for a type; empty for a type that no text stands for."""
+    named = {bool: "true or false", int: "an integer", float: "a number", str: "text", type(None): "none"}
+    if kind in named:
+        return named[kind]
+    if typing.get_origin(kind) is Literal:
+        return _either([str(choice) for choice in typing.get_args(kind)])
+    if typing.get_origin(kind) in (tuple, list):
+        entries = [entry for entry in typing.get_args(kind) if entry is not ...]
+        each = [_either([_expected(member) for member in _members(entry)]) for entry in entries]
+        number = "values" if _is_open(kind) else f"{len(entries)} values"
+        return f"{number} separated by commas, each {_either(list(dict.fromkeys(each)))}" if all(each) else ""
+    return kind.__name__ if _is_buildable(kind) else ""
+
+
+def _is_open(kind: Any) -> bool:
+    """Whether a row may have any number of entries."""
+    return typing.get_origin(kind) is list or typing.get_args(kind)[1:] == (...,)
+
+
+def _read(text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) is Literal:
+        return _pick(text, {str(choice): choice for choice in typing.get_args(kind)})
+    if typing.get_origin(kind) in (tuple, list):
+        return typing.get_origin(kind)(_read_row(text, kind))
+    if kind is type(None):
+        return _pick(text.lower(), {"none": None, "null": None})
+    if kind is bool:
+        return _pick(text.lower(), {"true": True, "false": False})
+    if kind is int:
+        return _read_integer(text)
+    if kind is float:
+        return _read_number(text)
+    if kind is str:
+        return text
+    return _build(text, kind)
+
+
+def _pick(text: str, choices: dict[str, Any]) -> Any:
+    if text not in choices:
+        raise _Refused
+    return choices[text]
+
+
+def _read_integer(text: str) -> int:
+    """Also 50_000 and 5e4, without rounding."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation as error:
+        raise _Refused from error
+    if not number.is_finite() or abs(number.adjusted()) > 30 or number != number.to_integral_value():
+        raise _Refused
+    return int(number)
+
+
+def _read_number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise _Refused from error
+    if math.isnan(number):
+        raise _Refused
+    return number
+
+
+def _read_row(text: str, kind: Any) -> list[Any]:
+    arguments = typing.get_args(kind)
+    inner = text[1:-1] if text[:1] + text[-1:] in ("()", "[]") else text
+    words = [word.strip() for word in inner.strip().removesuffix(",").split(",")] if inner.strip() else []
+    if _is_open(kind):
+        arguments = (arguments[0],) * len(words)
+    if len(words) != len(arguments):
+        raise _Refused
+    return [_read_any(word, _members(hint)) for word, hint in zip(words, arguments, strict=True)]
+
+
+def _is_buildable(kind: Any) -> bool:
+    """Whether a dataclass can be made from its name alone."""
+    return (
+        isinstance(kind, type)
+        and dataclasses.is_dataclass(kind)
+        and not any(
+            field.default is field.default_factory is dataclasses.MISSING
+            for field in dataclasses.fields(kind)
+            if field.init
+        )
+    )
+
+
+def _build(text: str, kind: Any) -> Any:
+    """A dataclass by its name, with its defaults."""
+    if not _is_buildable(kind) or text.replace("-", "").lower() != kind.__name__.lower():
+        raise _Refused
+    return kind()
+
+
+def type_text(hint: Any) -> str:
+    """An annotation as help shows it."""
+    parts = []
+    for member in _members(hint):
+        if typing.get_origin(member) is Literal:
+            parts += [str(choice) for choice in typing.get_args(member)]
+        elif typing.get_origin(member) in (tuple, list):
+            inner = ["..." if entry is ... else type_text(entry) for entry in typing.get_args(member)]
+            parts.append(",".join(inner))
+        elif member is type(None):
+            parts.append("none")
+        else:
+            parts.append(getattr(member, "__name__", str(member)))
+    return " | ".join(parts)
+
+
+@cache
+def _docs(owner: type) -> dict[str, str]:
+    """The string under each field in the class's source, as one line; inherited fields included."""
+    found: dict[str, str] = {}
+    for base in reversed(owner.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError, ValueError):
+            continue
+        body = getattr(tree, "body", [])
+        for field, after in zip(body, [*body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                text = after.value.value if is_text else ""
+                paragraph = inspect.cleandoc(text).split("\n\n")[0] if isinstance(text, str) else ""
+                found[field.target.id] = " ".join(paragraph.split())
+    return found

@@ -1,0 +1,46 @@
+"""Which figures belong to a run and to a comparison, and where they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from mesax.errors import UsageError
+from mesax.experiments import figures
+from mesax.experiments.statistics import RunResults, load_run
+
+
+def draw_run(directory: Path) -> list[Path]:
+    """Every figure that the run has data for, into its `figures/`."""
+    run = load_run(directory)
+    drawings: dict[str, Callable[[], Figure]] = {
+        "learning-curves": lambda: figures.learning_curves([run], by_group=True),
+        "explorer-coverage": lambda: figures.explorer_coverage(run),
+        "meta-training": lambda: figures.meta_training(run),
+    }
+    return _draw(drawings, directory / "figures")
+
+
+def draw_comparison(runs: Sequence[RunResults], directory: Path) -> list[Path]:
+    """Learning curves and final returns of several runs."""
+    return _draw(
+        {
+            "compare-curves": lambda: figures.learning_curves(runs, by_group=True),
+            "compare-returns": lambda: figures.final_returns(runs),
+        },
+        directory,
+    )
+
+
+def _draw(drawings: dict[str, Callable[[], Figure]], directory: Path) -> list[Path]:
+    drawn = []
+    for name, draw in drawings.items():
+        try:
+            figure = draw()
+        except UsageError:  # the run has no such data, for example no explorers
+            continue
+        directory.mkdir(parents=True, exist_ok=True)
+        drawn.append(figures.save(figure, directory / name)[0])
+    return drawn

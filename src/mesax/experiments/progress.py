@@ -1,0 +1,195 @@
+"""How far a run is: a bar per phase on a terminal, a line a minute when piped."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+SECONDS_BETWEEN_LINES = 60.0
+SECONDS_BETWEEN_SAMPLES = 0.25
+SECONDS_BETWEEN_DRAWINGS = 0.05
+WINDOW = 30.0
+"""Seconds over which the speed is measured: long enough to be calm, short enough to forget compilation."""
+
+
+class Progress:
+    """Shows phases, speed and time to go; a context manager."""
+
+    def __init__(
+        self,
+        title: str,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title = title
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._quiet = quiet
+        self._bars: Any = None
+        self._phase: _Phase | None = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and _is_terminal(self._stream):
+            self._bars = _rich_bars(self._stream)
+            self._bars.start()
+            self._bars.console.print(self._title, highlight=False, markup=False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_phase(stopped=error is not None)
+        if self._bars is not None:
+            self._safely(self._bars.stop)
+            self._bars = None
+
+    def phase(self, name: str, total_steps: int, done_steps: int = 0) -> None:
+        """Begin a phase of that many steps, some of them perhaps done in an earlier run."""
+        self._end_phase()
+        self._phase = _Phase(name, total_steps, done_steps, self._clock())
+        if self._bars is not None:
+            self._phase.bar = self._bars.add_task(
+                name, total=max(total_steps, 1), completed=done_steps, speed="", left="", note=""
+            )
+        else:
+            self._print(f"{self._title}: {name}, {short(total_steps)} steps")
+
+    def update(self, done_steps: int, note: str = "") -> None:
+        """Say how many steps of the phase are done in all; cheap enough to call often."""
+        phase = self._phase
+        if phase is None or self._quiet:
+            return
+        now = self._clock()
+        phase.see(done_steps, note, now)
+        if now - phase.shown < (SECONDS_BETWEEN_LINES if self._bars is None else SECONDS_BETWEEN_DRAWINGS):
+            return
+        phase.shown = now
+        if self._bars is None:
+            self._print(phase.line())
+        else:
+            self._draw(phase, phase.speed_text(), phase.left_text())
+
+    def message(self, text: str) -> None:
+        """Show a line among the progress."""
+        if self._bars is not None:
+            self._safely(lambda: self._bars.console.print(text, highlight=False, markup=False))
+        else:
+            self._print(text)
+
+    def _end_phase(self, stopped: bool = False) -> None:
+        phase, self._phase = self._phase, None
+        if phase is None or self._quiet:
+            return
+        now = self._clock()
+        if self._bars is not None:
+            word = "stopped after" if stopped else "took"
+            self._draw(phase, phase.mean_speed_text(now), f"{word} {duration(now - phase.began)}")
+            self._bars.stop_task(phase.bar)
+        else:
+            self._print(phase.last_line(now, stopped))
+
+    def _draw(self, phase: _Phase, speed: str, left: str) -> None:
+        self._bars.update(phase.bar, completed=phase.done, speed=speed, left=left, note=phase.note)
+
+    def _print(self, text: str) -> None:
+        if not self._quiet:
+            self._safely(lambda: print(text, file=self._stream, flush=True))
+
+    def _safely(self, show: Callable[[], object]) -> None:
+        """Nobody may be reading any more; that is no reason to stop a run."""
+        try:
+            show()
+        except (OSError, ValueError):
+            self._quiet = True
+
+
+class _Phase:
+    """One phase's counters."""
+
+    def __init__(self, name: str, total: int, done: int, now: float) -> None:
+        self.name = name
+        self.total = total
+        self.began_with = self.done = done
+        self.began = self.shown = now
+        self.note = ""
+        self.bar: Any = None
+        self.samples = deque([(now, done)])
+
+    def see(self, done: int, note: str, now: float) -> None:
+        """Take a count; old samples leave once a younger one spans the window."""
+        self.done = done
+        self.note = note or self.note
+        if now - self.samples[-1][0] >= SECONDS_BETWEEN_SAMPLES:
+            self.samples.append((now, done))
+        while len(self.samples) > 2 and now - self.samples[1][0] >= WINDOW:
+            self.samples.popleft()
+
+    @property
+    def speed(self) -> float:
+        """Recent steps per second."""
+        (first, before), (last, after) = self.samples[0], self.samples[-1]
+        return max(0.0, (after - before) / (last - first)) if last > first else 0.0
+
+    def speed_text(self) -> str:
+        return f"{short(self.speed)} steps/s" if self.speed > 0 else ""
+
+    def mean_speed_text(self, now: float) -> str:
+        made, seconds = self.done - self.began_with, now - self.began
+        return f"{short(made / seconds)} steps/s" if made > 0 and seconds > 0 else ""
+
+    def left_text(self) -> str:
+        return f"ETA {duration(max(0, self.total - self.done) / self.speed)}" if self.speed > 0 else ""
+
+    def percent_text(self) -> str:
+        return f"{int(100 * min(1.0, self.done / self.total)) if self.total > 0 else 100}%"
+
+    def line(self) -> str:
+        return _join(self.name, f"{self.percent_text():>3}", self.speed_text(), self.left_text(), self.note)
+
+    def last_line(self, now: float, stopped: bool) -> str:
+        end = f"stopped at {self.percent_text()} after" if stopped else f"done  {short(self.done)} steps in"
+        return _join(self.name, f"{end} {duration(now - self.began)}", self.mean_speed_text(now), self.note)
+
+
+def short(number: float) -> str:
+    """A count in three digits: 950, 12.3k, 1.5M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 0:32 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _join(*parts: str) -> str:
+    return "  ".join(part for part in parts if part)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _rich_bars(stream: TextIO) -> Any:
+    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
+
+    texts = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("speed", "left", "note")]
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        *texts,
+        console=Console(file=stream),
+        refresh_per_second=4,
+    )

@@ -1,0 +1,132 @@
+"""What a person asked for, as an experiment and as the run.json that can rebuild it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mesax.errors import UsageError
+from mesax.experiments.catalogue import experiment as named_experiment
+from mesax.experiments.overrides import apply_all, difference, digest, to_plain
+from mesax.methods.base import Experiment
+from mesax.types import leading_size, tree_index
+
+PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")
+NOT_ABOUT_THE_PAPER = ("seed", "num-test-tasks", "num-repeats", "lanes")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `mesax run` that determine its result."""
+
+    method: str
+    env: str
+    preset: str = "quick"
+    seed: int = 0
+    num_test_tasks: int | None = None
+    overrides: tuple[tuple[str, str], ...] = ()
+
+    def experiment(self) -> Experiment:
+        """The catalogue's entry with this request's changes."""
+        entry = replace(named_experiment(self.method, self.env, self.preset), seed=self.seed)
+        changes = list(self.overrides)
+        if self.num_test_tasks is not None:
+            changes.append(("num-test-tasks", str(self.num_test_tasks)))
+        return apply_all(entry, changes)
+
+    def run_id(self) -> str:
+        """Name of the run: readable, and different for different configurations."""
+        return f"{self.method}-{self.env}-{self.preset}-seed{self.seed}-{digest(self.experiment())}"
+
+    @staticmethod
+    def of_run(run: dict[str, Any]) -> Request:
+        """The request behind a run.json; refuses a run whose configuration this version would build differently."""
+        asked = run["request"]
+        request = Request(**asked | {"overrides": tuple((path, text) for path, text in asked["overrides"])})
+        if digest(request.experiment()) != run["config_hash"]:
+            raise UsageError(
+                f"run {run['id']} was made with another version of mesax ({run['versions'].get('mesax')}):"
+                " the same request now gives another configuration"
+            )
+        return request
+
+
+def paper_difference(request: Request, experiment: Experiment) -> list[list[Any]]:
+    """[path, paper's value, this run's value] for every setting that differs from the paper preset."""
+    paper = replace(named_experiment(request.method, request.env, "paper"), seed=request.seed)
+    return [
+        [path, theirs, ours]
+        for path, theirs, ours in difference(paper, experiment)
+        if path not in NOT_ABOUT_THE_PAPER
+    ]
+
+
+def run_json(request: Request, experiment: Experiment) -> dict[str, Any]:
+    """Everything that determines, explains and locates a run."""
+    family = experiment.family
+    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    facts = {
+        "name": request.env,
+        "optimal_return": family.optimal_return,
+        "suboptimal_return": family.suboptimal_return,
+        "optimal_threshold": family.optimal_threshold,
+        "groups": list(family.groups),
+    }
+    return {
+        "id": request.run_id(),
+        **{name: getattr(request, name) for name in ("method", "env", "preset", "seed")},
+        "request": asdict(request),
+        "overrides": dict(request.overrides),
+        "config": to_plain(experiment),
+        "config_hash": digest(experiment),
+        "paper_diff": paper_difference(request, experiment),
+        "command": " ".join(["mesax", *sys.argv[1:]]),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "machine": {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+        },
+        "family": facts | family.facts(),
+        "train_tasks": _described(experiment, split.train),
+        "test_tasks": _described(experiment, split.test),
+    }
+
+
+def _described(experiment: Experiment, tasks: Any) -> list[dict[str, Any]]:
+    return [asdict(experiment.family.describe(tree_index(tasks, i))) for i in range(leading_size(tasks))]
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes the results."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the source tree, if mesax runs from one."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

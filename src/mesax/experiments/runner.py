@@ -1,0 +1,114 @@
+"""Does a run from its directory: stage by stage, job by job, skipping what is done; then merges and summarizes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mesax.errors import StoreError, TrainingError
+from mesax.experiments.progress import Progress
+from mesax.experiments.statistics import summarize
+from mesax.experiments.store import RunDirectory
+from mesax.experiments.workers import InProcess, Pool
+from mesax.methods.base import Experiment, Stage
+
+
+class Preempted(BaseException):
+    """SIGTERM or SIGINT arrived; finished jobs are kept."""
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False) -> dict[str, Any]:
+    """Do what is left of a run and return its summary; the status file says how it ended."""
+    started = time.time()
+    run.set_status("running")
+    title = f"{run.run['method']} on {run.run['env']}"
+    pool = InProcess(run, experiment) if workers <= 1 else Pool(run, workers)
+    try:
+        with _signals_raise(), Progress(title, quiet=quiet) as progress:
+            for stage in experiment.method.stages(experiment):
+                _do_stage(run, stage, pool, progress)
+    except Preempted:
+        run.set_status("preempted")
+        raise
+    except (TrainingError, StoreError):
+        run.set_status("failed")
+        raise
+    finally:
+        pool.close()
+        run.append_rows("clock.jsonl", [{"started": started, "seconds": time.time() - started}])
+    summary = merge(run, experiment)
+    run.set_status("done")
+    return summary
+
+
+def _do_stage(run: RunDirectory, stage: Stage, pool: InProcess | Pool, progress: Progress) -> None:
+    done = {job: steps for job, steps in enumerate(stage.job_steps) if run.job_done(stage.name, job)}
+    left = [job for job in range(len(stage.job_steps)) if job not in done]
+    progress.phase(stage.name, sum(stage.job_steps), sum(done.values()))
+
+    def on_progress(job: int, steps: int, note: str) -> None:
+        done[job] = steps
+        progress.update(sum(done.values()), note)
+
+    pool.do(stage.name, left, on_progress)
+
+
+def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
+    """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them."""
+    evaluations: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
+    timing: list[dict[str, Any]] = []
+    for stage in experiment.method.stages(experiment):
+        for job in range(len(stage.job_steps)):
+            directory = RunDirectory(run.job_directory(stage.name, job))
+            evaluations += directory.read_rows("eval.jsonl")
+            metrics += directory.read_rows("metrics.jsonl")
+            timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
+            for saved in sorted(directory.path.glob("*/manifest.json")):
+                if saved.parent.name.startswith(("task-", "explorers")):
+                    shutil.copytree(saved.parent, run.path / "policies" / saved.parent.name, dirs_exist_ok=True)
+    evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
+    run.write_rows("eval.jsonl", evaluations)
+    run.write_rows("metrics.jsonl", metrics)
+    run.write_rows("timing.jsonl", timing)
+    adapt = sum(row["env_steps"] for row in timing if row["phase"] == "adapt")
+    summary = summarize(
+        run.run,
+        evaluations,
+        env_steps=adapt,
+        meta_env_steps=sum(row["env_steps"] for row in timing) - adapt,
+        wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),
+        run_dir=str(run.path),
+    )
+    run.write_json("summary.json", summary)
+    return summary
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGINT raise `Preempted` in the main thread; the old handlers come back afterwards."""
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second signal leaves at once
+        raise Preempted
+
+    try:
+        old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not in the main thread: leave signals alone
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,309 @@
+"""Tables of runs: built once as plain text cells, rendered for the terminal, markdown and HTML."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesax.experiments.statistics import (
+    Curve,
+    Interval,
+    Json,
+    RunResults,
+    bootstrap_interval,
+    compare_runs,
+    final_return,
+    group_means,
+    interquartile_mean,
+    optimal_fraction,
+    steps_to_optimal,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+NOTHING = "–"  # an en dash stands for "no value", and joins the ends of an interval
+COMPARISON_NOTE = (
+    "Return after learning each unseen test task: mean of the last 5 evaluations. "
+    "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
+    "IQM: mean of the middle half; std: spread of the task runs. "
+    "Solved: share of task runs whose final return is at the optimum; "
+    "steps to solve: median of those that reached it."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text: the first column names the row, the others hold numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def run_labels(runs: Sequence[RunResults]) -> list[str]:
+    """The shortest labels that tell the runs apart: the method, then whatever else differs."""
+    labels = [_method(run) for run in runs]
+    for describe in (_env, _preset, _seed, _overrides, _identity):
+        if len(set(labels)) == len(labels):
+            break
+        extras = [describe(run) for run in runs]
+        if len(set(extras)) > 1:
+            labels = [" ".join(filter(None, pair)) for pair in zip(labels, extras, strict=True)]
+    return labels
+
+
+def _method(run: RunResults) -> str:
+    return str(run.run["method"])
+
+
+def _env(run: RunResults) -> str:
+    return str(run.run["env"])
+
+
+def _preset(run: RunResults) -> str:
+    return str(run.run["preset"])
+
+
+def _seed(run: RunResults) -> str:
+    return f"seed {run.run['seed']}"
+
+
+def _overrides(run: RunResults) -> str:
+    return " ".join(f"{path}={value}" for path, value in sorted((run.run.get("overrides") or {}).items()))
+
+
+def _identity(run: RunResults) -> str:
+    return run.directory.name
+
+
+def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
+    """Runs that differ only in their seed become one, with the tasks of all seeds; others stay alone."""
+    families: dict[str, list[RunResults]] = {}
+    for run in runs:
+        key = repr([describe(run) for describe in (_method, _env, _preset, _overrides)])
+        families.setdefault(key, []).append(run)
+    pooled = []
+    for members in families.values():
+        seeds = [member.run["seed"] for member in members]
+        pooled += [_pool(members)] if len(set(seeds)) == len(seeds) > 1 else members
+    return pooled
+
+
+def _pool(members: Sequence[RunResults]) -> RunResults:
+    curves: list[Curve] = []
+    test_tasks: list[Json] = []
+    for member in members:
+        offset, seed = len(test_tasks), member.run["seed"]
+        test_tasks += [
+            {**task, "label": f"seed {seed}: {task['label']}"} for task in member.run["test_tasks"]
+        ]
+        curves += [
+            replace(curve, task=curve.task + offset, label=test_tasks[curve.task + offset]["label"])
+            for curve in member.curves
+        ]
+    run = {**members[0].run, "test_tasks": test_tasks, "seed": [member.run["seed"] for member in members]}
+    totals = ("wall_seconds", "env_steps", "meta_env_steps")
+    complete = all(member.summary for member in members)
+    summary = {key: sum(member.summary[key] for member in members) for key in totals} if complete else {}
+    return replace(members[0], run=run, curves=tuple(curves), summary=summary)
+
+
+def comparison_table(runs: Sequence[RunResults]) -> Table:
+    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
+    groups = _groups(runs)
+    columns = (
+        "run",
+        "mean",
+        "95% interval",
+        "IQM",
+        "std",
+        *groups,
+        "solved",
+        "steps to solve",
+        "time",
+        "env steps",
+    )
+    rows = [_comparison_row(label, run, groups) for label, run in zip(run_labels(runs), runs, strict=True)]
+    counts = [len(run.curves) for run in runs]
+    if len(set(counts)) > 1:
+        columns += ("task runs",)
+        rows = [(*row, str(count)) for row, count in zip(rows, counts, strict=True)]
+    title = [", ".join(dict.fromkeys(_env(run) for run in runs))]
+    title += ["preset " + ", ".join(dict.fromkeys(_preset(run) for run in runs))]
+    title += [f"{counts[0]} task runs each"] if len(set(counts)) == 1 else []
+    return Table(", ".join(title), columns, tuple(rows), COMPARISON_NOTE)
+
+
+def _groups(runs: Sequence[RunResults]) -> list[str]:
+    present = {name for run in runs for curve in run.curves for name in curve.groups}
+    declared = [name for run in runs for name in run.family.get("groups") or []]
+    return [name for name in dict.fromkeys([*declared, *sorted(present)]) if name in present]
+
+
+def _comparison_row(label: str, run: RunResults, groups: Sequence[str]) -> tuple[str, ...]:
+    finals, threshold, means = run.final_returns, run.family["optimal_threshold"], group_means(run.curves)
+    interval = bootstrap_interval(finals, run.tasks)
+    reached = [steps_to_optimal(curve.steps, curve.returns, threshold) for curve in run.curves]
+    reached_steps = [steps for steps in reached if steps is not None]
+    return (
+        label,
+        format_number(interval.value),
+        f"{format_number(interval.low)}{NOTHING}{format_number(interval.high)}",
+        format_number(float(interquartile_mean(finals))),
+        format_number(float(finals.std())),
+        *(format_number(means.get(group)) for group in groups),
+        f"{optimal_fraction(finals, threshold):.0%}",
+        format_count(float(np.median(reached_steps)) if reached_steps else None),
+        format_seconds(run.summary.get("wall_seconds")),
+        format_count(run.summary.get("env_steps")),
+    )
+
+
+def difference_table(runs: Sequence[RunResults]) -> Table:
+    """The first run against each of the others in the same environment."""
+    labels, rows = run_labels(runs), []
+    for label, other in zip(labels[1:], runs[1:], strict=True):
+        if _env(other) != _env(runs[0]):
+            continue
+        comparison = compare_runs(runs[0], other)
+        interval = format_interval(comparison.difference, signed=True)
+        kind = "same test tasks" if comparison.paired else "different test tasks"
+        rows.append((f"{labels[0]} against {label}", interval, f"{comparison.probability:.0%}", kind))
+    columns = ("comparison", "difference [95% interval]", "probability of improvement", "pairing")
+    note = (
+        "Difference of mean final returns. Probability that the first has the higher return; ties count half."
+    )
+    return Table("Differences", columns, tuple(rows), note)
+
+
+def task_table(run: RunResults) -> Table:
+    """One row for each task run of a run."""
+    groups, threshold = _groups([run]), run.family["optimal_threshold"]
+    repeated = any(curve.repeat for curve in run.curves)
+    columns = ("test task", *(("repeat",) if repeated else ()), "final return", *groups, "steps to solve")
+    rows = [
+        (
+            curve.label,
+            *((str(curve.repeat),) if repeated else ()),
+            format_number(final_return(curve.returns)),
+            *(format_number(_final_of_group(curve, group)) for group in groups),
+            format_count(steps_to_optimal(curve.steps, curve.returns, threshold)),
+        )
+        for curve in run.curves
+    ]
+    return Table(f"{run.run['method']} on {run.run['env']}: test tasks", columns, tuple(rows))
+
+
+def _final_of_group(curve: Curve, group: str) -> float | None:
+    return final_return(curve.groups[group]) if group in curve.groups else None
+
+
+def dataset_table(run: RunResults) -> Table:
+    """What each training task gave to the high-reward dataset, from the last row of its collection."""
+    last = {row["task"]: row for row in run.metrics if row.get("phase") == "collect" and "task" in row}
+    labels = [str(task.get("label")) for task in run.run.get("train_tasks") or []]
+    names = [name for row in last.values() for name in row if name not in ("phase", "task", "repeat", "step")]
+    metrics = list(dict.fromkeys(names))
+    rows = [
+        (
+            labels[task] if task < len(labels) else f"task {task}",
+            format_count(row.get("step")),
+            *(format_number(row.get(name)) for name in metrics),
+        )
+        for task, row in sorted(last.items())
+    ]
+    columns = ("training task", "steps", *(name.replace("_", " ") for name in metrics))
+    return Table("High-reward dataset", columns, tuple(rows))
+
+
+def format_number(value: float | None) -> str:
+    """A number with the digits that matter: two decimals below 100, none above it or for counts."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def format_interval(interval: Interval, signed: bool = False) -> str:
+    """A value with its interval in brackets."""
+    numbers = [format_number(number) for number in (interval.value, interval.low, interval.high)]
+    if signed:
+        numbers = [number if number.startswith("-") else f"+{number}" for number in numbers]
+    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
+
+
+def format_count(value: float | None) -> str:
+    """A number of steps in thousands or millions: 950, 12.5k, 3M."""
+    if value is None:
+        return NOTHING
+    for size, suffix in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * 0.9995:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:.0f}"
+
+
+def format_seconds(value: float | None) -> str:
+    """A duration: 8.2s, 3m05s, 2h10m."""
+    if value is None:
+        return NOTHING
+    if value < 59.95:
+        return f"{value:.1f}s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s"
+
+
+def to_rich(table: Table) -> "RichTable":
+    """The table for a terminal; cells are literal text, so that no label is read as markup."""
+    from rich import box  # noqa: PLC0415 (only terminals need it)
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    rich = RichTable(
+        title=Text(table.title),
+        caption=Text(table.note),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for index, column in enumerate(table.columns):
+        # Cells of one word keep their line, so that a narrow terminal breaks labels instead.
+        atomic = all(" " not in row[index] for row in table.rows)
+        header = Text(column.replace(" ", "\n") if atomic and index else column)
+        rich.add_column(header, justify="right" if index else "left", no_wrap=atomic, vertical="top")
+    for row in table.rows:
+        rich.add_row(*(Text(cell) for cell in row))
+    return rich
+
+
+def to_markdown(table: Table) -> str:
+    """The table in GitHub's markdown, with its note below."""
+    lines = [_markdown_row(table.columns), "|---|" + "---:|" * (len(table.columns) - 1)]
+    lines += [_markdown_row(row) for row in table.rows]
+    return "\n".join(lines) + (f"\n\n{table.note}" if table.note else "") + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    clean = (
+        cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+        for cell in cells
+    )
+    return "| " + " | ".join(clean) + " |"
+
+
+def to_html(table: Table) -> str:
+    """The table as an HTML fragment; every cell is escaped."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table.rows
+    )
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    table_html = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
+    return f'<div class="scroll">{table_html}</div>\n{note}'

@@ -1,0 +1,1 @@
+"""What is compared: MESA, its controls, and the published methods."""

@@ -1,0 +1,108 @@
+"""What a method is: a few stages, each a list of independent jobs that may run in different processes.
+
+A job reads the outputs of earlier stages and writes its own into its directory; nothing else passes between jobs, so
+the number of workers cannot change a result, and a finished job never runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+
+from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.envs.base import TaskFamily
+from mesax.errors import UsageError
+from mesax.training.off_policy import Schedule
+from mesax.types import Key
+
+
+class Host(Protocol):
+    """What a job may ask of the process that runs it."""
+
+    @property
+    def directory(self) -> Path:
+        """Where this job writes its outputs."""
+
+    def outputs(self, stage: str) -> list[Path]:
+        """Directories of an earlier stage's jobs, in order."""
+
+    def rows(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Append rows to `eval` or `metrics`."""
+
+    def document(self, name: str, content: dict[str, Any]) -> None:
+        """Write `<name>.json` into the run directory."""
+
+    def report(self, done_steps: int, note: str = "") -> None:
+        """Progress of this job in environment steps."""
+
+    def compiled(self, seconds: float) -> None:
+        """How long it took until the job's first chunk was done."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A named list of independent jobs."""
+
+    name: str
+    job_steps: tuple[int, ...]
+    """Environment steps of each job."""
+    run: Callable[[int, Host], None]
+    """Do job number i."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One method on one family: everything that determines a result."""
+
+    method: Method
+    family: TaskFamily
+    algorithm: OffPolicyAlgorithm
+    """The learner of the test tasks, which the method wraps."""
+    schedule: Schedule
+    """Budget of each test task."""
+    seed: int = 0
+    num_train_tasks: int = 10
+    num_test_tasks: int = 5
+    num_repeats: int = 1
+    """Independent runs of each test task."""
+    eval_episodes: int = 8
+    """Greedy episodes of an evaluation."""
+    lanes: int = 5
+    """Runs that share one compiled program through `vmap`; part of the configuration, so workers cannot change it."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible experiments before anything is built."""
+        for name in ("num_train_tasks", "num_test_tasks", "num_repeats", "eval_episodes", "lanes"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.seed < 0:
+            raise UsageError(f"seed must not be negative, not {self.seed}")
+        total = self.family.num_tasks
+        if total is not None and self.num_train_tasks + self.num_test_tasks > total:
+            raise UsageError(
+                f"this family has {total} tasks, fewer than {self.num_train_tasks} for training"
+                f" + {self.num_test_tasks} for testing"
+            )
+
+    def key(self, purpose: int, *indices: int) -> Key:
+        """The random stream of one part of the experiment."""
+        key = jax.random.fold_in(jax.random.key(self.seed), purpose)
+        for index in indices:
+            key = jax.random.fold_in(key, index)
+        return key
+
+
+class Method(Protocol):
+    """A frozen dataclass that says which stages an experiment has."""
+
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Stages in order; the last one is `adapt`."""
+
+
+def groups_of(items: list[Any], size: int) -> list[list[Any]]:
+    """Consecutive groups of at most `size`."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -1,0 +1,259 @@
+"""MESA (Zhang, Liang, Wu, Fang, AAMAS 2024) around any off-policy algorithm.
+
+    collect   for each training task: run the algorithm; keep state-action pairs with high reward in M_*   Alg. 1, 1-6
+    explore   cluster M_*; for e = 1..E: train a policy to be near M_* in clusters not yet visited, in this episode
+              or by earlier policies; add its visits to the global count                                   Alg. 1, 7-20
+    adapt     on each unseen task: with annealed probability an episode is played by a random explorer     Alg. 2
+
+No concrete algorithm is named here: learner, explorer and environment arrive as values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.checkpoint import load_tree, read_manifest, save_tree
+from mesax.envs.base import TaskFamily
+from mesax.errors import UsageError
+from mesax.methods.base import Experiment, Host, Stage, groups_of
+from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures
+from mesax.methods.single_task import adapt_stage
+from mesax.policy import ExplorationPolicySet
+from mesax.rewards.coverage import CoverageReward, CoverageState
+from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
+from mesax.training.driver import compiled, learn
+from mesax.training.off_policy import LearnerAlone, Mixing, OffPolicyLoop, Schedule
+from mesax.types import EnvSpec, Episode, tree_index, tree_stack
+
+COLLECT_STREAM = 1
+EXPLORE_STREAM = 2
+
+
+@dataclass(frozen=True)
+class Mesa:
+    """Meta-learned exploration."""
+
+    explorer: OffPolicyAlgorithm
+    """Learner of the exploration policies."""
+    collect: Schedule = Schedule(total_steps=30_000)
+    """Stage 1, per training task."""
+    explore: Schedule = Schedule(total_steps=50_000)
+    """Stage 2, per exploration policy."""
+    threshold: Threshold = Threshold()
+    """R*: which rewards are high."""
+    relabel_discount: float = 0.05
+    """gamma of Eq. (3)."""
+    least_value: float = 1e-3
+    """Relabeled pairs worth less stay out of M_*."""
+    capacity: int = 256
+    """Members of M_* at most; thinned evenly over clusters."""
+    num_clusters: int = 64
+    """C of the KMeans hash."""
+    reward: CoverageReward = CoverageReward()
+    """Eq. (4): features, distance, decay."""
+    num_explorers: int = 4
+    """E, at most."""
+    global_count: Literal["probability", "mean"] = "mean"
+    """What a policy adds to a cluster's global count: its chance of a visit, or its mean visits, per episode."""
+    coverage_episodes: int = 100
+    """Episodes behind each coverage figure and each update of the global count."""
+    enough_coverage: float = 0.95
+    """Stop adding policies when together they visit this share of the clusters."""
+    keep_trajectories: int = 200
+    """Whole high-return episodes kept per training task."""
+    mixing: Mixing = Mixing()
+    """p_e on the test tasks."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot explore."""
+        for name in ("capacity", "num_clusters", "num_explorers", "coverage_episodes"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Collect, explore, adapt."""
+        spec = experiment.family.env.spec
+        groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
+        collect_steps = self.collect.steps(spec.horizon)
+        explore_steps = self.explore.steps(spec.horizon) * self.num_explorers
+        return (
+            Stage(
+                "collect",
+                tuple(collect_steps * len(group) for group in groups),
+                lambda job, host: self._collect(experiment, groups[job], host),
+            ),
+            Stage("explore", (explore_steps,), lambda _, host: self._explore(experiment, host)),
+            adapt_stage(
+                experiment,
+                self.mixing,
+                lambda host: load_explorers(self.explorer, spec, host.outputs("explore")[0] / "explorers"),
+            ),
+        )
+
+    def _collect(self, experiment: Experiment, group: list[int], host: Host) -> None:
+        """Stage 1 on a group of training tasks."""
+        family = experiment.family
+        loop = OffPolicyLoop(family.env, experiment.algorithm, self.collect, keep_episodes=True)
+        split = family.split(experiment.seed, experiment.num_train_tasks, 0)
+        tasks = jax.tree.map(lambda leaf: leaf[jnp.array(group)][:, None], split.train)
+        keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in group])
+        harvests: list[list[Episode]] = [[] for _ in group]
+        for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes):
+            for lane, harvest in enumerate(harvests):
+                harvest.append(_flatten_rounds(tree_index(chunk.episodes, lane)))
+            returns = [float(family.score(jnp.asarray(rewards))) for rewards in chunk.rewards]
+            host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
+            if chunk.compile_seconds:
+                host.compiled(chunk.compile_seconds)
+        for task, harvest in zip(group, harvests, strict=True):
+            self._keep_valuable(family, task, harvest, host)
+
+    def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Episode], host: Host) -> None:
+        """M_* of one training task: pairs and whole trajectories."""
+        episodes: Episode = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
+        threshold = self.threshold.of(episodes.reward[episodes.mask])
+        values = valuable(
+            episodes.reward, episodes.mask, threshold, self.relabel_discount, self.least_value
+        )
+        featurize = compiled(_Featurize(self.reward, family))
+        features, configurations = (
+            np.concatenate(parts) for parts in zip(*(featurize(part) for part in harvest), strict=True)
+        )
+        kept = values > 0
+        distinct, best = deduplicate(features[kept], values[kept])
+        pairs = {"features": distinct, "values": best, "configurations": np.unique(configurations[kept])}
+        sizes = {name: list(array.shape) for name, array in pairs.items()}
+        save_tree(host.directory / f"pairs-{task:02d}", pairs, {"task": task, "sizes": sizes})
+        high = np.flatnonzero(np.max(episodes.reward, axis=1) >= threshold)[-self.keep_trajectories :]
+        save_tree(
+            host.directory / f"trajectories-{task:02d}",
+            tree_index(episodes, high),
+            {"task": task, "episodes": len(high)},
+        )
+        row = {"phase": "collect", "task": task, "step": int(episodes.mask.sum())}
+        row |= {"high_reward_pairs": int(kept.sum()), "distinct_pairs": len(distinct)}
+        host.rows("metrics", [row | {"reward_threshold": threshold}])
+
+    def _explore(self, experiment: Experiment, host: Host) -> None:
+        """Stage 2: policies one after another, each rewarded for what its predecessors leave out."""
+        spec = experiment.family.env.spec
+        pairs = load_pairs(host.outputs("collect"))
+        subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
+        state = CoverageState(subspace, jnp.zeros(self.num_clusters))
+        policies, union = [], np.zeros(self.num_clusters, bool)
+        for number in range(self.num_explorers):
+            learner = self._train_explorer(experiment, state, number, host)
+            policies.append(self.explorer.behavior(spec, learner, jnp.ones(())))
+            report = self._coverage(experiment, state, policies[-1], number)
+            added = report.visit_chance if self.global_count == "probability" else report.mean_visits
+            state = CoverageState(subspace, state.visits + jnp.asarray(added))
+            union |= report.visit_chance > 0
+            covered = union.sum() / int(subspace.cluster_valid.sum())
+            row = {"phase": "explore", "policy": number, "step": self.explore.steps(spec.horizon)}
+            host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
+            if covered >= self.enough_coverage:
+                break
+        save_explorers(policies, host.directory / "explorers")
+        save_tree(host.directory / "coverage", state, {"num_explorers": len(policies)})
+        pictures = coverage_pictures(experiment, self.reward, state, policies, 10 * self.coverage_episodes)
+        pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
+        host.document("coverage", pictures)
+
+    def _train_explorer(self, experiment: Experiment, state: CoverageState, number: int, host: Host) -> Any:
+        """One exploration policy; its learner after the budget."""
+        family = experiment.family
+        loop = OffPolicyLoop(
+            family.env, self.explorer, self.explore, behavior=LearnerAlone(), reward_model=self.reward
+        )
+        split = family.split(experiment.seed, experiment.num_train_tasks, 0)
+        tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
+        keys = experiment.key(EXPLORE_STREAM, number)[None]
+        budget = self.explore.steps(family.env.spec.horizon)
+        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=1):
+            learner = tree_index(chunk.learner, 0)
+            policy = self.explorer.behavior(family.env.spec, learner, jnp.ones(()))
+            report = self._coverage(experiment, state, policy, number)
+            row = {"phase": "explore", "policy": number, "step": chunk.step}
+            row |= {"intrinsic_return": float(chunk.metrics["learnt_return"][0])}
+            row |= {name: float(value[0]) for name, value in chunk.metrics.items() if name != "learnt_return"}
+            host.rows("metrics", [row | report.row()])
+            if chunk.compile_seconds:
+                host.compiled(chunk.compile_seconds)
+            note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
+            host.report(number * budget + chunk.step, note)
+        return learner
+
+    def _coverage(
+        self, experiment: Experiment, state: CoverageState, policy: Any, number: int
+    ) -> CoverageReport:
+        key = experiment.key(EXPLORE_STREAM, number, 1)
+        split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
+        return coverage_of(
+            experiment.family, self.reward, state, policy, split.train, key, self.coverage_episodes
+        )
+
+
+@dataclass(frozen=True)
+class _Featurize:
+    reward: CoverageReward
+    family: TaskFamily
+
+    def __call__(self, episodes: Episode) -> tuple[Array, Array]:
+        spec = self.family.env.spec
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        features = jax.vmap(jax.vmap(lambda step: self.reward.features(spec, step)))(transitions)
+        return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The valuable state-action pairs of all training tasks."""
+
+    features: np.ndarray
+    values: np.ndarray
+    configurations: np.ndarray
+    """Which configurations they belong to, in truth: for pictures only."""
+
+
+def _flatten_rounds(episodes: Episode) -> Episode:
+    flat: Episode = jax.tree.map(
+        lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes
+    )
+    return flat
+
+
+def load_pairs(directories: list[Path]) -> Pairs:
+    """The union of all training tasks' valuable pairs."""
+    parts = []
+    for directory in directories:
+        for part in sorted(directory.glob("pairs-*")):
+            sizes = read_manifest(part)["facts"]["sizes"]
+            dtypes = {"features": jnp.float32, "values": jnp.float32, "configurations": jnp.int32}
+            like = {name: jax.ShapeDtypeStruct(tuple(sizes[name]), dtype) for name, dtype in dtypes.items()}
+            parts.append(load_tree(part, like))
+    merged = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
+    return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]))
+
+
+def save_explorers(policies: list[Any], directory: Path) -> None:
+    """Stack the policies and save them as one tree."""
+    save_tree(directory, tree_stack(policies), {"num_explorers": len(policies)})
+
+
+def load_explorers(explorer: OffPolicyAlgorithm, spec: EnvSpec, directory: Path) -> ExplorationPolicySet:
+    """The explorers that stage 2 saved, for an environment of the same sizes."""
+    number = read_manifest(directory)["facts"]["num_explorers"]
+
+    def one(key: Array) -> Any:
+        return explorer.behavior(spec, explorer.init(spec, key), jnp.ones(()))
+
+    like = jax.eval_shape(lambda keys: jax.vmap(one)(keys), jax.random.split(jax.random.key(0), number))
+    return ExplorationPolicySet(load_tree(directory, like))

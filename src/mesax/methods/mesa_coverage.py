@@ -1,0 +1,150 @@
+"""How well exploration policies cover what is worth visiting: measured against the truth, not the intrinsic reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from mesax.envs.base import TaskFamily
+from mesax.methods.base import Experiment
+from mesax.policy import ExplorationPolicySet, Policy, UniformPolicy
+from mesax.rewards.coverage import CoverageReward, CoverageState, visit_counts
+from mesax.training.driver import compiled, play_episodes
+from mesax.types import EnvSpec, Episode, Key, tree_stack
+
+COVERAGE_STREAM = 4
+LARGEST_PICTURE = 20_000
+
+
+@dataclass(frozen=True)
+class CoverageReport:
+    """Visits of one policy over a number of episodes."""
+
+    visit_chance: np.ndarray
+    """Chance per episode of being near each cluster."""
+    mean_visits: np.ndarray
+    """Near visits per episode to each cluster."""
+    clusters_visited: float
+    """Distinct clusters per episode."""
+    distinct_visits: float
+    """Distinct configurations per episode that truly pay in some training task."""
+    distinct_union: int
+    """The same over all episodes together."""
+    high_reward_steps: float
+    """Steps per episode that pay the highest reward on the tasks played."""
+
+    def row(self) -> dict[str, float]:
+        """The scalar figures."""
+        return {
+            "clusters_visited": self.clusters_visited,
+            "distinct_visits": self.distinct_visits,
+            "distinct_union": float(self.distinct_union),
+            "high_reward_steps": self.high_reward_steps,
+        }
+
+
+@dataclass(frozen=True)
+class _Visits:
+    reward: CoverageReward
+    spec: EnvSpec
+    family: TaskFamily
+
+    def __call__(self, state: CoverageState, episodes: Episode) -> tuple[Array, Array]:
+        found = self.reward.matches(self.spec, state, episodes)
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
+        counts = visit_counts(found, state.visits.shape[0])
+        return counts, jnp.where(episodes.mask, configurations, -1)
+
+
+def coverage_of(
+    family: TaskFamily,
+    reward: CoverageReward,
+    state: CoverageState,
+    policy: Policy,
+    tasks: PyTree,
+    key: Key,
+    num_episodes: int,
+) -> CoverageReport:
+    """Play a policy on stacked tasks and count what it visits."""
+    episodes = play_episodes(family.env, tasks, policy, key, num_episodes)
+    counts, configurations = compiled(_Visits(reward, family.env.spec, family))(state, episodes)
+    counts, configurations = np.asarray(counts), np.asarray(configurations)
+    rewarding = family.rewarding_configurations(tasks)
+    true_visits = [np.intersect1d(row, rewarding) for row in configurations]
+    return CoverageReport(
+        visit_chance=np.mean(counts > 0, axis=0),
+        mean_visits=np.mean(counts, axis=0),
+        clusters_visited=float(np.mean(np.sum(counts > 0, axis=1))),
+        distinct_visits=float(np.mean([len(row) for row in true_visits])),
+        distinct_union=len(np.unique(np.concatenate(true_visits))),
+        high_reward_steps=float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
+    )
+
+
+def coverage_pictures(
+    experiment: Experiment, reward: CoverageReward, state: CoverageState, policies: list[Any], num_episodes: int
+) -> dict[str, Any]:
+    """What uniform play, each explorer and all of them visit on the *unseen* tasks, for the coverage figure."""
+    family, spec = experiment.family, experiment.family.env.spec
+    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    visitors: list[tuple[str, Any]] = [("uniform", UniformPolicy(spec.action_space))]
+    visitors += [(f"explorer {number}", policy) for number, policy in enumerate(policies, start=1)]
+    visitors.append(("all explorers", ExplorationPolicySet(tree_stack(policies))))
+    entries = []
+    for number, (name, policy) in enumerate(visitors):
+        key = experiment.key(COVERAGE_STREAM, number)
+        episodes = play_episodes(family.env, split.test, policy, key, num_episodes)
+        _, configurations = compiled(_Visits(reward, spec, family))(state, episodes)
+        entries.append(
+            {
+                "name": name,
+                "episodes": len(episodes.reward),
+                "distinct_visits": float(np.mean([len(np.unique(row[row >= 0])) for row in np.asarray(configurations)])),
+                "high_reward_steps": float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
+                "frequency": _frequency(family, np.asarray(configurations)),
+            }
+        )
+    return {
+        "num_stages": (family.configuration_shape or (1,))[0],
+        "shape": None if family.configuration_shape is None else list(family.configuration_shape[1:]),
+        "visitors": entries,
+        "dataset_size": int(state.subspace.valid.sum()),
+        "clusters": int(state.subspace.cluster_valid.sum()),
+    }
+
+
+def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+    """Visits per episode to each configuration, in the family's own shape."""
+    cells = configuration_cells(family)
+    if cells is None:
+        return None
+    counts = np.bincount(configurations[configurations >= 0].reshape(-1), minlength=cells)
+    return _as_grid(family, counts / len(configurations))
+
+
+def configuration_grid(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+    """1 where a configuration is in the list, else 0, in the family's own shape."""
+    cells = configuration_cells(family)
+    if cells is None:
+        return None
+    present = np.zeros(cells)
+    present[configurations[configurations >= 0]] = 1.0
+    return _as_grid(family, present)
+
+
+def configuration_cells(family: TaskFamily) -> int | None:
+    """How many configurations a picture must show; None if there are too many, or no natural shape."""
+    shape = family.configuration_shape
+    cells = None if shape is None else int(np.prod(shape))
+    return cells if cells is not None and cells <= LARGEST_PICTURE else None
+
+
+def _as_grid(family: TaskFamily, values: np.ndarray) -> list[Any]:
+    grid: list[Any] = np.round(values.reshape(family.configuration_shape), 6).tolist()
+    return grid

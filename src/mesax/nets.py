@@ -1,0 +1,286 @@
+"""Networks as values: every leaf is an array, so a net can be scanned, stacked, saved and outlive its trainer.
+
+A net has an episode memory, like a policy: `start() -> memory`, `step(memory, x) -> (memory, y)`. Feed-forward
+nets keep `()`. An input may be a tuple of parts, which stands for their concatenation. `memories` and `unroll` run a net over an episode; evaluating *other* inputs at the memories of the
+episode that was played is then one `vmap` (MADDPG's targets and counterfactual actions need exactly this).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from mesax.types import Key
+
+Memory: TypeAlias = PyTree
+Input: TypeAlias = Float[Array, "..."] | tuple[Float[Array, "..."], ...]
+
+
+class Net(Protocol):
+    """A network with an episode memory, written for one example."""
+
+    def start(self) -> Memory:
+        """Memory at the start of an episode."""
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Float[Array, " outputs"]]:
+        """Advance the memory by one input and return the output."""
+
+
+def memories(net: Net, xs: Input) -> Memory:
+    """Memories before each step and after the last: leading axis time + 1."""
+    start = net.start()
+    if not jax.tree.leaves(start):
+        return start
+    _, after = jax.lax.scan(lambda memory, x: (net.step(memory, x)[0],) * 2, start, xs)
+    return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, after)
+
+
+def step_at(net: Net, memory: Memory, xs: Input) -> Float[Array, "time outputs"]:
+    """Outputs for inputs `xs`, each at its own memory; the new memories are dropped."""
+    return jax.vmap(lambda m, x: net.step(m, x)[1])(memory, xs)
+
+
+def unroll(net: Net, xs: Input) -> Float[Array, "time outputs"]:
+    """Outputs of the net along an episode, from a fresh memory."""
+    start = net.start()
+    if not jax.tree.leaves(start):
+        return step_at(net, start, xs)
+    _, outputs = jax.lax.scan(net.step, start, xs)
+    return outputs
+
+
+class Dense(eqx.Module):
+    """A linear layer with variance-scaled uniform weights and zero bias."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+    @staticmethod
+    def create(inputs: int, outputs: int, key: Key, gain: float = math.sqrt(2.0)) -> Dense:
+        """Weights of variance gain^2 / inputs; the default gain suits ReLU.
+
+        Deviation(uniform-init): the reference code draws orthogonal matrices of the same scale. Their QR
+        decompositions tripled the time to compile a run's first step and changed no result we could measure.
+        """
+        limit = gain * math.sqrt(3.0 / inputs)
+        weight = jax.random.uniform(key, (inputs, outputs), minval=-limit, maxval=limit)
+        return Dense(weight, jnp.zeros(outputs))
+
+    def __call__(self, x: Input) -> Float[Array, " outputs"]:
+        """Affine map of one example.
+
+        Parts are multiplied apart: when a critic rates many actions at one observation (or one action at many), `vmap`
+        then computes the product of what stays the same only once.
+        """
+        if not isinstance(x, tuple):
+            return x @ self.weight + self.bias
+        ends = itertools.accumulate(part.shape[-1] for part in x)
+        products = (part @ self.weight[end - part.shape[-1] : end] for part, end in zip(x, ends, strict=True))
+        return sum(products, self.bias)
+
+
+class LayerNorm(eqx.Module):
+    """Standardize one example, then scale and shift."""
+
+    scale: Float[Array, " size"]
+    shift: Float[Array, " size"]
+
+    @staticmethod
+    def create(size: int) -> LayerNorm:
+        """Identity scale and shift."""
+        return LayerNorm(jnp.ones(size), jnp.zeros(size))
+
+    def __call__(self, x: Float[Array, " size"]) -> Float[Array, " size"]:
+        """Normalize over the features of one example."""
+        centered = x - jnp.mean(x)
+        return centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered)) + 1e-5) * self.scale + self.shift
+
+
+class FeedForward(eqx.Module):
+    """ReLU layers and a linear head; no memory."""
+
+    layers: tuple[Dense, ...]
+    head: Dense
+
+    def start(self) -> Memory:
+        """Feed-forward nets remember nothing."""
+        return ()
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
+        """Plain forward pass."""
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        return memory, self.head(x)
+
+
+class Recurrent(eqx.Module):
+    """LayerNorm-MLP, one GRU layer, LayerNorm, linear head: the paper's network (METHODS section 2.1)."""
+
+    norm_in: LayerNorm
+    layers: tuple[tuple[Dense, LayerNorm], ...]
+    gates_in: Dense
+    gates_hidden: Dense
+    norm_out: LayerNorm
+    head: Dense
+
+    def start(self) -> Memory:
+        """Zero hidden state."""
+        return jnp.zeros(self.norm_out.scale.shape[-1])
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
+        """One GRU step on embedded input."""
+        x = self.norm_in(jnp.concatenate(x) if isinstance(x, tuple) else x)
+        for layer, norm in self.layers:
+            x = norm(jax.nn.relu(layer(x)))
+        reset_in, update_in, new_in = jnp.split(self.gates_in(x), 3)
+        reset_hidden, update_hidden, new_hidden = jnp.split(self.gates_hidden(memory), 3)
+        reset = jax.nn.sigmoid(reset_in + reset_hidden)
+        update = jax.nn.sigmoid(update_in + update_hidden)
+        hidden = (1.0 - update) * jnp.tanh(new_in + reset * new_hidden) + update * memory
+        return hidden, self.head(self.norm_out(hidden))
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """Feed-forward network."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the ReLU layers."""
+
+    def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> FeedForward:
+        """A fresh net with a linear head of the given gain."""
+        *layer_keys, head_key = jax.random.split(key, len(self.hidden) + 1)
+        sizes = (inputs, *self.hidden)
+        layers = tuple(Dense.create(a, b, k) for a, b, k in zip(sizes, sizes[1:], layer_keys, strict=False))
+        return FeedForward(layers, Dense.create(sizes[-1], outputs, head_key, head_gain))
+
+
+@dataclass(frozen=True)
+class Gru:
+    """Recurrent network over whole episodes."""
+
+    hidden: int = 64
+    """Units of the GRU and of the layers before it."""
+    num_layers: int = 2
+    """ReLU layers before the GRU."""
+
+    def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> Recurrent:
+        """A fresh net with a linear head of the given gain."""
+        *layer_keys, key_in, key_hidden, key_head = jax.random.split(key, self.num_layers + 3)
+        sizes = (inputs, *(self.hidden,) * self.num_layers)
+        layers = tuple(
+            (Dense.create(a, b, k), LayerNorm.create(b)) for a, b, k in zip(sizes, sizes[1:], layer_keys, strict=False)
+        )
+        return Recurrent(
+            LayerNorm.create(inputs),
+            layers,
+            Dense.create(sizes[-1], 3 * self.hidden, key_in, 1.0),
+            Dense.create(self.hidden, 3 * self.hidden, key_hidden, 1.0),
+            LayerNorm.create(self.hidden),
+            Dense.create(self.hidden, outputs, key_head, head_gain),
+        )
+
+
+NetConfig: TypeAlias = Mlp | Gru
+NetT = TypeVar("NetT", bound=PyTree)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with clipping by global norm; the only code that touches optax."""
+
+    learning_rate: float = 5e-4
+    clip_norm: float = 10.0
+
+    @property
+    def transform(self) -> optax.GradientTransformation:
+        """The optax chain."""
+        return optax.chain(
+            optax.clip_by_global_norm(self.clip_norm), optax.adam(self.learning_rate, eps=1e-5)
+        )
+
+
+class Trainable(eqx.Module, Generic[NetT]):
+    """A network with its optimizer state."""
+
+    net: NetT
+    optimizer_state: Any
+
+    @staticmethod
+    def create(net: NetT, optimizer: Adam) -> Trainable[NetT]:
+        """Fresh optimizer state for `net`."""
+        return Trainable(net, optimizer.transform.init(net))
+
+    def descend(self, gradients: NetT, optimizer: Adam) -> Trainable[NetT]:
+        """One optimizer step along `gradients`."""
+        updates, state = optimizer.transform.update(gradients, self.optimizer_state, self.net)
+        return Trainable(optax.apply_updates(self.net, updates), state)
+
+
+def polyak(target: NetT, online: NetT, rate: float) -> NetT:
+    """Move `target` toward `online` by `rate`."""
+    moved: NetT = jax.tree.map(lambda old, new: old + rate * (new - old), target, online)
+    return moved
+
+
+class Team(eqx.Module):
+    """One net per agent: separate parameters, or shared ones that are told the agent's identity."""
+
+    nets: Any
+    """A net with stacked leaves `[agents, ...]`, or a single net if shared."""
+    num_agents: int = eqx.field(static=True)
+    shared: bool = eqx.field(static=True)
+
+    @staticmethod
+    def create(
+        config: NetConfig, num_agents: int, sizes: tuple[int, int], key: Key, *, shared: bool, head_gain: float
+    ) -> Team:
+        """Nets from `sizes = (inputs, outputs)` for every agent."""
+        inputs, outputs = sizes
+        if shared:
+            # Identical agents with identical observations could not break ties: hence the identity (METHODS section 1).
+            return Team(config.build(inputs + num_agents, outputs, key, head_gain), num_agents, shared)
+        build = jax.vmap(lambda k: config.build(inputs, outputs, k, head_gain))
+        return Team(build(jax.random.split(key, num_agents)), num_agents, shared)
+
+    def start(self) -> Memory:
+        """Memories of all agents."""
+        if self.shared:
+            return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.num_agents), self.nets.start())
+        return jax.vmap(lambda net: net.start())(self.nets)
+
+    def step(self, memory: Memory, x: Float[Array, "agents inputs"]) -> tuple[Memory, Float[Array, "agents outputs"]]:
+        """Every agent's net on its own input."""
+        if self.shared:
+            x = jnp.concatenate([x, jnp.eye(self.num_agents)], axis=1)
+        axis = None if self.shared else 0
+        return jax.vmap(lambda net, m, row: net.step(m, row), in_axes=(axis, 0, 0))(self.nets, memory, x)
+
+
+class Ensemble(eqx.Module):
+    """Several nets with one output each, on the same input."""
+
+    nets: Any
+    """A net with stacked leaves `[members, ...]`."""
+
+    @staticmethod
+    def create(config: NetConfig, members: int, inputs: int, key: Key) -> Ensemble:
+        """Independent scalar-valued nets."""
+        return Ensemble(jax.vmap(lambda k: config.build(inputs, 1, k))(jax.random.split(key, members)))
+
+    def start(self) -> Memory:
+        """Memories of all members."""
+        return jax.vmap(lambda net: net.start())(self.nets)
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Float[Array, " members"]]:
+        """Every member's value."""
+        memory, values = jax.vmap(lambda net, m: net.step(m, x))(self.nets, memory)
+        return memory, values[:, 0]

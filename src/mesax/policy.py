@@ -1,0 +1,164 @@
+"""Policies with an episode memory, and the choice of who plays an episode.
+
+A joint policy is a value: `start(key) -> memory`, `act(memory, obs, key) -> (action, memory)`, and
+`actor(memory) -> int`, which names who plays this episode (0: the learner itself) for logs and replay.
+Memory is a GRU state, or "which explorer runs this episode".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mesax.nets import Memory
+from mesax.types import Action, ActionSpace, Discrete, Key, leading_size, random_index, tree_index, tree_where
+
+LEARNER = 0
+EXPLORER = 1
+
+
+class Policy(Protocol):
+    """How a team of agents acts during one episode."""
+
+    def start(self, key: Key) -> Memory:
+        """Memory at the start of an episode."""
+
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
+        """Joint action for one joint observation."""
+
+    def actor(self, memory: Memory) -> Int[Array, ""]:
+        """Who plays this episode: 0 the learner, e explorer number e."""
+
+
+PolicyT = TypeVar("PolicyT", bound=Policy)
+
+
+class UniformPolicy(eqx.Module):
+    """Independent uniformly random actions."""
+
+    action_space: ActionSpace = eqx.field(static=True)
+    label: int = eqx.field(static=True, default=LEARNER)
+
+    def start(self, key: Key) -> Memory:
+        """Nothing to remember."""
+        del key
+        return ()
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Ignore the observation."""
+        return self.action_space.sample(key, (obs.shape[0],)), memory
+
+    def actor(self, memory: Memory) -> Array:
+        """The label given at construction."""
+        del memory
+        return jnp.asarray(self.label, jnp.int32)
+
+
+class EpsilonRandom(eqx.Module):
+    """Each agent's discrete action is replaced by a uniformly random one with probability `epsilon`."""
+
+    policy: Any
+    epsilon: Float[Array, ""]
+    action_space: Discrete = eqx.field(static=True)
+
+    def start(self, key: Key) -> Memory:
+        """Memory of the wrapped policy."""
+        return self.policy.start(key)
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Act, then let each agent slip."""
+        key_policy, key_slip = jax.random.split(key)
+        action, memory = self.policy.act(memory, obs, key_policy)
+        slip, which = jax.random.uniform(key_slip, (2, obs.shape[0]))  # one draw compiles faster than two
+        return jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action), memory
+
+    def actor(self, memory: Memory) -> Array:
+        """Whoever the wrapped policy says."""
+        actor: Array = self.policy.actor(memory)
+        return actor
+
+
+class GaussianNoise(eqx.Module):
+    """Adds clipped Gaussian noise to a continuous action."""
+
+    policy: Any
+    scale: Float[Array, ""]
+
+    def start(self, key: Key) -> Memory:
+        """Memory of the wrapped policy."""
+        return self.policy.start(key)
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Act, add noise, clip to the box."""
+        key_policy, key_noise = jax.random.split(key)
+        action, memory = self.policy.act(memory, obs, key_policy)
+        noise = self.scale * jax.random.normal(key_noise, action.shape)
+        return jnp.clip(action + noise, -1.0, 1.0), memory
+
+    def actor(self, memory: Memory) -> Array:
+        """Whoever the wrapped policy says."""
+        actor: Array = self.policy.actor(memory)
+        return actor
+
+
+class ExplorationPolicySet(eqx.Module):
+    """E stacked policies; one is drawn uniformly per episode (Algorithm 2, line 4)."""
+
+    policies: Any
+    """One policy whose leaves carry a leading axis of E."""
+
+    def start(self, key: Key) -> Memory:
+        """Draw which explorer runs this episode."""
+        key_which, key_start = jax.random.split(key)
+        which = random_index(key_which, (), leading_size(self.policies))
+        return which, tree_index(self.policies, which).start(key_start)
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Let the drawn explorer act."""
+        which, inner = memory
+        action, inner = tree_index(self.policies, which).act(inner, obs, key)
+        return action, (which, inner)
+
+    def actor(self, memory: Memory) -> Array:
+        """Number of the drawn explorer, from 1."""
+        return jnp.asarray(memory[0] + EXPLORER, jnp.int32)
+
+
+class ExploreOrExploit(eqx.Module):
+    """Algorithm 2, lines 3-4: once per episode, an explorer plays with probability p_e, else the learner.
+
+    The learner's random stream does not depend on the choice, so `probability = 0` equals the learner alone bit for bit.
+    """
+
+    learner: Any
+    explorer: Any
+    probability: Float[Array, ""]
+
+    def start(self, key: Key) -> Memory:
+        """Draw who plays this episode."""
+        key_choice, key_explorer = jax.random.split(jax.random.fold_in(key, EXPLORER))
+        explores = jax.random.bernoulli(key_choice, self.probability)
+        return explores, self.learner.start(key), self.explorer.start(key_explorer)
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Both act on the observation; the drawn one is obeyed."""
+        explores, learner_memory, explorer_memory = memory
+        exploit, learner_memory = self.learner.act(learner_memory, obs, key)
+        explore, explorer_memory = self.explorer.act(explorer_memory, obs, jax.random.fold_in(key, EXPLORER))
+        return tree_where(explores, explore, exploit), (explores, learner_memory, explorer_memory)
+
+    def actor(self, memory: Memory) -> Array:
+        """0 or the explorer's number."""
+        explores, learner_memory, explorer_memory = memory
+        return jnp.where(explores, self.explorer.actor(explorer_memory), self.learner.actor(learner_memory))
+
+
+def with_noise(policy: Any, epsilon: Array, action_space: ActionSpace) -> Any:
+    """A policy's own exploration: random slips for discrete actions, Gaussian noise of that scale for a box."""
+    if isinstance(action_space, Discrete):
+        return EpsilonRandom(policy, epsilon, action_space)
+    return GaussianNoise(policy, epsilon)

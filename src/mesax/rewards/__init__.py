@@ -1,0 +1,1 @@
+"""What is learnt from, when it is not the task reward."""

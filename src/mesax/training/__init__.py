@@ -1,0 +1,1 @@
+"""Rollouts, the off-policy loop, evaluation, and the driver that compiles them."""

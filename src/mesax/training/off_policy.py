@@ -1,0 +1,211 @@
+"""The off-policy loop, as pure functions: play some episodes, store them, update a few times.
+
+    warm_up:  rounds of uniformly random episodes into the replay
+    advance:  per round, `num_envs` episodes by `behave(...)`, relabeled by the reward model, then `updates_per_round`
+              updates from replayed episodes
+
+MESA touches this loop in three places, each a value: who behaves, which reward, who else reads the collected data.
+Round r draws its randomness from `fold_in(key, r)`, so how a run is cut into chunks cannot change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.envs.base import Environment
+from mesax.errors import UsageError
+from mesax.policy import ExploreOrExploit, Policy, UniformPolicy
+from mesax.replay import Replay
+from mesax.rewards.base import RewardModel, TaskReward
+from mesax.training.rollout import play
+from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, tree_index
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How much is collected and learnt, in environment steps (joint steps) unless said otherwise."""
+
+    total_steps: int = 50_000
+    """Budget, warm-up included."""
+    warmup_steps: int = 3_000
+    """Uniformly random steps before the first update."""
+    num_envs: int = 50
+    """Episodes played side by side in a round."""
+    updates_per_round: int = 2
+    batch_size: int = 32
+    """Episodes in an update."""
+    replay_capacity: int = 50_000
+    """Episodes kept."""
+    num_evaluations: int = 50
+    """Greedy evaluations, evenly spaced over the budget."""
+
+    def __post_init__(self) -> None:
+        """Refuse schedules that cannot run."""
+        for name in ("total_steps", "num_envs", "batch_size", "replay_capacity", "num_evaluations"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.warmup_steps < 0 or self.updates_per_round < 0:
+            raise UsageError("warmup-steps and updates-per-round must not be negative")
+        if self.num_envs > self.replay_capacity:
+            raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
+
+    def steps_per_round(self, horizon: int) -> int:
+        """Environment steps of one round."""
+        return self.num_envs * horizon
+
+    def warmup_rounds(self, horizon: int) -> int:
+        """Random rounds; at least one, so that there is something to learn from."""
+        return max(1, -(-self.warmup_steps // self.steps_per_round(horizon)))
+
+    def chunks(self, horizon: int) -> tuple[int, int]:
+        """(number of chunks, rounds in each) after the warm-up; an evaluation follows each chunk.
+
+        All chunks are equal, so that one compiled program serves; the budget is met to within 5%.
+        """
+        rounds = max(1, -(-self.total_steps // self.steps_per_round(horizon)) - self.warmup_rounds(horizon))
+        number = max(1, min(self.num_evaluations, rounds // 10 or rounds))
+        return number, max(1, round(rounds / number))
+
+    def rounds(self, horizon: int) -> int:
+        """All rounds, warm-up included."""
+        number, length = self.chunks(horizon)
+        return self.warmup_rounds(horizon) + number * length
+
+    def steps(self, horizon: int) -> int:
+        """Environment steps that a run takes."""
+        return self.rounds(horizon) * self.steps_per_round(horizon)
+
+
+class LoopState(eqx.Module):
+    """Everything that a round changes."""
+
+    learner: Any
+    replay: Replay
+    reward: Any
+    round: Int[Array, ""]
+
+
+class RoundLog(eqx.Module):
+    """What a round leaves behind: metrics, and the episodes as played (with the task's own reward)."""
+
+    metrics: Metrics
+    episodes: Episode | None
+
+
+class Behavior(Protocol):
+    """Who gathers data: a frozen dataclass; explorers travel as an argument."""
+
+    def __call__(self, learner: Policy, explorer: Any, progress: Float[Array, ""], spec: EnvSpec) -> Policy:
+        """Policy for the next round's episodes."""
+
+
+@dataclass(frozen=True)
+class LearnerAlone:
+    """The learner's own behavior policy."""
+
+    def __call__(self, learner: Policy, explorer: Any, progress: Array, spec: EnvSpec) -> Policy:
+        """Nobody else plays."""
+        del explorer, progress, spec
+        return learner
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Algorithm 2: an explorer plays an episode with annealed probability p_e, else the learner."""
+
+    probability: Linear = Linear(0.8, 0.0, 0.6)
+    """p_e over the run."""
+
+    def __call__(self, learner: Policy, explorer: Any, progress: Array, spec: EnvSpec) -> Policy:
+        """Mix at this point of the run."""
+        del spec
+        return ExploreOrExploit(learner, explorer, self.probability(progress))
+
+
+@dataclass(frozen=True)
+class OffPolicyLoop:
+    """One algorithm on one environment with one schedule; hashable, so it names its compiled program."""
+
+    env: Environment
+    algorithm: OffPolicyAlgorithm
+    schedule: Schedule
+    behavior: Behavior = LearnerAlone()
+    reward_model: RewardModel = TaskReward()
+    keep_episodes: bool = False
+    """Hand the collected episodes back to the host."""
+
+    def init(self, tasks: PyTree, reward_state: PyTree, key: Key) -> LoopState:
+        """Fresh learner and an empty replay."""
+        spec = self.env.spec
+        example = jax.eval_shape(
+            lambda t, k: tree_index(play(self.env, t, UniformPolicy(spec.action_space), k, 1), 0), tasks, key
+        )
+        replay = Replay.create(example, self.schedule.replay_capacity)
+        return LoopState(self.algorithm.init(spec, key), replay, reward_state, jnp.zeros((), jnp.int32))
+
+    def warm_up(self, tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
+        """Fill the replay with uniformly random episodes."""
+        policy = UniformPolicy(self.env.spec.action_space)
+
+        def body(state: LoopState, _: None) -> tuple[LoopState, RoundLog]:
+            return self._collect(tasks, state, policy, jax.random.fold_in(key, state.round))
+
+        return jax.lax.scan(body, state, None, self.schedule.warmup_rounds(self.env.spec.horizon))
+
+    def advance(
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key, num_rounds: int
+    ) -> tuple[LoopState, RoundLog]:
+        """`num_rounds` rounds of playing and learning."""
+
+        def body(state: LoopState, _: None) -> tuple[LoopState, RoundLog]:
+            return self._round(tasks, explorer, state, jax.random.fold_in(key, state.round))
+
+        return jax.lax.scan(body, state, None, num_rounds)
+
+    def progress(self, state: LoopState) -> Float[Array, ""]:
+        """Fraction of the rounds that follow the warm-up."""
+        horizon = self.env.spec.horizon
+        warmup, rounds = self.schedule.warmup_rounds(horizon), self.schedule.rounds(horizon)
+        return (state.round - warmup) / (rounds - warmup)
+
+    def _round(
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key
+    ) -> tuple[LoopState, RoundLog]:
+        key_play, key_learn = jax.random.split(key)
+        progress = self.progress(state)
+        own = self.algorithm.behavior(self.env.spec, state.learner, progress)
+        policy = self.behavior(own, explorer, progress, self.env.spec)
+        state, log = self._collect(tasks, state, policy, key_play)
+
+        def learn(learner: Any, key: Key) -> tuple[Any, Metrics]:
+            key_sample, key_update = jax.random.split(key)
+            batch = state.replay.sample(key_sample, self.schedule.batch_size)
+            return self.algorithm.update(self.env.spec, learner, batch, key_update)
+
+        keys = jax.random.split(key_learn, self.schedule.updates_per_round)
+        learner, metrics = jax.lax.scan(learn, state.learner, keys)
+        metrics = log.metrics | jax.tree.map(jnp.mean, metrics)
+        return LoopState(learner, state.replay, state.reward, state.round), RoundLog(metrics, log.episodes)
+
+    def _collect(
+        self, tasks: PyTree, state: LoopState, policy: Policy, key: Key
+    ) -> tuple[LoopState, RoundLog]:
+        episodes = play(self.env, tasks, policy, key, self.schedule.num_envs)
+        reward, learnt_from = self.reward_model.observe(self.env.spec, state.reward, episodes)
+        explored = episodes.actor > 0
+        returns = jnp.sum(episodes.reward, axis=1)
+        metrics = {
+            "train_return": jnp.mean(returns),
+            "learnt_return": jnp.mean(jnp.sum(learnt_from.reward, axis=1)),
+            "explorer_share": jnp.mean(explored.astype(jnp.float32)),
+            "explorer_return": jnp.sum(jnp.where(explored, returns, 0.0)) / jnp.maximum(jnp.sum(explored), 1),
+        }
+        state = LoopState(state.learner, state.replay.add(learnt_from), reward, state.round + 1)
+        return state, RoundLog(metrics, episodes if self.keep_episodes else None)

@@ -1,0 +1,43 @@
+"""Play episodes with a policy: one scan over time, environments side by side."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from mesax.envs.base import Environment
+from mesax.policy import Policy
+from mesax.types import Episode, Key, leading_size, random_index, tree_index
+
+
+def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Key) -> Episode:
+    """One whole episode, padded and masked after an early termination.
+
+    `keys` holds two keys for the start and two for every step (all drawn at once: random draws are what is slow to
+    compile).
+    """
+    state, first_obs = env.reset(task, keys[0, 0])
+    memory = policy.start(keys[0, 1])
+
+    def step(carry: PyTree, keys: Key) -> tuple[PyTree, PyTree]:
+        state, memory, obs, alive = carry
+        action, memory = policy.act(memory, obs, keys[1])
+        state, outcome = env.step(task, state, action, keys[0])
+        reward = jnp.where(alive, outcome.reward, 0.0)
+        carry = (state, memory, outcome.obs, alive & ~outcome.terminated)
+        return carry, (outcome.obs, action, reward, outcome.terminated, alive)
+
+    carry = (state, memory, first_obs, jnp.asarray(True))
+    _, (obs, action, reward, terminated, mask) = jax.lax.scan(step, carry, keys[1:])
+    obs = jnp.concatenate([first_obs[None], obs])
+    return Episode(obs, action, reward, terminated, mask, policy.actor(memory))
+
+
+def play(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Episode:
+    """`num_episodes` episodes side by side, each on a task drawn uniformly from the stacked `tasks`."""
+    key_task, key_play = jax.random.split(key)
+    keys = jax.random.split(key_play, (num_episodes, env.spec.horizon + 1, 2))
+    num_tasks = leading_size(tasks)
+    which = random_index(key_task, (num_episodes,), num_tasks) if num_tasks > 1 else jnp.zeros(num_episodes, jnp.int32)
+    return jax.vmap(lambda index, keys: play_episode(env, tree_index(tasks, index), policy, keys))(which, keys)

@@ -1,0 +1,116 @@
+"""MADDPG, in every variant, solves the probe that isolates each of its capabilities, with values to about .1."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, states_along
+
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.maddpg import Maddpg, joint_inputs
+from mesax.envs.base import Environment
+from mesax.nets import Adam, Gru, Mlp, unroll
+from mesax.policy import UniformPolicy
+from mesax.training.rollout import play
+from mesax.types import EnvSpec, Episode, random_index, tree_index, tree_stack
+
+MLP = Maddpg(
+    actor_net=Mlp((16,)),
+    critic_net=Mlp((32,)),
+    actor_optimizer=Adam(5e-3),
+    critic_optimizer=Adam(1e-2),
+    discount=DISCOUNT,
+    target_rate=0.02,
+)
+GRU = replace(MLP, actor_net=Gru(16, num_layers=1), critic_net=Gru(16, num_layers=1))
+SAMPLED = JointImprovement(
+    enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=4, num_policy=2, num_uniform=4
+)
+NUM_EPISODES = 256
+NUM_UPDATES = 600
+BATCH_SIZE = 16
+
+DISCRETE = {
+    "Gumbel, buffer partners, MLP": replace(MLP, actor_update=GumbelGradient("buffer")),
+    "Gumbel, policy partners, GRU": replace(GRU, actor_update=GumbelGradient("policy")),
+    "expected, policy partners, MLP, twin critics, shared actor": replace(
+        MLP, actor_update=ExpectedGradient("policy"), num_critics=2, share_actors=True
+    ),
+    "joint improvement, GRU, twin critics": replace(GRU, actor_update=JointImprovement(), num_critics=2),
+    "joint improvement from samples, MLP": replace(MLP, actor_update=SAMPLED),
+}
+CONTINUOUS = {
+    "gradient, policy partners, GRU, twin critics": replace(
+        GRU, actor_update=GumbelGradient("policy"), num_critics=2
+    ),
+    "joint improvement, MLP": replace(MLP, actor_update=replace(SAMPLED, margin=0.01)),
+}
+
+
+def train(algorithm: Maddpg, spec: EnvSpec, episodes: Episode, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What critics and actors make of the episodes after learning from them."""
+
+    def learn(state, key):
+        key_sample, key_update = jax.random.split(key)
+        batch = tree_index(episodes, random_index(key_sample, (BATCH_SIZE,), NUM_EPISODES))
+        return algorithm.update(spec, state, batch, key_update)[0], None
+
+    key_init, key_learn = jax.random.split(key)
+    state, _ = jax.lax.scan(learn, algorithm.init(spec, key_init), jax.random.split(key_learn, NUM_UPDATES))
+    obs, played = episodes.obs[:, :-1], spec.action_space.encode(episodes.action)
+    values = jax.vmap(lambda o, a: unroll(state.critics.net, joint_inputs(o, a)))(obs, played)
+    return jnp.min(values, axis=-1), jax.vmap(lambda o: unroll(state.actors.net, o))(obs)
+
+
+def train_all(env: Environment, algorithm: Maddpg, tasks: list):
+    """Learn from uniformly random episodes, which is all that an off-policy learner needs; all tasks side by side."""
+    keys = jax.random.split(jax.random.key(0), len(tasks))
+    policy = UniformPolicy(env.spec.action_space)
+    collect = jax.jit(jax.vmap(lambda task, key: play(env, tree_stack([task]), policy, key, NUM_EPISODES)))
+    episodes = collect(tree_stack(tasks), keys)
+    run = jax.jit(jax.vmap(lambda episodes, key: train(algorithm, env.spec, episodes, key)))
+    results = jax.tree.map(np.asarray, (episodes, *run(episodes, keys)))
+    return [tree_index(results, index) for index in range(len(tasks))]
+
+
+def worst(task, episodes: Episode, values: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
+    """Largest error of the critic, and largest loss by the greedy joint action, over the steps that happened."""
+    known = best_values(task)
+    errors, regrets = [], []
+    for index, time in np.argwhere(episodes.mask):
+        state = states_along(task, episodes.obs[index, 0], episodes.action[index])[time]
+        errors.append(abs(values[index, time] - known[state][tuple(episodes.action[index, time])]))
+        regrets.append(known[state].max() - known[state][tuple(outputs[index, time].argmax(axis=-1))])
+    return max(errors), max(regrets)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_discrete(name: str):
+    algorithm = DISCRETE[name]
+    moves_jointly = isinstance(algorithm.actor_update, JointImprovement)
+    remembers = isinstance(algorithm.actor_net, Gru)
+    probes = {title: probe for title, probe in PROBES.items() if remembers or not probe.needs_memory}
+    results = train_all(
+        TabularGame(), algorithm, [p.task for p in probes.values()]
+    )
+    report = {title: worst(probe.task, *result) for (title, probe), result in zip(probes.items(), results, strict=True)}
+    print(name, *report.items(), sep="\n   ")
+    assert {title: error for title, (error, _) in report.items() if error > 0.1} == {}
+    expected = {title: 0.0 if moves_jointly else probe.trap for title, probe in probes.items()}
+    assert {title: regret for title, (_, regret) in report.items()} == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_continuous(name: str):
+    targets = np.array([[[[0.6], [-0.3]], [[-0.5], [0.2]]], [[[0.0], [0.8]], [[0.3], [0.3]]]], np.float32)
+    env = ContinuousGame()
+    results = train_all(env, CONTINUOUS[name], [ContinuousTask(target) for target in jnp.asarray(targets)])
+    for target, (episodes, values, outputs) in zip(targets, results, strict=True):
+        reward = 1.0 - np.square(episodes.action - target).sum(axis=(2, 3))
+        known = reward + DISCOUNT * np.array([1.0, 0.0])
+        print(np.abs(values - known).max(), np.abs(values - known).mean(),np.abs(np.tanh(outputs) - target).max())
+        assert np.abs(values - known).mean() < 0.1
+        regret = np.square(np.tanh(outputs) - target).sum(axis=(2, 3))
+        assert regret.max() < 0.1

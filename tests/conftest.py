@@ -1,0 +1,47 @@
+"""What all tests share: JAX on the CPU with a compilation cache, deterministic keys, hypothesis settings."""
+
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+CACHE = Path(
+    os.environ.get("MESAX_CACHE_DIR")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mesax"
+)
+# Before JAX is imported, and in the environment, so that commands started by tests have it too.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("MESAX_CACHE_DIR", str(CACHE / "tests"))
+
+from mesax import runtime  # noqa: E402
+
+# Before anything is computed: without it compiled loops can deadlock on a CPU.
+runtime.configure()
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+# A silent broadcast between arrays of different rank is nearly always a mistake.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+# Compilation makes first examples slow, and a failure must be the same failure on every machine.
+hypothesis.settings.register_profile("mesax", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("mesax")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let workers share the compilation cache: one may read an entry that another is still writing."""
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
+
+
+@pytest.fixture
+def getkey(request: pytest.FixtureRequest) -> Callable[[], jax.Array]:
+    """A function that gives a fresh key at each call, the same keys every time this test runs."""
+    key = jax.random.key(zlib.crc32(request.node.nodeid.encode()))
+
+    def next_key() -> jax.Array:
+        nonlocal key
+        key, fresh = jax.random.split(key)
+        return fresh
+
+    return next_key

@@ -1,0 +1,184 @@
+"""Probe games: each isolates one thing that a learner must be able to do, and its values are known exactly.
+
+The discrete probes are *tasks* of one tabular game, so that a learner is compiled once and trained on all of them side
+by side. Every terminating action leads to a poisoned state, whose absurd rewards and observations a learner must never
+see: a leak of padding into a target or a loss shows in every probe.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from mesax.envs.base import Step
+from mesax.types import Action, Box, Discrete, EnvSpec, Key
+
+DISCOUNT = 0.5
+NUM_AGENTS = 2
+NUM_ACTIONS = 3
+NUM_STATES = 6
+OVER = NUM_STATES - 1
+"""The poisoned state that follows a termination."""
+HORIZON = 3
+JOINT_ACTIONS = tuple(itertools.product(range(NUM_ACTIONS), repeat=NUM_AGENTS))
+
+
+class TabularTask(eqx.Module):
+    """Dynamics and rewards as tables, indexed by state and the two agents' actions."""
+
+    reward: Float[Array, "states actions actions"]
+    successor: Int[Array, "states actions actions"]
+    terminated: Bool[Array, "states actions actions"]
+    start: Float[Array, " states"]
+    """Probabilities of the first state."""
+    obs: Float[Array, "states agents obs"]
+
+
+@dataclass(frozen=True)
+class TabularGame:
+    """Two agents, three actions, six states, three steps: the environment of all discrete probes."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(NUM_AGENTS, OVER, Discrete(NUM_ACTIONS), HORIZON)
+
+    def reset(self, task: TabularTask, key: Key) -> tuple[Array, Array]:
+        state = jax.random.categorical(key, jnp.log(task.start))
+        return state, task.obs[state]
+
+    def step(self, task: TabularTask, state: Array, action: Action, key: Key) -> tuple[Array, Step]:
+        del key
+        cell = (state, action[0], action[1])
+        successor = task.successor[cell]
+        return successor, Step(task.obs[successor], task.reward[cell], task.terminated[cell])
+
+
+class ContinuousTask(eqx.Module):
+    """The joint action to be played at each step."""
+
+    target: Float[Array, "time agents size"]
+
+
+@dataclass(frozen=True)
+class ContinuousGame:
+    """Reward 1 minus the squared distance to a joint action in a box, known and different at each step."""
+
+    num_agents: int = 2
+    size: int = 1
+    horizon: int = 2
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(self.num_agents, self.horizon, Box(self.size), self.horizon)
+
+    def reset(self, task: ContinuousTask, key: Key) -> tuple[Array, Array]:
+        del task, key
+        return jnp.zeros((), jnp.int32), self._observe(jnp.zeros((), jnp.int32))
+
+    def step(self, task: ContinuousTask, state: Array, action: Action, key: Key) -> tuple[Array, Step]:
+        del key
+        reward = 1.0 - jnp.sum(jnp.square(action - task.target[state]))
+        return state + 1, Step(self._observe(state + 1), reward, state + 1 >= self.horizon)
+
+    def _observe(self, time: Array) -> Array:
+        return jnp.tile(jax.nn.one_hot(time, self.horizon), (self.num_agents, 1))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A game, and what it asks of a learner."""
+
+    task: TabularTask
+    needs_memory: bool = False
+    """What counts is no longer in the observation when it counts."""
+    trap: float = 0.0
+    """Regret of the equilibrium that no single agent wants to leave; learners that move one agent at a time end there."""
+
+
+def build(
+    rule: Callable[[int, tuple[int, ...]], tuple[float, int | None]],
+    starts: tuple[int, ...] = (0,),
+    looks: tuple[int, ...] | None = None,
+) -> TabularTask:
+    """Tables from `rule(state, joint action) -> (reward, next state or None for the end)`.
+
+    States look like one-hot vectors of their own number, or of `looks[state]` to hide what happened.
+    """
+    shape = (NUM_STATES, NUM_ACTIONS, NUM_ACTIONS)
+    reward, successor = np.full(shape, 100.0, np.float32), np.full(shape, OVER, np.int32)
+    terminated = np.zeros(shape, bool)
+    for state, action in itertools.product(range(OVER), JOINT_ACTIONS):
+        paid, following = rule(state, action)
+        reward[state][action] = paid
+        successor[state][action] = OVER if following is None else following
+        terminated[state][action] = following is None
+    start = np.zeros(NUM_STATES, np.float32)
+    start[list(starts)] = 1.0 / len(starts)
+    appearance = np.vstack([np.eye(OVER)[list(looks or range(OVER))], np.full((1, OVER), 50.0)])
+    obs = np.repeat(appearance[:, None], NUM_AGENTS, axis=1).astype(np.float32)
+    return jax.tree.map(jnp.asarray, TabularTask(reward, successor, terminated, start, obs))
+
+
+def last_step_only(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
+    """The second agent's first action decides (0 -> 1 if right, else 2) what is paid two steps later (at 3 or 4)."""
+    if state == 0:
+        return 0.0, 1 if action[1] == 2 else 2
+    if state in (1, 2):
+        return 0.0, state + 2
+    return float(state == 3), None
+
+
+def recall(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
+    """The first state is a cue; after it, each agent earns a half for playing what it saw."""
+    if state in (0, 1):
+        return 0.0, state + 2
+    return 0.5 * action.count(state - 2), None
+
+
+def climb(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
+    """1 if both play action 1, .7 if none does: alone, playing 1 is worth a third and not playing it .47."""
+    players = action.count(1)
+    return {0: 0.7, 1: 0.0, 2: 1.0}[players], None
+
+
+PROBES = {
+    "constant reward": Probe(build(lambda s, a: (1.0, None))),
+    "value depends on the observation": Probe(build(lambda s, a: (2.0 * s - 1.0, None), starts=(0, 1))),
+    "delayed reward": Probe(build(lambda s, a: (float(s), None if s else 1))),
+    "own action": Probe(build(lambda s, a: (0.5 * (a[0] == 1) + 0.5 * (a[1] == 2), None))),
+    "coordination": Probe(build(lambda s, a: (float(a == (1, 1)), None))),
+    "coordinated climb": Probe(build(climb), trap=0.3),
+    "reward at the last step only": Probe(build(last_step_only)),
+    "early termination": Probe(build(lambda s, a: (1.0, None) if a[0] == 0 else (0.0, s))),
+    "truncation only": Probe(build(lambda s, a: (1.0, s))),
+    "reward at the last step only, unseen": Probe(build(last_step_only, looks=(0, 1, 1, 2, 2)), needs_memory=True),
+    "recall of a cue": Probe(build(recall, starts=(0, 1), looks=(0, 1, 2, 2, 2)), needs_memory=True),
+}
+
+
+def best_values(task: TabularTask, discount: float = DISCOUNT) -> np.ndarray:
+    """Q* of a probe by value iteration, `[states, actions, actions]`; the horizon is a cut, not an end."""
+    reward, successor = np.asarray(task.reward)[:OVER], np.asarray(task.successor)[:OVER]
+    continues = ~np.asarray(task.terminated)[:OVER]
+    values = np.zeros(NUM_STATES)
+    for _ in range(100):
+        q = reward + discount * continues * values[successor]
+        values[:OVER] = q.max(axis=(1, 2))
+    return q
+
+
+def states_along(task: TabularTask, first_obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """States of an episode, from its first observation (which no probe hides) and its joint actions."""
+    state = int(np.argmax(first_obs[0]))
+    successor, states = np.asarray(task.successor), []
+    for action in actions:
+        states.append(state)
+        state = int(successor[state][tuple(action)])
+    return np.array(states)
