@@ -143,9 +143,8 @@ def recall(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
 
 
 def climb(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
-    """1 if both play action 1, .7 if none does: alone, playing 1 is worth a third and not playing it .47."""
-    players = action.count(1)
-    return {0: 0.7, 1: 0.0, 2: 1.0}[players], None
+    """1 if both play action 1, .8 if none does: with a random partner, playing 1 is worth a third, not playing it .53."""
+    return {0: 0.8, 1: 0.0, 2: 1.0}[action.count(1)], None
 
 
 PROBES = {
@@ -154,7 +153,7 @@ PROBES = {
     "delayed reward": Probe(build(lambda s, a: (float(s), None if s else 1))),
     "own action": Probe(build(lambda s, a: (0.5 * (a[0] == 1) + 0.5 * (a[1] == 2), None))),
     "coordination": Probe(build(lambda s, a: (float(a == (1, 1)), None))),
-    "coordinated climb": Probe(build(climb), trap=0.3),
+    "coordinated climb": Probe(build(climb), trap=0.2),
     "reward at the last step only": Probe(build(last_step_only)),
     "early termination": Probe(build(lambda s, a: (1.0, None) if a[0] == 0 else (0.0, s))),
     "truncation only": Probe(build(lambda s, a: (1.0, s))),

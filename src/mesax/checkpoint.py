@@ -35,9 +35,7 @@ ARRAYS = "arrays.safetensors"
 LARGEST_MANIFEST = 64 * 2**20
 NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 KINDS = (jnp.number, jnp.bool_, jax.dtypes.prng_key)
-NATIVE = frozenset(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)) | {
-    "bool"
-}
+NATIVE = frozenset(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)) | {"bool"}
 """What safetensors and NumPy both know; other dtypes (bfloat16, ...) are stored as their bytes."""
 Manifest = dict[str, Any]
 
@@ -185,9 +183,7 @@ def _restore(directory: Path, entry: dict[str, Any], arrays: dict[str, np.ndarra
     shape, dtype = _signature(entry["path"], like)
     for what, expected, found in (("shape", shape, entry["shape"]), ("dtype", dtype, entry["dtype"])):
         if expected != found:
-            raise StoreError(
-                f"{directory} holds leaf {entry['path']} with {what} {found}, but {expected} is expected"
-            )
+            raise StoreError(f"{directory} holds leaf {entry['path']} with {what} {found}, but {expected} is expected")
     value = _decode(directory, entry, arrays)
     if type(like) in NUMBERS:
         return np.asarray(value).item()
@@ -219,9 +215,7 @@ def _well_formed(manifest: Manifest) -> bool:
 
     try:
         file = manifest["files"][ARRAYS]
-        sound = (
-            is_size(file["bytes"]) and isinstance(file["sha256"], str) and isinstance(manifest["facts"], dict)
-        )
+        sound = is_size(file["bytes"]) and isinstance(file["sha256"], str) and isinstance(manifest["facts"], dict)
         return sound and all(
             all(isinstance(entry[key], str) for key in ("path", "dtype", "stored"))
             and isinstance(entry["shape"], list)
@@ -354,9 +348,7 @@ def _load_arrays(directory: Path, manifest: Manifest) -> dict[str, np.ndarray]:
         raise StoreError(f"{path} has {len(data)} bytes, but {expected['bytes']} are expected")
     found = hashlib.sha256(data).hexdigest()
     if found != expected["sha256"]:
-        raise StoreError(
-            f"{path} is damaged: SHA-256 {found[:12]}..., but {expected['sha256'][:12]}... is expected"
-        )
+        raise StoreError(f"{path} is damaged: SHA-256 {found[:12]}..., but {expected['sha256'][:12]}... is expected")
     with _one_line(path, "read"):
         arrays = safetensors_numpy.load(data)
     if arrays.keys() != {entry["path"] for entry in manifest["leaves"]}:

@@ -1,4 +1,4 @@
-"""The command line. JAX and everything heavy is imported only by the verbs that compute, so that `--help` is instant."""
+"""The command line. JAX and all that is heavy is imported only by the verbs that compute: `--help` is instant."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def _list_settings(options: argparse.Namespace) -> int:
     if options.env is None:
         raise UsageError(f"name an environment too: {', '.join(ENVIRONMENTS)}")
     _compute()
-    from mesax.experiments.catalogue import experiment  # noqa: PLC0415
-    from mesax.experiments.overrides import documented  # noqa: PLC0415
+    from mesax.experiments.catalogue import experiment
+    from mesax.experiments.overrides import documented
 
     settings = documented(experiment(options.method, options.env, options.preset))
     width = max(len(setting.path) for setting in settings) + 2
@@ -153,9 +153,9 @@ def _list_settings(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     _check_workers(options.workers)
     _compute()
-    from mesax.experiments.overrides import parse_arguments  # noqa: PLC0415
-    from mesax.experiments.request import Request, run_json  # noqa: PLC0415
-    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+    from mesax.experiments.overrides import parse_arguments
+    from mesax.experiments.request import Request, run_json
+    from mesax.experiments.store import RunDirectory
 
     request = Request(
         options.method,
@@ -177,7 +177,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _reuse(run: Any, request: Any, options: argparse.Namespace) -> int:
     """Continue or show a run that exists, if it is the one asked for."""
-    from mesax.experiments.overrides import digest  # noqa: PLC0415
+    from mesax.experiments.overrides import digest
 
     experiment = request.experiment()
     if run.run["config_hash"] != digest(experiment):
@@ -191,19 +191,19 @@ def _reuse(run: Any, request: Any, options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     _check_workers(options.workers)
-    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+    from mesax.experiments.store import RunDirectory
 
     run = RunDirectory.open(options.run)
     if run.status == "done":
         return _show(run.path, options, run.read_json("summary.json"))
     _compute()
-    from mesax.experiments.request import Request  # noqa: PLC0415
+    from mesax.experiments.request import Request
 
     return _execute(run, Request.of_run(run.run).experiment(), options)
 
 
 def _execute(run: Any, experiment: Any, options: argparse.Namespace) -> int:
-    from mesax.experiments.runner import Preempted, available_cores, execute  # noqa: PLC0415
+    from mesax.experiments.runner import Preempted, available_cores, execute
 
     workers = available_cores() if options.workers is None else options.workers
     try:
@@ -216,9 +216,9 @@ def _execute(run: Any, experiment: Any, options: argparse.Namespace) -> int:
 
 def _show(path: Path, options: argparse.Namespace, summary: dict[str, Any]) -> int:
     """Table, figures and files of a finished run."""
-    from mesax.experiments.pictures import draw_run  # noqa: PLC0415
-    from mesax.experiments.statistics import load_run  # noqa: PLC0415
-    from mesax.experiments.tables import comparison_table, task_table  # noqa: PLC0415
+    from mesax.experiments.pictures import draw_run
+    from mesax.experiments.statistics import load_run
+    from mesax.experiments.tables import comparison_table, task_table
 
     result = load_run(path)
     _print_table(task_table(result))
@@ -234,11 +234,11 @@ def _show(path: Path, options: argparse.Namespace, summary: dict[str, Any]) -> i
 def _eval(options: argparse.Namespace) -> int:
     if options.episodes < 1:
         raise UsageError(f"--episodes must be at least 1, not {options.episodes}")
-    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+    from mesax.experiments.store import RunDirectory
 
     run = RunDirectory.open(options.run)
     _compute()
-    from mesax.experiments.replay_policies import evaluate_run  # noqa: PLC0415
+    from mesax.experiments.replay_policies import evaluate_run
 
     rows = evaluate_run(run, options.episodes, options.seed)
     for row in rows:
@@ -252,11 +252,11 @@ def _eval(options: argparse.Namespace) -> int:
 
 
 def _render(options: argparse.Namespace) -> int:
-    from mesax.experiments.store import RunDirectory  # noqa: PLC0415
+    from mesax.experiments.store import RunDirectory
 
     run = RunDirectory.open(options.run)
     _compute()
-    from mesax.experiments.render import render_run  # noqa: PLC0415
+    from mesax.experiments.render import render_run
 
     for path in render_run(run, options.task, options.policy, options.gif):
         print(f"drawn    {path}")
@@ -264,9 +264,9 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from mesax.experiments.pictures import draw_comparison  # noqa: PLC0415
-    from mesax.experiments.statistics import load_run  # noqa: PLC0415
-    from mesax.experiments.tables import comparison_table, difference_table, pool_seeds  # noqa: PLC0415
+    from mesax.experiments.pictures import draw_comparison
+    from mesax.experiments.statistics import load_run
+    from mesax.experiments.tables import comparison_table, difference_table, pool_seeds
 
     runs = pool_seeds([load_run(path) for path in options.runs])
     table = comparison_table(runs)
@@ -282,7 +282,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from mesax.experiments.report import write_report  # noqa: PLC0415
+    from mesax.experiments.report import write_report
 
     path = write_report(options.runs, options.out or options.runs[0] / "report.html")
     print(f"written  {path}")
@@ -291,14 +291,14 @@ def _report(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     _compute()
-    from mesax.experiments.doctor import examine  # noqa: PLC0415
+    from mesax.experiments.doctor import examine
 
     return examine(as_json=options.json)
 
 
 def _compute() -> None:
     """Set JAX up before anything imports it for computing."""
-    from mesax.runtime import configure  # noqa: PLC0415
+    from mesax.runtime import configure
 
     configure()
 
@@ -309,9 +309,9 @@ def _check_workers(workers: int | None) -> None:
 
 
 def _print_table(table: Any) -> None:
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from mesax.experiments.tables import to_rich  # noqa: PLC0415
+    from mesax.experiments.tables import to_rich
 
     Console().print(to_rich(table))
 
@@ -321,9 +321,11 @@ def _print_difference(differences: list[list[Any]]) -> None:
     if not differences:
         print("same settings as the paper preset", file=sys.stderr)
         return
-    print(f"{len(differences)} settings differ from the paper preset:", file=sys.stderr)
+    paths = {path for path, _, _ in differences}
+    print("differs from the paper preset (all of it: run.json, mesax report):", file=sys.stderr)
     for path, paper, ours in differences:
-        print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
+        if path.rpartition(".")[0] not in paths:  # the parts of a class that was exchanged say nothing more
+            print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
 
 
 def _short(value: Any) -> str:

@@ -1,8 +1,9 @@
 """Networks as values: every leaf is an array, so a net can be scanned, stacked, saved and outlive its trainer.
 
-A net has an episode memory, like a policy: `start() -> memory`, `step(memory, x) -> (memory, y)`. Feed-forward
-nets keep `()`. An input may be a tuple of parts, which stands for their concatenation. `memories` and `unroll` run a net over an episode; evaluating *other* inputs at the memories of the
-episode that was played is then one `vmap` (MADDPG's targets and counterfactual actions need exactly this).
+A net has an episode memory, like a policy: `start() -> memory`, `step(memory, x) -> (memory, y)`; memoryless nets keep
+`()`. An input may be a tuple of parts, which stands for their concatenation. `memories` and `unroll` run a net over an
+episode; evaluating *other* inputs at the memories of the episode that was played is then one `vmap` (MADDPG's targets
+and counterfactual actions need exactly this).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Net(Protocol):
     def start(self) -> Memory:
         """Memory at the start of an episode."""
 
-    def step(self, memory: Memory, x: Input) -> tuple[Memory, Float[Array, " outputs"]]:
+    def step(self, memory: Memory, x: Any) -> tuple[Memory, Float[Array, " outputs"]]:
         """Advance the memory by one input and return the output."""
 
 
@@ -39,7 +40,11 @@ def memories(net: Net, xs: Input) -> Memory:
     start = net.start()
     if not jax.tree.leaves(start):
         return start
-    _, after = jax.lax.scan(lambda memory, x: (net.step(memory, x)[0],) * 2, start, xs)
+
+    def step(memory: Memory, x: Any) -> tuple[Memory, Memory]:
+        return (net.step(memory, x)[0],) * 2
+
+    _, after = jax.lax.scan(step, start, xs)
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, after)
 
 
@@ -53,8 +58,11 @@ def unroll(net: Net, xs: Input) -> Float[Array, "time outputs"]:
     start = net.start()
     if not jax.tree.leaves(start):
         return step_at(net, start, xs)
-    _, outputs = jax.lax.scan(net.step, start, xs)
-    return outputs
+
+    def step(memory: Memory, x: Any) -> tuple[Memory, Array]:  # not `net.step`: a bound method cannot be hashed
+        return net.step(memory, x)
+
+    return jax.lax.scan(step, start, xs)[1]
 
 
 class Dense(eqx.Module):
@@ -203,9 +211,7 @@ class Adam:
     @property
     def transform(self) -> optax.GradientTransformation:
         """The optax chain."""
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip_norm), optax.adam(self.learning_rate, eps=1e-5)
-        )
+        return optax.chain(optax.clip_by_global_norm(self.clip_norm), optax.adam(self.learning_rate, eps=1e-5))
 
 
 class Trainable(eqx.Module, Generic[NetT]):

@@ -131,7 +131,7 @@ class ExplorationPolicySet(eqx.Module):
 class ExploreOrExploit(eqx.Module):
     """Algorithm 2, lines 3-4: once per episode, an explorer plays with probability p_e, else the learner.
 
-    The learner's random stream does not depend on the choice, so `probability = 0` equals the learner alone bit for bit.
+    The learner's random stream does not depend on the choice: `probability = 0` equals the learner alone, bit for bit.
     """
 
     learner: Any

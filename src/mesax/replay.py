@@ -43,9 +43,7 @@ class Replay(eqx.Module):
         if count > self.capacity:
             raise ValueError(f"cannot add {count} episodes to a replay of {self.capacity}")
         slots = (self.added + jnp.arange(count)) % self.capacity
-        data = jax.tree.map(
-            lambda ring, new: ring.at[slots].set(new, unique_indices=True), self.episodes, episodes
-        )
+        data = jax.tree.map(lambda ring, new: ring.at[slots].set(new, unique_indices=True), self.episodes, episodes)
         return Replay(data, self.added + count)
 
     def sample(self, key: Key, batch_size: int) -> Episode:

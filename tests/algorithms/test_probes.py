@@ -33,10 +33,11 @@ NUM_UPDATES = 600
 BATCH_SIZE = 16
 
 DISCRETE = {
+    "Gumbel, policy partners, MLP": replace(MLP, actor_update=GumbelGradient("policy")),
     "Gumbel, buffer partners, MLP": replace(MLP, actor_update=GumbelGradient("buffer")),
-    "Gumbel, policy partners, GRU": replace(GRU, actor_update=GumbelGradient("policy")),
-    "expected, policy partners, MLP, twin critics, shared actor": replace(
-        MLP, actor_update=ExpectedGradient("policy"), num_critics=2, share_actors=True
+    "expected, policy partners, GRU": replace(GRU, actor_update=ExpectedGradient("policy")),
+    "expected, buffer partners, MLP, twin critics, shared actor": replace(
+        MLP, actor_update=ExpectedGradient("buffer"), num_critics=2, share_actors=True
     ),
     "joint improvement, GRU, twin critics": replace(GRU, actor_update=JointImprovement(), num_critics=2),
     "joint improvement from samples, MLP": replace(MLP, actor_update=SAMPLED),
@@ -89,28 +90,29 @@ def worst(task, episodes: Episode, values: np.ndarray, outputs: np.ndarray) -> t
 @pytest.mark.parametrize("name", DISCRETE)
 def test_discrete(name: str):
     algorithm = DISCRETE[name]
-    moves_jointly = isinstance(algorithm.actor_update, JointImprovement)
     remembers = isinstance(algorithm.actor_net, Gru)
+    moves_jointly = isinstance(algorithm.actor_update, JointImprovement)
     probes = {title: probe for title, probe in PROBES.items() if remembers or not probe.needs_memory}
-    results = train_all(
-        TabularGame(), algorithm, [p.task for p in probes.values()]
-    )
-    report = {title: worst(probe.task, *result) for (title, probe), result in zip(probes.items(), results, strict=True)}
-    print(name, *report.items(), sep="\n   ")
-    assert {title: error for title, (error, _) in report.items() if error > 0.1} == {}
-    expected = {title: 0.0 if moves_jointly else probe.trap for title, probe in probes.items()}
-    assert {title: regret for title, (_, regret) in report.items()} == pytest.approx(expected, abs=0.01)
+    results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()])
+    pairs = zip(probes.items(), results, strict=True)
+    report = {title: worst(probe.task, *result) for (title, probe), result in pairs}
+    # A recurrent critic bootstraps at a depth of memory that it is never trained at.
+    tolerance = 0.15 if remembers else 0.1
+    assert {title: error for title, (error, _) in report.items() if error > tolerance} == {}
+    solved = {title for title, (_, regret) in report.items() if regret < 0.01}
+    assert solved == {title for title, probe in probes.items() if moves_jointly or not probe.trap}
+    assert all(report[title][1] >= probe.trap - 0.01 for title, probe in probes.items() if title not in solved)
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous(name: str):
     targets = np.array([[[[0.6], [-0.3]], [[-0.5], [0.2]]], [[[0.0], [0.8]], [[0.3], [0.3]]]], np.float32)
-    env = ContinuousGame()
-    results = train_all(env, CONTINUOUS[name], [ContinuousTask(target) for target in jnp.asarray(targets)])
-    for target, (episodes, values, outputs) in zip(targets, results, strict=True):
-        reward = 1.0 - np.square(episodes.action - target).sum(axis=(2, 3))
-        known = reward + DISCOUNT * np.array([1.0, 0.0])
-        print(np.abs(values - known).max(), np.abs(values - known).mean(),np.abs(np.tanh(outputs) - target).max())
+    tasks = [ContinuousTask(target) for target in jnp.asarray(targets)]
+    for target, (episodes, values, outputs) in zip(
+        targets, train_all(ContinuousGame(), CONTINUOUS[name], tasks), strict=True
+    ):
+        best_afterwards = DISCOUNT * np.array([1.0, 0.0])
+        known = 1.0 - np.square(episodes.action - target).sum(axis=(2, 3)) + best_afterwards
         assert np.abs(values - known).mean() < 0.1
         regret = np.square(np.tanh(outputs) - target).sum(axis=(2, 3))
         assert regret.max() < 0.1

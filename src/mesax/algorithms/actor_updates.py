@@ -1,12 +1,12 @@
 """Three ways to improve decentralized actors under a centralized critic.
 
-    GumbelGradient    each agent climbs dQ/da_i through a straight-through sample of its own action   (the paper's MADDPG)
+    GumbelGradient    each agent climbs dQ/da_i through a straight-through sample of its own action (the paper's)
     ExpectedGradient  each agent climbs E_{a_i ~ pi_i} Q exactly, by evaluating all its own actions
     JointImprovement  a* = argmax over candidate joint actions of Q, unless the team's greedy joint action is within a
-                      margin of it; then every agent imitates its part of a*                           (coordinated)
+                      margin of it; then every agent imitates its part of a*                     (coordinated)
 
 The first two move one agent at a time, and so cannot leave an equilibrium that only a joint move improves. The margin
-is hysteresis: tied optima would make the argmax flip, and marginals averaged over flips are a joint action nobody chose.
+is hysteresis: tied optima would make the argmax flip, and marginals averaged over flips are a choice nobody made.
 """
 
 from __future__ import annotations
@@ -172,9 +172,7 @@ class JointImprovement:
 
     def enumerates(self, action_space: ActionSpace, num_agents: int) -> bool:
         """Whether the joint action space is small enough to try all of it."""
-        return (
-            isinstance(action_space, Discrete) and action_space.num_actions**num_agents <= self.enumerate_up_to
-        )
+        return isinstance(action_space, Discrete) and action_space.num_actions**num_agents <= self.enumerate_up_to
 
     def check(self, action_space: ActionSpace) -> None:
         """Serves every action space."""

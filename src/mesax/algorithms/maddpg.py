@@ -176,17 +176,13 @@ class Maddpg:
         noisy: Policy = with_noise(policy, self.exploration(progress), spec.action_space)
         return noisy
 
-    def update(
-        self, spec: EnvSpec, state: MaddpgState, batch: Episode, key: Key
-    ) -> tuple[MaddpgState, Metrics]:
+    def update(self, spec: EnvSpec, state: MaddpgState, batch: Episode, key: Key) -> tuple[MaddpgState, Metrics]:
         """One step of critics, actors and targets."""
         key_pool, key_actor = jax.random.split(key)
         played = spec.action_space.encode(batch.action)
         targets = jax.vmap(lambda episode, action: self.targets(spec, state, episode, action))(batch, played)
 
-        critic_loss, gradients = jax.value_and_grad(self._critic_loss)(
-            state.critics.net, batch, played, targets
-        )
+        critic_loss, gradients = jax.value_and_grad(self._critic_loss)(state.critics.net, batch, played, targets)
         critics = state.critics.descend(gradients, self.critic_optimizer)
 
         elites = state.elites
@@ -210,9 +206,7 @@ class Maddpg:
         target_critics = polyak(state.target_critics, critics.net, self.target_rate)
         return MaddpgState(actors, critics, target_actors, target_critics, elites), metrics
 
-    def targets(
-        self, spec: EnvSpec, state: MaddpgState, episode: Episode, played: Array
-    ) -> Float[Array, " time"]:
+    def targets(self, spec: EnvSpec, state: MaddpgState, episode: Episode, played: Array) -> Float[Array, " time"]:
         """y_t of one episode; `Episode.continues` alone decides what is bootstrapped."""
         at = memories(state.target_critics, joint_inputs(episode.obs[:-1], played))
         next_outputs = unroll(state.target_actors, episode.obs)[1:]
@@ -260,9 +254,7 @@ class Maddpg:
 
     def _samples_candidates(self, spec: EnvSpec) -> bool:
         update = self.actor_update
-        return isinstance(update, JointImprovement) and not update.enumerates(
-            spec.action_space, spec.num_agents
-        )
+        return isinstance(update, JointImprovement) and not update.enumerates(spec.action_space, spec.num_agents)
 
     def _pool(self, spec: EnvSpec, batch: Episode, played: Array, elites: Elites, key: Key) -> Array:
         """Joint actions played elsewhere: anywhere in the batch, by explorers, and the elites."""

@@ -1,7 +1,7 @@
 """Climb games: one-step G(n, k, u, U) and multi-stage (paper, Sec. 4 and 5.2, App. B.1.1).
 
 At stage t the team earns 1 if exactly k_t agents play the special action u_t, 1 - delta if none does, else 0. For
-k = n every joint action without u is an equilibrium that no single agent wants to leave. One stage is the one-step game.
+k = n every joint action without u is an equilibrium that no agent alone wants to leave. One stage is the one-step game.
 """
 
 from __future__ import annotations

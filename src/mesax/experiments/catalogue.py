@@ -1,7 +1,7 @@
 """Every named run as a value: method x environment x preset -> Experiment.
 
-`plain` and `uniform` share learner and schedule with `mesa` in the same preset, by construction. What each preset changes
-against the paper is printed by every run and explained in docs/deviations.md.
+`plain` and `uniform` share learner and schedule with `mesa` in the same preset, by construction. What each preset
+changes against the paper is printed by every run and explained in docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -36,10 +36,18 @@ COORDINATED = Maddpg(
     actor_net=Mlp((64,)),
     critic_net=Mlp((64,)),
     actor_update=JointImprovement(),
+    actor_batch_size=8,
     actor_optimizer=Adam(5e-3),
     critic_optimizer=Adam(5e-3),
 )
-COORDINATED_MULTI = COORDINATED
+COORDINATED_MULTI = replace(
+    COORDINATED,
+    critic_net=Mlp((64, 64)),
+    actor_optimizer=Adam(2e-3),
+    critic_optimizer=Adam(2e-3),
+    discount=0.95,
+    target_rate=0.02,
+)
 QUICK_EXPLORER = Maddpg(
     actor_net=Mlp((64,)),
     critic_net=Mlp((64,)),
@@ -90,13 +98,17 @@ def _mesa(environment: str, preset: str) -> Experiment:
     )
     if preset == "paper":
         return paper
+    schedule = (
+        Schedule(100_000, num_envs=10, updates_per_round=4, replay_capacity=20_000) if multi else Schedule(50_000)
+    )
     quick = replace(
         paper,
+        schedule=schedule,
         algorithm=COORDINATED_MULTI if multi else COORDINATED,
         method=Mesa(
             explorer=QUICK_EXPLORER,
-            collect=Schedule(10_000),
-            explore=Schedule(50_000 if multi else 20_000, num_evaluations=20),
+            collect=replace(schedule, total_steps=10_000, num_evaluations=10),
+            explore=replace(schedule, total_steps=30_000 if multi else 20_000, num_evaluations=10),
             reward=CoverageReward(normalize=True),
             global_count="probability",
             mixing=Mixing(Linear(0.8, 0.0, 0.6)),

@@ -242,9 +242,7 @@ def explorer_coverage(run: RunResults, task: int | None = None) -> Figure:
         raise UsageError(f"no explorer pictures for {run.directory}: {reason}")
     targets = run.run["test_tasks"][_hardest_task(run) if task is None else task]["target"]
     payoffs = np.stack([_payoff(run, k, u) for k, u in targets])
-    visitors = {
-        one["name"]: _first_two_agents(one["frequency"], run, np.sum) for one in run.coverage["visitors"]
-    }
+    visitors = {one["name"]: _first_two_agents(one["frequency"], run, np.sum) for one in run.coverage["visitors"]}
     known = run.coverage.get("dataset")
     dataset = (np.zeros(payoffs.shape) if known is None else _first_two_agents(known, run, np.max)) > 0
     uniform = 1 / payoffs[0].size
@@ -339,9 +337,7 @@ def _finish_coverage(figure: Figure, panels: list[Axes], norm: LogNorm, run: Run
         axes.spines[:].set(visible=True, color="#BBBBBB")
     visits = ScalarMappable(norm, _visits_colormap())
     bar = figure.colorbar(visits, ax=panels, extend="min", shrink=0.85, aspect=30, pad=0.02)
-    bar.set_label(
-        "plays of a joint action per episode\n(log scale; white: under a tenth of uniform)", fontsize=8
-    )
+    bar.set_label("plays of a joint action per episode\n(log scale; white: under a tenth of uniform)", fontsize=8)
     handles = [
         Patch(color=PAYOFF_COLORS[2], label="payoff 1"),
         Patch(color=PAYOFF_COLORS[1], label=f"payoff {format_number(_safe_payoff(run))}"),

@@ -47,8 +47,8 @@ class JobHost:
         self.on_report(done_steps, note)
 
     def compiled(self, seconds: float) -> None:
-        """Remember the time to the first finished chunk."""
-        self.compile_seconds = seconds
+        """Remember the longest wait for a first chunk: the one that compiled."""
+        self.compile_seconds = max(self.compile_seconds, seconds)
 
 
 def run_job(run: RunDirectory, experiment: Experiment, stage_name: str, job: int, on_report: Report) -> None:

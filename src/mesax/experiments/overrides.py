@@ -193,9 +193,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _variants(hint: Any) -> list[type]:
-    return [
-        member for member in _members(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)
-    ]
+    return [member for member in _members(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)]
 
 
 @dataclass(frozen=True)
@@ -233,9 +231,7 @@ def _unknown(root: Any, value: Any, change: _Change) -> str:
     """What to say about a path that does not exist: the class that has it, else the closest paths."""
     path, name = change.path, change.names[0]
     parent = path.split(".")[: -len(change.names)]
-    classes = [
-        kind.__name__ for kind in _variants(_hint_at(root, parent)) if name.replace("-", "_") in _names(kind)
-    ]
+    classes = [kind.__name__ for kind in _variants(_hint_at(root, parent)) if name.replace("-", "_") in _names(kind)]
     if classes:
         holder, held = ".".join(parent), type(value).__name__ if _is_dataclass(value) else to_text(value)
         return f"unknown setting --{path}: --{holder} is {held}; choose --{holder} {_either(classes)} first"
@@ -270,9 +266,7 @@ def _parse(text: str, hint: Any, current: Any, path: str) -> Any:
     if not members or (hint is type(current) and _is_dataclass(current)):
         names = _names(type(current)) if _is_dataclass(current) else []
         parts = ", ".join(f"--{path}.{name.replace('_', '-')}" for name in names)
-        raise UsageError(
-            f"--{path} cannot be set as a whole" + (f"; set its parts: {parts}" if parts else "")
-        )
+        raise UsageError(f"--{path} cannot be set as a whole" + (f"; set its parts: {parts}" if parts else ""))
     try:
         return _read_any(text.strip(), members)
     except _Refused as error:

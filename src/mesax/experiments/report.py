@@ -80,9 +80,7 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
 
 def report_html(runs: Sequence[RunResults]) -> str:
     """The page as text: the comparison of all runs, then each run on its own."""
-    methods, environments = (
-        ", ".join(dict.fromkeys(str(run.run[key]) for run in runs)) for key in ("method", "env")
-    )
+    methods, environments = (", ".join(dict.fromkeys(str(run.run[key]) for run in runs)) for key in ("method", "env"))
     title = f"{methods} on {environments}"
     sections = [_warnings(runs), _results(pool_seeds(runs))]
     sections += [_run_section(label, run) for label, run in zip(run_labels(runs), runs, strict=True)]
@@ -116,9 +114,7 @@ CURVES = (
     "task runs reach. Labels give the mean of the last 5 evaluations."
 )
 DOTS = "Dots: the final return of each task run. Diamonds: their mean with its 95% interval."
-VISITS = (
-    "What uniform play, each explorer and all explorers together visit, beside the payoff of one test task."
-)
+VISITS = "What uniform play, each explorer and all explorers together visit, beside the payoff of one test task."
 TRAINING = "Intrinsic return, and the distinct rewarding visits that it is meant to bring about."
 
 
@@ -185,9 +181,7 @@ def _dataset(run: RunResults) -> str:
     if not table.rows:
         return _note(f"There is no high-reward dataset: {run.run['method']} logged no collection.")
     size, clusters = ((run.coverage or {}).get(key) for key in ("dataset_size", "clusters"))
-    known = (
-        f"It holds {format_number(size)} pairs of observation and joint action" if size is not None else ""
-    )
+    known = f"It holds {format_number(size)} pairs of observation and joint action" if size is not None else ""
     known += f" in {format_number(clusters)} clusters" if known and clusters is not None else ""
     return (_note(f"{known}.") if known else "") + to_html(table)
 
@@ -215,9 +209,7 @@ def _provenance(run: RunResults) -> dict[str, object]:
 def _flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     flat: dict[str, object] = {}
     for name, value in config.items():
-        flat |= (
-            _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-        )
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
 
 
@@ -226,9 +218,7 @@ def _text(value: object) -> str:
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:
-    return _text_table(
-        Table("", ("name", "value"), tuple((name, _text(value)) for name, value in pairs.items()))
-    )
+    return _text_table(Table("", ("name", "value"), tuple((name, _text(value)) for name, value in pairs.items())))
 
 
 def _text_table(table: Table) -> str:

@@ -61,9 +61,7 @@ def paper_difference(request: Request, experiment: Experiment) -> list[list[Any]
     """[path, paper's value, this run's value] for every setting that differs from the paper preset."""
     paper = replace(named_experiment(request.method, request.env, "paper"), seed=request.seed)
     return [
-        [path, theirs, ours]
-        for path, theirs, ours in difference(paper, experiment)
-        if path not in NOT_ABOUT_THE_PAPER
+        [path, theirs, ours] for path, theirs, ours in difference(paper, experiment) if path not in NOT_ABOUT_THE_PAPER
     ]
 
 
@@ -120,7 +118,7 @@ def git_commit() -> str | None:
     """Commit of the source tree, if mesax runs from one."""
     try:
         answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,

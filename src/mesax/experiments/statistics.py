@@ -210,9 +210,7 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     if not _same_tasks(run, other):
         return _compare_unpaired(run.final_returns, other.final_returns)
     shared = np.intersect1d(run.tasks, other.tasks)
-    pairs = [
-        (run.final_returns[run.tasks == task], other.final_returns[other.tasks == task]) for task in shared
-    ]
+    pairs = [(run.final_returns[run.tasks == task], other.final_returns[other.tasks == task]) for task in shared]
     differences = np.array([ours.mean() - theirs.mean() for ours, theirs in pairs])
     probability = float(np.mean([probability_of_improvement(*pair) for pair in pairs]))
     return Comparison(bootstrap_interval(differences), probability, paired=True)
@@ -286,9 +284,7 @@ def load_run(run_dir: str | Path) -> RunResults:
         raise UsageError(f"run directory {str(run_dir)!r} does not exist")
     run = _read_json(directory / "run.json")
     _check_keys(directory / "run.json", run, ("method", "env", "preset", "seed", "family", "test_tasks"))
-    _check_keys(
-        directory / "run.json", run["family"], ("optimal_return", "suboptimal_return", "optimal_threshold")
-    )
+    _check_keys(directory / "run.json", run["family"], ("optimal_return", "suboptimal_return", "optimal_threshold"))
     status = directory / "STATUS"
     state = status.read_text().strip() if status.is_file() else "unknown"
     curves = curves_from_rows(run, _read_rows(directory / "eval.jsonl"), directory / "eval.jsonl")

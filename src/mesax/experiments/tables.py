@@ -98,9 +98,7 @@ def _pool(members: Sequence[RunResults]) -> RunResults:
     test_tasks: list[Json] = []
     for member in members:
         offset, seed = len(test_tasks), member.run["seed"]
-        test_tasks += [
-            {**task, "label": f"seed {seed}: {task['label']}"} for task in member.run["test_tasks"]
-        ]
+        test_tasks += [{**task, "label": f"seed {seed}: {task['label']}"} for task in member.run["test_tasks"]]
         curves += [
             replace(curve, task=curve.task + offset, label=test_tasks[curve.task + offset]["label"])
             for curve in member.curves
@@ -174,9 +172,7 @@ def difference_table(runs: Sequence[RunResults]) -> Table:
         kind = "same test tasks" if comparison.paired else "different test tasks"
         rows.append((f"{labels[0]} against {label}", interval, f"{comparison.probability:.0%}", kind))
     columns = ("comparison", "difference [95% interval]", "probability of improvement", "pairing")
-    note = (
-        "Difference of mean final returns. Probability that the first has the higher return; ties count half."
-    )
+    note = "Difference of mean final returns. Probability that the first has the higher return; ties count half."
     return Table("Differences", columns, tuple(rows), note)
 
 
@@ -291,19 +287,14 @@ def to_markdown(table: Table) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    clean = (
-        cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
-        for cell in cells
-    )
+    clean = (cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;") for cell in cells)
     return "| " + " | ".join(clean) + " |"
 
 
 def to_html(table: Table) -> str:
     """The table as an HTML fragment; every cell is escaped."""
     head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table.rows
-    )
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table.rows)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     table_html = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
     return f'<div class="scroll">{table_html}</div>\n{note}'

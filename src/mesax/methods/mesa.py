@@ -105,7 +105,7 @@ class Mesa:
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array(group)][:, None], split.train)
         keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in group])
-        harvests: list[list[Episode]] = [[] for _ in group]
+        harvests: list[list[Any]] = [[] for _ in group]
         for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes):
             for lane, harvest in enumerate(harvests):
                 harvest.append(_flatten_rounds(tree_index(chunk.episodes, lane)))
@@ -116,13 +116,11 @@ class Mesa:
         for task, harvest in zip(group, harvests, strict=True):
             self._keep_valuable(family, task, harvest, host)
 
-    def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Episode], host: Host) -> None:
+    def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Any], host: Host) -> None:
         """M_* of one training task: pairs and whole trajectories."""
-        episodes: Episode = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
+        episodes: Any = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
         threshold = self.threshold.of(episodes.reward[episodes.mask])
-        values = valuable(
-            episodes.reward, episodes.mask, threshold, self.relabel_discount, self.least_value
-        )
+        values = valuable(episodes.reward, episodes.mask, threshold, self.relabel_discount, self.least_value)
         featurize = compiled(_Featurize(self.reward, family))
         features, configurations = (
             np.concatenate(parts) for parts in zip(*(featurize(part) for part in harvest), strict=True)
@@ -170,9 +168,7 @@ class Mesa:
     def _train_explorer(self, experiment: Experiment, state: CoverageState, number: int, host: Host) -> Any:
         """One exploration policy; its learner after the budget."""
         family = experiment.family
-        loop = OffPolicyLoop(
-            family.env, self.explorer, self.explore, behavior=LearnerAlone(), reward_model=self.reward
-        )
+        loop = OffPolicyLoop(family.env, self.explorer, self.explore, behavior=LearnerAlone(), reward_model=self.reward)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
         keys = experiment.key(EXPLORE_STREAM, number)[None]
@@ -191,14 +187,10 @@ class Mesa:
             host.report(number * budget + chunk.step, note)
         return learner
 
-    def _coverage(
-        self, experiment: Experiment, state: CoverageState, policy: Any, number: int
-    ) -> CoverageReport:
+    def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
         key = experiment.key(EXPLORE_STREAM, number, 1)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
-        return coverage_of(
-            experiment.family, self.reward, state, policy, split.train, key, self.coverage_episodes
-        )
+        return coverage_of(experiment.family, self.reward, state, policy, split.train, key, self.coverage_episodes)
 
 
 @dataclass(frozen=True)
@@ -223,11 +215,8 @@ class Pairs:
     """Which configurations they belong to, in truth: for pictures only."""
 
 
-def _flatten_rounds(episodes: Episode) -> Episode:
-    flat: Episode = jax.tree.map(
-        lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes
-    )
-    return flat
+def _flatten_rounds(episodes: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes)
 
 
 def load_pairs(directories: list[Path]) -> Pairs:
@@ -255,5 +244,5 @@ def load_explorers(explorer: OffPolicyAlgorithm, spec: EnvSpec, directory: Path)
     def one(key: Array) -> Any:
         return explorer.behavior(spec, explorer.init(spec, key), jnp.ones(()))
 
-    like = jax.eval_shape(lambda keys: jax.vmap(one)(keys), jax.random.split(jax.random.key(0), number))
+    like = jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
     return ExplorationPolicySet(load_tree(directory, like))

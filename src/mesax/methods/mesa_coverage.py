@@ -105,7 +105,9 @@ def coverage_pictures(
             {
                 "name": name,
                 "episodes": len(episodes.reward),
-                "distinct_visits": float(np.mean([len(np.unique(row[row >= 0])) for row in np.asarray(configurations)])),
+                "distinct_visits": float(
+                    np.mean([len(np.unique(row[row >= 0])) for row in np.asarray(configurations)])
+                ),
                 "high_reward_steps": float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
                 "frequency": _frequency(family, np.asarray(configurations)),
             }

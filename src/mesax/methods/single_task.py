@@ -1,7 +1,7 @@
 """Learning the test tasks, which every method ends with, and the two controls that show what learned explorers add.
 
-    Plain     the learner alone
-    Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA mixes its own   (Algorithm 2)
+Plain     the learner alone
+Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA mixes its own   (Algorithm 2)
 """
 
 from __future__ import annotations
@@ -41,14 +41,10 @@ def adapt_stage(
 
     def run(job: int, host: Host) -> None:
         group = groups[job]
-        split = experiment.family.split(
-            experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks
-        )
+        split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array([t for t, _ in group])][:, None], split.test)
         keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in group])
-        chunks = learn(
-            loop, tasks, keys, explorer=explorer_of(host), eval_episodes=experiment.eval_episodes
-        )
+        chunks = learn(loop, tasks, keys, explorer=explorer_of(host), eval_episodes=experiment.eval_episodes)
         try:
             for chunk in chunks:
                 _record(experiment, host, group, split.test, chunk)
@@ -61,9 +57,7 @@ def adapt_stage(
     return Stage("adapt", tuple(steps * len(group) for group in groups), run)
 
 
-def _record(
-    experiment: Experiment, host: Host, group: list[tuple[int, int]], tasks: Any, chunk: Chunk
-) -> None:
+def _record(experiment: Experiment, host: Host, group: list[tuple[int, int]], tasks: Any, chunk: Chunk) -> None:
     """Rows and progress of one chunk."""
     evaluations, metrics, returns = [], [], []
     for lane, (task, repeat) in enumerate(group):
@@ -80,9 +74,7 @@ def _record(
     host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
 
 
-def _save_policies(
-    experiment: Experiment, directory: Path, group: list[tuple[int, int]], learners: Any
-) -> None:
+def _save_policies(experiment: Experiment, directory: Path, group: list[tuple[int, int]], learners: Any) -> None:
     """One greedy policy per lane."""
     for lane, (task, repeat) in enumerate(group):
         policy = experiment.algorithm.greedy(experiment.family.env.spec, tree_index(learners, lane))

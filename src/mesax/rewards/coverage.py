@@ -86,9 +86,7 @@ def match(subspace: HighRewardSet, features: Float[Array, "... features"], thres
     """Nearest member and nearest cluster of each feature vector."""
     to_members = jnp.where(subspace.valid, squared_distances(features, subspace.members), jnp.inf)
     member = jnp.argmin(to_members, axis=-1)
-    to_clusters = jnp.where(
-        subspace.cluster_valid, squared_distances(features, subspace.centroids), jnp.inf
-    )
+    to_clusters = jnp.where(subspace.cluster_valid, squared_distances(features, subspace.centroids), jnp.inf)
     near = jnp.min(to_members, axis=-1) < threshold**2
     return Match(near, subspace.values[member], jnp.argmin(to_clusters, axis=-1), member)
 
@@ -114,9 +112,7 @@ class CoverageReward:
         found = match(state.subspace, features, self.distance_threshold)
         return Match(found.near & episodes.mask, found.value, found.cluster, found.member)
 
-    def observe(
-        self, spec: EnvSpec, state: CoverageState, episodes: Episode
-    ) -> tuple[CoverageState, Episode]:
+    def observe(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> tuple[CoverageState, Episode]:
         """Replace the task reward by the coverage reward."""
         found = self.matches(spec, state, episodes)
         rewards = jax.vmap(lambda one: self.episode_rewards(one, state.visits))(found)

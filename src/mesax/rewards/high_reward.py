@@ -1,7 +1,7 @@
 """MESA's stage 1: which collected state-action pairs are worth visiting again (host side, NumPy).
 
-    r_t >= R*                                       valuable, kept with its reward               Algorithm 1, line 5
-    r_t = 0, next positive reward r_t' >= R*        kept with rhat_t = gamma^(t'-t) r_t'         Eq. (3)
+r_t >= R*                                       valuable, kept with its reward               Algorithm 1, line 5
+r_t = 0, next positive reward r_t' >= R*        kept with rhat_t = gamma^(t'-t) r_t'         Eq. (3)
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ class _Advance:
     ) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
         _, rounds = self.loop.schedule.chunks(self.loop.env.spec.horizon)
 
-        def lane(
-            tasks: PyTree, state: LoopState, key: Key
-        ) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
+        def lane(tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
             state, log = self.loop.advance(tasks, explorer, state, key, rounds)
             return state, jax.tree.map(jnp.mean, log.metrics), log.episodes
 
@@ -99,9 +97,7 @@ class _Evaluate:
     def __call__(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> jax.Array:
         def lane(tasks: PyTree, learner: PyTree, key: Key) -> jax.Array:
             policy = self.loop.algorithm.greedy(self.loop.env.spec, learner)
-            return mean_rewards(
-                self.loop.env, tasks, policy, evaluation_key(key, step), self.num_episodes
-            )
+            return mean_rewards(self.loop.env, tasks, policy, evaluation_key(key, step), self.num_episodes)
 
         return jax.vmap(lane)(tasks, learner, keys)
 

@@ -12,9 +12,7 @@ from mesax.training.rollout import play
 from mesax.types import Key
 
 
-def mean_rewards(
-    env: Environment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int
-) -> Float[Array, " time"]:
+def mean_rewards(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Float[Array, " time"]:
     """Reward at each step of an episode, averaged over episodes: returns and breakdowns follow from it."""
     return jnp.mean(play(env, tasks, policy, key, num_episodes).reward, axis=0)
 

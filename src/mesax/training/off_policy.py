@@ -175,9 +175,7 @@ class OffPolicyLoop:
         warmup, rounds = self.schedule.warmup_rounds(horizon), self.schedule.rounds(horizon)
         return (state.round - warmup) / (rounds - warmup)
 
-    def _round(
-        self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key
-    ) -> tuple[LoopState, RoundLog]:
+    def _round(self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
         key_play, key_learn = jax.random.split(key)
         progress = self.progress(state)
         own = self.algorithm.behavior(self.env.spec, state.learner, progress)
@@ -194,9 +192,7 @@ class OffPolicyLoop:
         metrics = log.metrics | jax.tree.map(jnp.mean, metrics)
         return LoopState(learner, state.replay, state.reward, state.round), RoundLog(metrics, log.episodes)
 
-    def _collect(
-        self, tasks: PyTree, state: LoopState, policy: Policy, key: Key
-    ) -> tuple[LoopState, RoundLog]:
+    def _collect(self, tasks: PyTree, state: LoopState, policy: Policy, key: Key) -> tuple[LoopState, RoundLog]:
         episodes = play(self.env, tasks, policy, key, self.schedule.num_envs)
         reward, learnt_from = self.reward_model.observe(self.env.spec, state.reward, episodes)
         explored = episodes.actor > 0

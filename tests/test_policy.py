@@ -1,0 +1,171 @@
+"""Who acts: noise rates, clipping, explorers drawn per episode, and mixing that leaves the learner untouched."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.policy import (
+    EXPLORER,
+    LEARNER,
+    EpsilonRandom,
+    ExplorationPolicySet,
+    ExploreOrExploit,
+    GaussianNoise,
+    UniformPolicy,
+    with_noise,
+)
+from mesax.types import Box, Discrete
+
+AGENTS, ACTIONS, TIME, EPISODES = 2, 5, 4, 2_000
+OBS = jnp.zeros((AGENTS, 1))
+
+
+class Fixed(eqx.Module):
+    """Always plays the same; its memory counts its steps."""
+
+    action: jax.Array
+
+    def start(self, key):
+        del key
+        return jnp.zeros((), jnp.int32)
+
+    def act(self, memory, obs, key):
+        del obs, key
+        return self.action, memory + 1
+
+    def actor(self, memory):
+        del memory
+        return jnp.asarray(LEARNER, jnp.int32)
+
+
+class Sampler(eqx.Module):
+    """Plays categorical samples, and remembers a draw from its start."""
+
+    logits: jax.Array
+
+    def start(self, key):
+        return jax.random.uniform(key)
+
+    def act(self, memory, obs, key):
+        return jax.random.categorical(key, self.logits + memory * obs), memory
+
+    def actor(self, memory):
+        del memory
+        return jnp.asarray(LEARNER, jnp.int32)
+
+
+def play(policy, key, episodes: int = EPISODES):
+    """Actions `[episodes, time, agents, ...]` and who played."""
+
+    def episode(key):
+        key_start, key_act = jax.random.split(key)
+        memory = policy.start(key_start)
+        actions = []
+        for key in jax.random.split(key_act, TIME):
+            action, memory = policy.act(memory, OBS, key)
+            actions.append(action)
+        return jnp.stack(actions), policy.actor(memory)
+
+    actions, actors = jax.jit(jax.vmap(episode))(jax.random.split(key, episodes))
+    return np.asarray(actions), np.asarray(actors)
+
+
+def constant(*values: float) -> Fixed:
+    return Fixed(jnp.array(values))
+
+
+def test_uniform_policy(getkey):
+    actions, actors = play(UniformPolicy(Discrete(ACTIONS), label=3), getkey())
+    np.testing.assert_allclose(np.bincount(actions.ravel()) / actions.size, np.full(ACTIONS, 0.2), atol=0.02)
+    assert set(actors) == {3}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.25, 1.0])
+def test_epsilon_random_rates(getkey, epsilon: float):
+    policy = EpsilonRandom(constant(1, 4), jnp.asarray(epsilon), Discrete(ACTIONS))
+    actions, _ = play(policy, getkey())
+    kept = actions == np.array([1, 4])
+    expected = 1.0 - epsilon + epsilon / ACTIONS
+    np.testing.assert_allclose(kept.mean(axis=(0, 1)), [expected, expected], atol=0.03)
+    np.testing.assert_allclose(kept.all(axis=2).mean(), expected**2, atol=0.03)  # agents slip independently
+    slips = actions[..., 0][~kept[..., 0]]
+    if epsilon:
+        np.testing.assert_allclose(np.bincount(slips, minlength=5)[[0, 2, 3, 4]] / slips.size, 0.25, atol=0.05)
+
+
+def test_gaussian_noise_is_clipped(getkey):
+    policy = GaussianNoise(Fixed(jnp.array([[0.0], [0.9]])), jnp.asarray(0.5))
+    actions, _ = play(policy, getkey())
+    assert actions.min() == -1.0 and actions.max() == 1.0
+    center = actions[..., 0, 0]
+    np.testing.assert_allclose([center.mean(), np.median(center)], [0.0, 0.0], atol=0.03)
+    np.testing.assert_allclose(np.mean(np.abs(center) < 0.5), 0.683, atol=0.02)  # one standard deviation
+    np.testing.assert_allclose(np.mean(actions[..., 1, 0] == 1.0), 0.42, atol=0.02)  # P(noise > .2 std)
+
+
+def test_noise_without_scale_changes_nothing(getkey):
+    box = Fixed(jnp.array([[0.3], [-1.0]]))
+    assert np.all(play(GaussianNoise(box, jnp.asarray(0.0)), getkey(), 5)[0] == np.asarray(box.action))
+
+
+def test_with_noise_serves_both_spaces():
+    assert isinstance(with_noise(constant(0, 0), jnp.asarray(0.1), Discrete(2)), EpsilonRandom)
+    assert isinstance(with_noise(constant(0, 0), jnp.asarray(0.1), Box(1)), GaussianNoise)
+
+
+def test_explorers_are_drawn_uniformly_per_episode(getkey):
+    explorers = ExplorationPolicySet(Fixed(jnp.array([[0, 0], [1, 1], [2, 2]])))
+    actions, actors = play(explorers, getkey())
+    assert np.all(actions == actions[:, :1])  # never changes within an episode
+    np.testing.assert_allclose(np.bincount(actions[:, 0, 0]) / EPISODES, np.full(3, 1 / 3), atol=0.04)
+    np.testing.assert_array_equal(actors, EXPLORER + actions[:, 0, 0])
+
+
+def mixed(probability: float, learner=None):
+    explorer = ExplorationPolicySet(Fixed(jnp.array([[7, 7], [8, 8]])))
+    return ExploreOrExploit(learner or constant(1, 2), explorer, jnp.asarray(probability))
+
+
+def test_without_exploration_the_learner_plays_bit_for_bit(getkey):
+    logits = jnp.array([[0.1, 0.5, -0.3], [1.0, 0.0, 0.2]])
+    learner = EpsilonRandom(Sampler(logits), jnp.asarray(0.3), Discrete(3))
+    key = getkey()
+    alone, _ = play(learner, key)
+    actions, actors = play(mixed(0.0, learner), key)
+    np.testing.assert_array_equal(actions, alone)
+    assert set(actors) == {LEARNER}
+
+
+def test_the_learner_plays_its_episodes_as_if_alone(getkey):
+    learner, key = Sampler(jnp.zeros((2, 3))), getkey()
+    alone, _ = play(learner, key)
+    actions, actors = play(mixed(0.5, learner), key)
+    own = actors == LEARNER
+    assert 0 < own.sum() < EPISODES
+    np.testing.assert_array_equal(actions[own], alone[own])
+
+
+def test_with_certain_exploration_an_explorer_always_plays(getkey):
+    actions, actors = play(mixed(1.0), getkey())
+    assert set(actions.ravel()) == {7, 8}
+    assert set(actors) == {1, 2}
+
+
+def test_the_choice_holds_for_the_episode(getkey):
+    actions, actors = play(mixed(0.3), getkey())
+    explored = actions[..., 0] >= 7
+    assert np.all(explored == explored[:, :1])
+    np.testing.assert_array_equal(actors > 0, explored[:, 0])
+    np.testing.assert_allclose(np.mean(actors == LEARNER), 0.7, atol=0.04)
+    np.testing.assert_allclose([np.mean(actors == 1), np.mean(actors == 2)], [0.15, 0.15], atol=0.03)
+
+
+def test_both_memories_advance(getkey):
+    policy = mixed(0.5)
+    memory = policy.start(getkey())
+    _, memory = policy.act(memory, OBS, getkey())
+    explores, learner_memory, (_, explorer_memory) = memory
+    assert explores.dtype == bool
+    assert (int(learner_memory), int(explorer_memory)) == (1, 1)

@@ -1,0 +1,93 @@
+"""Replay against a list: the last episodes in order, whole, and nothing else."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mesax.replay import Replay
+from mesax.types import Episode
+
+TIME, AGENTS = 2, 2
+
+
+def episodes(numbers) -> Episode:
+    """Episodes in which every leaf carries the episode's own number."""
+    marks = np.asarray(numbers)
+
+    def fill(*shape: int, dtype=np.float32):
+        return np.broadcast_to(marks.reshape(-1, *(1,) * len(shape)), (len(marks), *shape)).astype(dtype)
+
+    return Episode(
+        obs=fill(TIME + 1, AGENTS, 1),
+        action=fill(TIME, AGENTS, dtype=np.int32),
+        reward=fill(TIME),
+        terminated=fill(TIME, dtype=np.int32) % 2 == 0,
+        mask=fill(TIME, dtype=np.int32) % 3 == 0,
+        actor=fill(dtype=np.int32),
+    )
+
+
+EXAMPLE = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes([0]))
+add = jax.jit(lambda replay, batch: replay.add(batch))
+sample = jax.jit(lambda replay, key, size: replay.sample(key, size), static_argnums=2)
+
+
+def numbers_in(batch: Episode) -> list[int]:
+    """The episodes' numbers, after making sure that no episode is a mixture."""
+    batch = jax.tree.map(np.asarray, batch)
+    expected = episodes(batch.actor)
+    jax.tree.map(np.testing.assert_array_equal, batch, expected)
+    return batch.actor.tolist()
+
+
+@pytest.mark.parametrize("capacity", [3, 7])
+@given(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=8), seed=st.integers(0, 2**16))
+@settings(max_examples=25)
+def test_replay_is_a_list_of_the_last_episodes(capacity: int, sizes: list[int], seed: int):
+    replay, model = Replay.create(EXAMPLE, capacity), []
+    for size in sizes:
+        fresh = list(range(len(model) + 1, len(model) + size + 1))
+        replay, model = add(replay, episodes(fresh)), model + fresh
+        held = model[-capacity:]
+        assert (int(replay.added), int(replay.size)) == (len(model), len(held))
+        assert set(numbers_in(sample(replay, jax.random.key(seed), 16))) <= set(held)
+    slots = {number: (number - 1) % capacity for number in held}
+    ring = numbers_in(jax.tree.map(lambda leaf: leaf[jnp.array(list(slots.values()))], replay.episodes))
+    assert ring == held
+
+
+def test_every_episode_is_drawn_equally_often():
+    replay = add(add(Replay.create(EXAMPLE, 7), episodes([1, 2, 3])), episodes([4, 5]))
+    counts = np.bincount(numbers_in(sample(replay, jax.random.key(0), 10_000)), minlength=6)
+    assert counts[0] == 0
+    np.testing.assert_allclose(counts[1:] / 10_000, np.full(5, 0.2), atol=0.02)
+
+
+def test_a_whole_ring_can_be_replaced_at_once():
+    replay = add(add(Replay.create(EXAMPLE, 3), episodes([1])), episodes([2, 3, 4]))
+    assert sorted(numbers_in(replay.episodes)) == [2, 3, 4]
+
+
+def test_more_than_the_ring_holds_is_refused():
+    with pytest.raises(ValueError, match="cannot add 4 episodes to a replay of 3"):
+        Replay.create(EXAMPLE, 3).add(episodes([1, 2, 3, 4]))
+
+
+def test_shapes_and_types_are_those_of_the_example():
+    replay = Replay.create(EXAMPLE, 3)
+    assert replay.capacity == 3
+    for stored, example in zip(jax.tree.leaves(replay.episodes), jax.tree.leaves(EXAMPLE), strict=True):
+        assert (stored.shape, stored.dtype) == ((3, *example.shape), example.dtype)
+
+
+def test_replays_can_be_batched():
+    lanes = jax.vmap(lambda _: Replay.create(EXAMPLE, 3))(jnp.arange(2))
+    batches = jax.tree.map(lambda *leaves: np.stack(leaves), episodes([1, 2]), episodes([5, 6]))
+    lanes = jax.jit(jax.vmap(partial(Replay.add)))(lanes, batches)
+    np.testing.assert_array_equal(lanes.added, [2, 2])
+    np.testing.assert_array_equal(lanes.episodes.actor[:, :2], [[1, 2], [5, 6]])

@@ -1,0 +1,133 @@
+"""The values that all parts share: index draws, action spaces, episodes, masked means, trees, schedules."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesax.errors import UsageError
+from mesax.types import (
+    Box,
+    Discrete,
+    EnvSpec,
+    Episode,
+    Linear,
+    leading_size,
+    masked_mean,
+    random_index,
+    tree_index,
+    tree_stack,
+    tree_where,
+)
+
+
+def episode() -> Episode:
+    """Three steps, the last of which never happened."""
+    return Episode(
+        obs=jnp.arange(8.0).reshape(4, 2, 1),
+        action=jnp.array([[0, 1], [1, 1], [0, 0]]),
+        reward=jnp.array([1.0, 2.0, 0.0]),
+        terminated=jnp.array([False, True, False]),
+        mask=jnp.array([True, True, False]),
+        actor=jnp.asarray(0),
+    )
+
+
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_random_index_is_uniform(getkey, number: int):
+    drawn = np.asarray(random_index(getkey(), (20_000,), number))
+    frequencies = np.bincount(drawn, minlength=number) / drawn.size
+    assert drawn.dtype == np.int32
+    np.testing.assert_allclose(frequencies, np.full(number, 1 / number), atol=0.02)
+
+
+def test_random_index_takes_a_traced_number(getkey):
+    key = getkey()
+    traced = jax.jit(lambda number: random_index(key, (50,), number))(jnp.asarray(5, jnp.int32))
+    np.testing.assert_array_equal(traced, random_index(key, (50,), 5))
+
+
+def test_discrete():
+    space = Discrete(4)
+    assert space.feature_size == 4
+    np.testing.assert_array_equal(space.encode(jnp.array([2, 0])), [[0, 0, 1, 0], [1, 0, 0, 0]])
+    numbers = jnp.array([0.0, 0.249, 0.25, 0.999_999_94])
+    np.testing.assert_array_equal(space.from_uniform(numbers), [0, 0, 1, 3])
+
+
+def test_from_uniform_never_leaves_the_actions():
+    # For this many actions, the largest number below 1 times their number rounds up to their number.
+    largest = jnp.nextafter(jnp.float32(1.0), jnp.float32(0.0))
+    assert int(Discrete(2**24 + 2).from_uniform(largest)) <= 2**24 + 1
+
+
+def test_samples(getkey):
+    discrete = np.asarray(Discrete(3).sample(getkey(), (6_000, 2)))
+    assert discrete.shape == (6_000, 2)
+    np.testing.assert_allclose(np.bincount(discrete.ravel()) / discrete.size, np.full(3, 1 / 3), atol=0.02)
+    joint = np.bincount(discrete @ [3, 1], minlength=9) / len(discrete)
+    np.testing.assert_allclose(joint, np.full(9, 1 / 9), atol=0.02)  # agents draw independently
+    box = np.asarray(Box(2).sample(getkey(), (2_000, 3)))
+    assert box.shape == (2_000, 3, 2)
+    assert box.min() >= -1 and box.max() <= 1
+    assert abs(box.mean()) < 0.02 and abs(box.std() - 1 / np.sqrt(3)) < 0.02
+    np.testing.assert_array_equal(Box(2).encode(box), box)
+
+
+@pytest.mark.parametrize("field", ["num_agents", "obs_size", "horizon"])
+def test_spec_refuses_what_cannot_be_built(field: str):
+    sizes = {"num_agents": 2, "obs_size": 3, "horizon": 1} | {field: 0}
+    with pytest.raises(UsageError, match=f"{field} must be at least 1, not 0"):
+        EnvSpec(action_space=Discrete(2), **sizes)
+
+
+def test_joint_size():
+    assert EnvSpec(2, 3, Discrete(5), 1).joint_size == 2 * (3 + 5)
+    assert EnvSpec(3, 4, Box(2), 1).joint_size == 3 * (4 + 2)
+
+
+def test_episode_tells_what_continues():
+    np.testing.assert_array_equal(episode().continues, [1.0, 0.0, 1.0])
+    transitions = episode().transitions
+    np.testing.assert_array_equal(transitions.obs[:, 0, 0], [0, 2, 4])
+    np.testing.assert_array_equal(transitions.next_obs[:, 0, 0], [2, 4, 6])
+    np.testing.assert_array_equal(transitions.action, episode().action)
+
+
+def test_masked_mean():
+    mask = jnp.array([[True, True], [False, True]])
+    values = jnp.array([[1.0, 2.0], [100.0, 6.0]])
+    assert float(masked_mean(values, mask)) == 3.0
+    per_agent = jnp.stack([values, 2 * values], axis=-1)
+    assert float(masked_mean(per_agent, mask)) == 4.5
+    assert float(masked_mean(values, jnp.zeros((2, 2), bool))) == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=6, max_size=6))
+def test_masked_mean_is_the_mean_of_what_happened(steps):
+    values, mask = (np.array(column) for column in zip(*steps, strict=True))
+    expected = values[mask].mean() if mask.any() else 0.0
+    actual = masked_mean(jnp.asarray(values, jnp.float32), jnp.asarray(mask))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_trees():
+    first, second = {"a": jnp.array([1.0]), "b": jnp.array(2)}, {"a": jnp.array([3.0]), "b": jnp.array(4)}
+    stacked = tree_stack([first, second])
+    assert leading_size(stacked) == 2
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, tree_index(stacked, 1), second))
+    chosen = tree_where(jnp.asarray(True), first, second)
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, chosen, first))
+
+
+@given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0.01, 1), st.floats(-0.5, 2))
+def test_linear(start: float, end: float, fraction: float, progress: float):
+    expected = np.interp(progress / fraction, [0, 1], [start, end])
+    actual = Linear(start, end, fraction)(jnp.asarray(progress, jnp.float32))
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def test_linear_over_nothing_is_its_end():
+    assert float(Linear(1.0, 0.25, 0.0)(jnp.asarray(0.0))) == 0.25
