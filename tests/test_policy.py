@@ -56,19 +56,25 @@ class Sampler(eqx.Module):
         return jnp.asarray(LEARNER, jnp.int32)
 
 
-def play(policy, key, episodes: int = EPISODES):
-    """Actions `[episodes, time, agents, ...]` and who played."""
-
+@jax.jit
+def play_all(policy, keys):
     def episode(key):
         key_start, key_act = jax.random.split(key)
         memory = policy.start(key_start)
-        actions = []
-        for key in jax.random.split(key_act, TIME):
-            action, memory = policy.act(memory, OBS, key)
-            actions.append(action)
-        return jnp.stack(actions), policy.actor(memory)
 
-    actions, actors = jax.jit(jax.vmap(episode))(jax.random.split(key, episodes))
+        def step(memory, key):
+            action, memory = policy.act(memory, OBS, key)
+            return memory, action
+
+        memory, actions = jax.lax.scan(step, memory, jax.random.split(key_act, TIME))
+        return actions, policy.actor(memory)
+
+    return jax.vmap(episode)(keys)
+
+
+def play(policy, key):
+    """Actions `[episodes, time, agents, ...]` and who played."""
+    actions, actors = play_all(policy, jax.random.split(key, EPISODES))
     return np.asarray(actions), np.asarray(actors)
 
 
@@ -107,7 +113,7 @@ def test_gaussian_noise_is_clipped(getkey):
 
 def test_noise_without_scale_changes_nothing(getkey):
     box = Fixed(jnp.array([[0.3], [-1.0]]))
-    assert np.all(play(GaussianNoise(box, jnp.asarray(0.0)), getkey(), 5)[0] == np.asarray(box.action))
+    assert np.all(play(GaussianNoise(box, jnp.asarray(0.0)), getkey())[0] == np.asarray(box.action))
 
 
 def test_with_noise_serves_both_spaces():
@@ -139,7 +145,7 @@ def test_without_exploration_the_learner_plays_bit_for_bit(getkey):
 
 
 def test_the_learner_plays_its_episodes_as_if_alone(getkey):
-    learner, key = Sampler(jnp.zeros((2, 3))), getkey()
+    learner, key = EpsilonRandom(Sampler(jnp.zeros((2, 3))), jnp.asarray(0.3), Discrete(3)), getkey()
     alone, _ = play(learner, key)
     actions, actors = play(mixed(0.5, learner), key)
     own = actors == LEARNER

@@ -15,8 +15,6 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
 from mesax.errors import StoreError
+from mesax.files import store_errors, sync_directory
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -46,7 +45,7 @@ def save_tree(directory: Path, tree: PyTree, facts: dict[str, Any]) -> None:
     # Through JSON and back: keys become text before they are sorted, arrays become lists.
     facts = json.loads(json.dumps(facts, default=_to_list))
     temporary = directory.parent / f".tmp-{directory.name}-{os.getpid()}"
-    with _one_line(directory, "written"):
+    with store_errors(directory, "written", SafetensorError):
         directory.parent.mkdir(parents=True, exist_ok=True)
         _recover(directory)
         _refuse_others(directory)
@@ -240,16 +239,7 @@ def _write(directory: Path, entries: list[Any], arrays: dict[str, np.ndarray], f
         file.write(_manifest_bytes(manifest))
         file.flush()
         os.fsync(file.fileno())
-    _sync_directory(directory)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the names in a directory as durable as the files."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(directory)
 
 
 def _aside(directory: Path) -> Path:
@@ -268,7 +258,7 @@ def _swap(new: Path, directory: Path) -> None:
         if replaces:
             os.replace(aside, directory)
         raise
-    _sync_directory(directory.parent)
+    sync_directory(directory.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -316,19 +306,9 @@ def _alive(process: int) -> bool:
     return True
 
 
-@contextmanager
-def _one_line(path: Path, done: str) -> Iterator[None]:
-    """Turn the errors of the file system into a `StoreError`."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise StoreError(f"{path} cannot be {done}: {reason}") from error
-
-
 def _read(path: Path, largest: int) -> bytes:
     """Contents of a regular file (no link, no pipe) of at most `largest` bytes."""
-    with _one_line(path, "read"):
+    with store_errors(path, "read", SafetensorError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
@@ -349,7 +329,7 @@ def _load_arrays(directory: Path, manifest: Manifest) -> dict[str, np.ndarray]:
     found = hashlib.sha256(data).hexdigest()
     if found != expected["sha256"]:
         raise StoreError(f"{path} is damaged: SHA-256 {found[:12]}..., but {expected['sha256'][:12]}... is expected")
-    with _one_line(path, "read"):
+    with store_errors(path, "read", SafetensorError):
         arrays = safetensors_numpy.load(data)
     if arrays.keys() != {entry["path"] for entry in manifest["leaves"]}:
         raise StoreError(f"{path} does not hold the leaves that the manifest names")

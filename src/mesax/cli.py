@@ -15,6 +15,8 @@ from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 
 USAGE, FAILED, PREEMPTED, IO_ERROR = 2, 70, 75, 74
+RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
+"""The options of `run` that take no value."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,7 +29,9 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; every expected failure is one line on stderr and an exit code."""
     try:
-        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()  # here, so that a reader who has left is noticed below and not at exit
+        return code
     except UsageError as error:
         return _fail(str(error), USAGE)
     except StoreError as error:
@@ -48,7 +52,7 @@ def _fail(message: str, code: int) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     parser = _build_parser()
-    options, rest = parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(_with_joined_overrides(arguments))
     if not hasattr(options, "verb_function"):
         parser.print_help()
         return USAGE
@@ -57,6 +61,21 @@ def _dispatch(arguments: list[str]) -> int:
     options.rest = rest
     code: int = options.verb_function(options)
     return code
+
+
+def _with_joined_overrides(arguments: list[str]) -> list[str]:
+    """`--name value` after `run` as `--name=value`, so that a setting's value cannot be taken for METHOD or ENV."""
+    if arguments[:1] != ["run"]:
+        return arguments
+    joined: list[str] = []
+    for word in arguments:
+        before = joined[-1] if joined else ""
+        waits = before.startswith("--") and "=" not in before and before not in (*RUN_FLAGS, "--")
+        if waits and not word.startswith("--"):
+            joined[-1] = f"{before}={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -137,6 +156,8 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _list_settings(options: argparse.Namespace) -> int:
+    if options.method not in METHODS:
+        raise UsageError(f"unknown method '{options.method}'; choose one of {', '.join(METHODS)}")
     if options.env is None:
         raise UsageError(f"name an environment too: {', '.join(ENVIRONMENTS)}")
     _compute()
@@ -180,10 +201,9 @@ def _reuse(run: Any, request: Any, options: argparse.Namespace) -> int:
     from mesax.experiments.overrides import digest
 
     experiment = request.experiment()
-    if run.run["config_hash"] != digest(experiment):
-        raise UsageError(
-            f"{run.path} holds another configuration ({run.run['id']}); choose another directory with --out"
-        )
+    if run.run.get("config_hash") != digest(experiment):
+        name = run.run.get("id", "unknown")
+        raise UsageError(f"{run.path} holds another configuration ({name}); choose another directory with --out")
     if run.status == "done":
         return _show(run.path, options, run.read_json("summary.json"))
     return _execute(run, experiment, options)
@@ -234,6 +254,8 @@ def _show(path: Path, options: argparse.Namespace, summary: dict[str, Any]) -> i
 def _eval(options: argparse.Namespace) -> int:
     if options.episodes < 1:
         raise UsageError(f"--episodes must be at least 1, not {options.episodes}")
+    if not 0 <= options.seed < 2**32:
+        raise UsageError(f"--seed must lie between 0 and {2**32 - 1}, not {options.seed}")
     from mesax.experiments.store import RunDirectory
 
     run = RunDirectory.open(options.run)

@@ -83,38 +83,37 @@ def _published_maddpg(preset: str) -> Maddpg:
 
 
 def _mesa(environment: str, preset: str) -> Experiment:
-    family = FAMILIES[environment]
     multi = environment == "climb-multi"
-    paper = Experiment(
-        method=Mesa(
-            explorer=PAPER_MADDPG,
-            collect=Schedule(30_000),
-            explore=Schedule(100_000 if multi else 50_000),
-            mixing=Mixing(Linear(0.8, 0.0, 0.6)),
-        ),
-        family=family,
-        algorithm=PAPER_MADDPG,
-        schedule=Schedule(100_000 if multi else 50_000),
-    )
+    paper = _paper(environment, Schedule(100_000, num_envs=10, replay_capacity=20_000) if multi else Schedule(50_000))
     if preset == "paper":
         return paper
-    schedule = (
-        Schedule(100_000, num_envs=10, updates_per_round=4, replay_capacity=20_000) if multi else Schedule(50_000)
+    assert isinstance(paper.method, Mesa)
+    schedule = replace(paper.schedule, updates_per_round=4 if multi else 2)
+    method = replace(
+        paper.method,
+        explorer=QUICK_EXPLORER,
+        collect=replace(schedule, total_steps=10_000, num_evaluations=10),
+        explore=replace(schedule, total_steps=30_000 if multi else 20_000, num_evaluations=10),
+        reward=CoverageReward(normalize=True),
+        global_count="probability",
     )
-    quick = replace(
-        paper,
-        schedule=schedule,
-        algorithm=COORDINATED_MULTI if multi else COORDINATED,
+    quick = replace(paper, algorithm=COORDINATED_MULTI if multi else COORDINATED, schedule=schedule, method=method)
+    return quick if preset == "quick" else _smoke(quick)
+
+
+def _paper(environment: str, schedule: Schedule) -> Experiment:
+    """Table 3's budgets; one round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
+    return Experiment(
         method=Mesa(
-            explorer=QUICK_EXPLORER,
-            collect=replace(schedule, total_steps=10_000, num_evaluations=10),
-            explore=replace(schedule, total_steps=30_000 if multi else 20_000, num_evaluations=10),
-            reward=CoverageReward(normalize=True),
-            global_count="probability",
+            explorer=PAPER_MADDPG,
+            collect=replace(schedule, total_steps=30_000),
+            explore=schedule,
             mixing=Mixing(Linear(0.8, 0.0, 0.6)),
         ),
+        family=FAMILIES[environment],
+        algorithm=PAPER_MADDPG,
+        schedule=schedule,
     )
-    return quick if preset == "quick" else _smoke(quick)
 
 
 def _smoke(quick: Experiment) -> Experiment:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import matplotlib
@@ -37,6 +38,17 @@ SEPARATE_CELLS = 40
 PER_LINE = 5
 TOP = 1.1
 """Inches above the first panels."""
+
+
+class _Sizes(NamedTuple):
+    """Inches: side of a panel, and its place with the texts around it."""
+
+    side: float
+    wide: float
+    high: float
+
+
+ONE_STAGE, MANY_STAGES = _Sizes(2.6, 3.15, 3.35), _Sizes(1.6, 2.0, 2.42)
 EDGE, PLAYED = "#BBBBBB", figures.OUTLINE
 OPTIMAL = figures.PAYOFF_COLORS[2]
 
@@ -199,7 +211,7 @@ def _layout(play: Play) -> tuple[Figure, list[tuple[Axes, Axes | None]]]:
     """A figure with (payoffs, visits) for each stage, placed in inches so that the frames of a GIF do not jump."""
     stages, rows = min(play.num_stages, MOST_STAGES), 1 + play.varies
     single = stages == 1
-    side, wide, high = (2.6, 3.15, 3.35) if single else (1.6, 2.0, 2.42)
+    side, wide, high = ONE_STAGE if single else MANY_STAGES
     columns = rows if single else min(stages, PER_LINE)
     lines = 1 if single else -(-stages // PER_LINE) * rows
     width = max(columns * wide + (0.95 if play.varies else 0.25), 6.4)
@@ -232,10 +244,16 @@ def _draw_stage(axes: Axes, play: Play, moment: Moment, stage: int) -> None:
     if not reached:
         return
     row, column = play.cell(moment.episode, stage)
-    side = 72 * axes.figure.get_figwidth() * axes.get_position().width
-    size = max(side / play.num_actions, 12.0)
-    frame = {"markerfacecolor": "none", "markeredgecolor": PLAYED, "markeredgewidth": 2.4}
-    axes.plot(column, row, "s", markersize=min(size, 40), clip_on=False, zorder=4, **frame)
+    size = np.clip(72 * (ONE_STAGE if play.num_stages == 1 else MANY_STAGES).side / play.num_actions, 12, 40)
+    axes.plot(
+        *(column, row, "s"),
+        markersize=size,
+        markerfacecolor="none",
+        markeredgecolor=PLAYED,
+        markeredgewidth=2.4,
+        clip_on=False,
+        zorder=4,
+    )
     rewards = play.rewards[moment.episode]
     text = f"plays {_listed(play.actions[moment.episode, stage])}: reward {rewards[stage]:.3g}"
     if play.num_stages > 1:
@@ -253,15 +271,15 @@ def _draw_payoffs(axes: Axes, levels: np.ndarray, special: int, alpha: float) ->
         axes.imshow(levels, cmap=ListedColormap(colors), vmin=0, vmax=2, aspect="auto", alpha=alpha)
     else:
         elsewhere = 0 if special else 1
-        axes.set_facecolor(colors[levels[-1 if rows == 1 else elsewhere, elsewhere]])
-        line = {"color": colors[levels[min(elsewhere, rows - 1), special]], "linewidth": 1.6, "alpha": alpha}
-        axes.axvline(special, **line)
+        row = min(elsewhere, rows - 1)
+        axes.set_facecolor(colors[levels[row, elsewhere]])
+        axes.axvline(special, color=colors[levels[row, special]], linewidth=1.6, alpha=alpha)
         if rows > 1:
-            axes.axhline(special, **line)
+            axes.axhline(special, color=colors[levels[row, special]], linewidth=1.6, alpha=alpha)
             center = colors[levels[special, special]]
             axes.plot(special, special, "s", color=center, markersize=9, markeredgewidth=0, alpha=alpha)
         optima = optima[(optima == special).all(axis=1)]
-    size = min(9.0, 80 / columns) if columns <= SEPARATE_CELLS and len(optima) > 1 else max(5.0, min(9.0, 80 / columns))
+    size = max(min(9.0, 80 / columns), 5.0 if len(optima) == 1 else 0.0)
     axes.plot(optima[:, 1], optima[:, 0], "*", color="white", markersize=size, markeredgewidth=0, zorder=3)
 
 
@@ -309,9 +327,8 @@ def _draw_frame(figure: Figure, play: Play, moment: Moment, norm: LogNorm) -> No
     if play.varies:
         last = max(axes.get_position().x1 for axes in figure.axes)
         place = (last + 0.2 / width, 1 - (TOP + 1.5) / height, 0.1 / width, 1.5 / height)
-        ticks = [number for number in (1, 10, 100, 1000) if number <= norm.vmax]
         colors = ScalarMappable(norm, _visits_colors())
-        bar = figure.colorbar(colors, cax=figure.add_axes(place), ticks=ticks, format="%d")
+        bar = figure.colorbar(colors, cax=figure.add_axes(place), ticks=[1, 10, 100], format="%d")
         bar.set_label(f"visits in {len(play.actions)} episodes", fontsize=7.5, labelpad=2)
         bar.ax.tick_params(labelsize=7)
         bar.ax.minorticks_off()

@@ -18,6 +18,8 @@ from mesax.methods.base import Experiment
 from mesax.types import leading_size, tree_index
 
 PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")
+LARGEST_SEED = 2**32 - 1
+"""JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 NOT_ABOUT_THE_PAPER = ("seed", "num-test-tasks", "num-repeats", "lanes")
 
 
@@ -34,6 +36,8 @@ class Request:
 
     def experiment(self) -> Experiment:
         """The catalogue's entry with this request's changes."""
+        if self.seed > LARGEST_SEED:
+            raise UsageError(f"seed must be at most {LARGEST_SEED}, not {self.seed}")
         entry = replace(named_experiment(self.method, self.env, self.preset), seed=self.seed)
         changes = list(self.overrides)
         if self.num_test_tasks is not None:
@@ -47,14 +51,26 @@ class Request:
     @staticmethod
     def of_run(run: dict[str, Any]) -> Request:
         """The request behind a run.json; refuses a run whose configuration this version would build differently."""
-        asked = run["request"]
-        request = Request(**asked | {"overrides": tuple((path, text) for path, text in asked["overrides"])})
-        if digest(request.experiment()) != run["config_hash"]:
+        try:
+            asked = run["request"]
+            request = Request(**asked | {"overrides": tuple((path, text) for path, text in asked["overrides"])})
+            expected = run["config_hash"]
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"
             raise UsageError(
-                f"run {run['id']} was made with another version of mesax ({run['versions'].get('mesax')}):"
+                f"run.json of {run.get('id', 'this directory')} describes no run of mesax ({what})"
+            ) from None
+        if digest(request.experiment()) != expected:
+            raise UsageError(
+                f"run {run.get('id')} was made with another version of mesax ({_version(run)}):"
                 " the same request now gives another configuration"
             )
         return request
+
+
+def _version(run: dict[str, Any]) -> str:
+    versions = run.get("versions")
+    return str(versions.get("mesax")) if isinstance(versions, dict) else "unknown"
 
 
 def paper_difference(request: Request, experiment: Experiment) -> list[list[Any]]:

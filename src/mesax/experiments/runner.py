@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mesax.errors import StoreError, TrainingError
 from mesax.experiments.progress import Progress
 from mesax.experiments.statistics import summarize
 from mesax.experiments.store import RunDirectory
@@ -29,26 +28,32 @@ def available_cores() -> int:
 
 def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False) -> dict[str, Any]:
     """Do what is left of a run and return its summary; the status file says how it ended."""
-    started = time.time()
     run.set_status("running")
-    title = f"{run.run['method']} on {run.run['env']}"
-    pool = InProcess(run, experiment) if workers <= 1 else Pool(run, workers)
     try:
-        with _signals_raise(), Progress(title, quiet=quiet) as progress:
-            for stage in experiment.method.stages(experiment):
-                _do_stage(run, stage, pool, progress)
+        with _signals_raise():
+            _do_stages(run, experiment, workers, quiet)
+            summary = merge(run, experiment)
     except Preempted:
         run.set_status("preempted")
         raise
-    except (TrainingError, StoreError):
+    except BaseException:  # whatever it was: nobody works on this run any more
         run.set_status("failed")
         raise
+    run.set_status("done")
+    return summary
+
+
+def _do_stages(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool) -> None:
+    started = time.time()
+    title = f"{run.run['method']} on {run.run['env']}"
+    pool = InProcess(run, experiment) if workers <= 1 else Pool(run, workers)
+    try:
+        with Progress(title, quiet=quiet) as progress:
+            for stage in experiment.method.stages(experiment):
+                _do_stage(run, stage, pool, progress)
     finally:
         pool.close()
         run.append_rows("clock.jsonl", [{"started": started, "seconds": time.time() - started}])
-    summary = merge(run, experiment)
-    run.set_status("done")
-    return summary
 
 
 def _do_stage(run: RunDirectory, stage: Stage, pool: InProcess | Pool, progress: Progress) -> None:

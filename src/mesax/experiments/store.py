@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mesax.errors import StoreError, UsageError
+from mesax.files import store_errors, sync_directory
 
 Json = dict[str, Any]
 STATUSES = ("running", "done", "failed", "preempted")
@@ -33,15 +34,15 @@ class RunDirectory:
         _refuse_existing(path)
         temporary = RunDirectory(path.parent / f".tmp-{path.name}-{os.getpid()}")
         try:
-            with _one_line(path, "created"):
+            with store_errors(path, "created"):
                 shutil.rmtree(temporary.path, ignore_errors=True)
                 temporary.path.mkdir(parents=True)
             temporary.write_json("run.json", run_json)
             temporary.set_status("running")
             _refuse_existing(path)
-            with _one_line(path, "created"):
+            with store_errors(path, "created"):
                 os.rename(temporary.path, path)
-                _sync_directory(path.parent)
+                sync_directory(path.parent)
         except BaseException:
             shutil.rmtree(temporary.path, ignore_errors=True)
             raise
@@ -86,7 +87,7 @@ class RunDirectory:
         """The object in a JSON file."""
         path = self.path / name
         try:
-            with _one_line(path, "read"):
+            with store_errors(path, "read"):
                 value = json.loads(path.read_bytes().decode())
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{path} is not valid JSON: {error}") from error
@@ -98,7 +99,7 @@ class RunDirectory:
         """Add rows to a JSONL file, durably; a line that a crash cut short is removed first."""
         data = "".join(_line(row) for row in rows).encode()
         path = self.path / name
-        with _one_line(path, "written"):
+        with store_errors(path, "written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "a+b", buffering=0) as file:
                 end, glue = _end_of_rows(file)
@@ -118,7 +119,7 @@ class RunDirectory:
         path = self.path / name
         if not path.exists():
             return []
-        with _one_line(path, "read"):
+        with store_errors(path, "read"):
             lines = path.read_bytes().split(b"\n")
         rows = []
         for number, line in enumerate(lines, start=1):
@@ -152,7 +153,7 @@ class RunDirectory:
     def lock(self) -> Iterator[None]:
         """Keep other processes from writing here; released by the system should this process die."""
         path = self.path / ".lock"
-        with _one_line(path, "opened"):
+        with store_errors(path, "opened"):
             file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (closed below, after the caller's work)
         with file:
             try:
@@ -228,13 +229,13 @@ def _end_of_rows(file: Any) -> tuple[int, bytes]:
 def _replace(path: Path, text: str) -> None:
     """Write a file under another name, make it durable, rename it into place."""
     temporary = path.parent / f".tmp-{path.name}-{os.getpid()}"
-    with _one_line(path, "written"):
+    with store_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(temporary, "wb", buffering=0) as file:
                 _write_all(file.fileno(), text.encode())
             os.replace(temporary, path)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -247,22 +248,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
     os.fsync(descriptor)
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
         raise UsageError(f"{path} exists already; choose another directory with --out")
-
-
-@contextmanager
-def _one_line(path: Path, done: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{path} cannot be {done}: {error.strerror or error}") from error

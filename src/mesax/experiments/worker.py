@@ -1,14 +1,17 @@
 """A worker process: reads jobs as JSON lines on stdin, does them, answers with JSON lines on stdout.
 
-Plain text between processes, so nothing is ever unpickled; a worker ends when its stdin closes, so it cannot outlive
-the run that started it.
+Plain text between processes, so nothing is ever unpickled. A worker ends as soon as its stdin closes, even in the
+middle of a job, so it cannot outlive the run that started it and write into a directory that was resumed meanwhile.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
+import queue
+import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,7 +21,11 @@ from mesax.runtime import configure
 
 def main() -> None:
     """Serve jobs of the run directory named by the first argument."""
-    answers, sys.stdout = sys.stdout, sys.stderr
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the run decides what it means
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever else prints, C libraries too, goes to the log
+    orders: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=listen, args=(orders,), daemon=True).start()
     configure()
     from mesax.experiments.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
     from mesax.experiments.request import Request  # noqa: PLC0415
@@ -27,8 +34,8 @@ def main() -> None:
     run = RunDirectory.open(Path(sys.argv[1]))
     experiment = Request.of_run(run.run).experiment()
     say(answers, {"kind": "ready"})
-    for line in sys.stdin:
-        order = json.loads(line)
+    while True:
+        order = orders.get()
         try:
             run_job(
                 run,
@@ -44,6 +51,13 @@ def main() -> None:
             say(answers, {"kind": "done"})
 
 
+def listen(orders: queue.Queue[dict[str, Any]]) -> None:
+    """Pass orders on; leave at once when there are no more to come."""
+    for line in sys.stdin:
+        orders.put(json.loads(line))
+    os._exit(1)
+
+
 def say(stream: TextIO, message: dict[str, Any]) -> None:
     """One JSON line; a reader that has gone away ends the worker."""
     try:
@@ -54,5 +68,4 @@ def say(stream: TextIO, message: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        main()
+    main()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from mesax.errors import TrainingError
+from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
 
@@ -32,13 +35,19 @@ class InProcess:
         from mesax.experiments.jobs import run_job  # noqa: PLC0415
 
         for job in jobs:
-            run_job(
-                self.run,
-                self.experiment,
-                stage,
-                job,
-                lambda done, note, job=job: on_progress(job, done, note),  # type: ignore[misc]
-            )
+            try:
+                run_job(
+                    self.run,
+                    self.experiment,
+                    stage,
+                    job,
+                    lambda done, note, job=job: on_progress(job, done, note),  # type: ignore[misc]
+                )
+            except Exception as error:
+                log = _log(self.run, 0)
+                with open(log, "a", encoding="utf-8") as file:
+                    file.write(traceback.format_exc())
+                raise _failure(stage, job, type(error).__name__, str(error), log) from error
 
     def close(self) -> None:
         """Nothing to end."""
@@ -74,7 +83,8 @@ class Pool:
             if event["kind"] == "progress" and worker.job is not None:
                 on_progress(worker.job, event["done"], event["note"])
             elif event["kind"] == "error":
-                raise TrainingError(f"{stage} job {worker.job}: {event['message'] or event['error']}")
+                log = _log(self.run, worker.number)
+                raise _failure(stage, worker.job, event["error"], event["message"], log)
             elif event["kind"] == "done":
                 worker.job = None
                 running += self._give(worker, stage, waiting) - 1
@@ -88,24 +98,30 @@ class Pool:
                 worker.process.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 worker.process.kill()
+                worker.process.wait()
+            assert worker.process.stdin
+            with contextlib.suppress(OSError):  # what was left to say is of no use to the dead
+                worker.process.stdin.close()
 
     def _start(self) -> None:
         number = len(self._workers)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mesax.experiments.worker", str(self.run.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=open(self.run.path / f"worker-{number}.log", "a", encoding="utf-8"),  # noqa: SIM115
-            text=True,
-        )
+        with open(_log(self.run, number), "a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mesax.experiments.worker", str(self.run.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         worker = _Worker(process, number)
         self._workers.append(worker)
         threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
 
     def _listen(self, worker: _Worker) -> None:
         assert worker.process.stdout
-        for line in worker.process.stdout:
-            self._events.put((worker, json.loads(line)))
+        with worker.process.stdout as answers:
+            for line in answers:
+                self._events.put((worker, json.loads(line)))
         worker.process.wait()
         self._events.put((worker, None))
 
@@ -114,12 +130,26 @@ class Pool:
             return 0
         worker.job = waiting.popleft()
         assert worker.process.stdin
-        worker.process.stdin.write(json.dumps({"stage": stage, "job": worker.job}) + "\n")
-        worker.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has died, and its end is the next event
+            worker.process.stdin.write(json.dumps({"stage": stage, "job": worker.job}) + "\n")
+            worker.process.stdin.flush()
         return 1
 
     def _obituary(self, worker: _Worker, stage: str) -> str:
         code = worker.process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        log = self.run.path / f"worker-{worker.number}.log"
+        log = _log(self.run, worker.number)
         return f"the worker of {stage} job {worker.job} {how}; see {log}, and continue with mesax resume"
+
+
+def _log(run: RunDirectory, number: int) -> Path:
+    """Where a worker's warnings and tracebacks go."""
+    return run.path / f"worker-{number}.log"
+
+
+def _failure(stage: str, job: int | None, kind: str, message: str, log: Path) -> Exception:
+    """A job's error as one line; what nobody foresaw also says its kind and where its traceback is."""
+    foreseen = {"UsageError": UsageError, "StoreError": StoreError}
+    if kind in foreseen or kind in ("TrainingError", "NotFiniteError"):
+        return foreseen.get(kind, TrainingError)(f"{stage} job {job}: {message}")
+    return TrainingError(f"{stage} job {job}: {kind}: {message}; see {log}")

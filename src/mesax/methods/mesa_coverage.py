@@ -75,8 +75,7 @@ def coverage_of(
     episodes = play_episodes(family.env, tasks, policy, key, num_episodes)
     counts, configurations = compiled(_Visits(reward, family.env.spec, family))(state, episodes)
     counts, configurations = np.asarray(counts), np.asarray(configurations)
-    rewarding = family.rewarding_configurations(tasks)
-    true_visits = [np.intersect1d(row, rewarding) for row in configurations]
+    true_visits = _true_visits(configurations, family.rewarding_configurations(tasks))
     return CoverageReport(
         visit_chance=np.mean(counts > 0, axis=0),
         mean_visits=np.mean(counts, axis=0),
@@ -85,6 +84,11 @@ def coverage_of(
         distinct_union=len(np.unique(np.concatenate(true_visits))),
         high_reward_steps=float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
     )
+
+
+def _true_visits(configurations: np.ndarray, rewarding: np.ndarray) -> list[np.ndarray]:
+    """The distinct rewarding configurations of each episode."""
+    return [np.intersect1d(row, rewarding) for row in configurations]
 
 
 def coverage_pictures(
@@ -96,20 +100,19 @@ def coverage_pictures(
     visitors: list[tuple[str, Any]] = [("uniform", UniformPolicy(spec.action_space))]
     visitors += [(f"explorer {number}", policy) for number, policy in enumerate(policies, start=1)]
     visitors.append(("all explorers", ExplorationPolicySet(tree_stack(policies))))
+    rewarding = family.rewarding_configurations(split.train)
     entries = []
     for number, (name, policy) in enumerate(visitors):
         key = experiment.key(COVERAGE_STREAM, number)
         episodes = play_episodes(family.env, split.test, policy, key, num_episodes)
-        _, configurations = compiled(_Visits(reward, spec, family))(state, episodes)
+        visited = np.asarray(compiled(_Visits(reward, spec, family))(state, episodes)[1])
         entries.append(
             {
                 "name": name,
                 "episodes": len(episodes.reward),
-                "distinct_visits": float(
-                    np.mean([len(np.unique(row[row >= 0])) for row in np.asarray(configurations)])
-                ),
+                "distinct_visits": float(np.mean([len(row) for row in _true_visits(visited, rewarding)])),
                 "high_reward_steps": float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
-                "frequency": _frequency(family, np.asarray(configurations)),
+                "frequency": _frequency(family, visited),
             }
         )
     return {

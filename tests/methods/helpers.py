@@ -1,0 +1,144 @@
+"""A host that remembers, and a second off-policy algorithm, for the tests of methods and the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mesax.methods.base import Experiment, Stage
+from mesax.policy import EpsilonRandom
+from mesax.training.off_policy import Schedule
+from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, masked_mean
+
+TINY = Schedule(400, warmup_steps=100, num_envs=10, batch_size=16, replay_capacity=200, num_evaluations=3)
+
+
+class LinearPolicy(eqx.Module):
+    """Every agent plays its best action under values that are linear in its observation."""
+
+    weight: Float[Array, "agents obs actions"]
+
+    def start(self, key: Key) -> tuple[()]:
+        del key
+        return ()
+
+    def act(self, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        del key
+        return jnp.argmax(jnp.einsum("no,noa->na", obs, self.weight), axis=-1), memory
+
+    def actor(self, memory: Any) -> Array:
+        del memory
+        return jnp.zeros((), jnp.int32)
+
+
+@dataclass(frozen=True)
+class IndependentQ:
+    """Independent Q-learning without networks: as unlike MADDPG as an off-policy algorithm can be."""
+
+    rate: float = 0.3
+    discount: float = 0.9
+    exploration: Linear = Linear(1.0, 0.0, 0.8)
+    poisoned_from: float = float("inf")
+    """Update from which on the loss is not a number."""
+    poison_weights_only: bool = False
+    """Spoil the weights and leave the loss finite: a gradient may overflow where the loss does not."""
+
+    def init(self, spec: EnvSpec, key: Key) -> dict[str, Array]:
+        shape = (spec.num_agents, spec.obs_size, spec.action_space.feature_size)
+        return {"weight": 0.01 * jax.random.normal(key, shape), "updates": jnp.zeros((), jnp.int32)}
+
+    def greedy(self, spec: EnvSpec, state: dict[str, Array]) -> LinearPolicy:
+        del spec
+        return LinearPolicy(state["weight"])
+
+    def behavior(self, spec: EnvSpec, state: dict[str, Array], progress: Array) -> EpsilonRandom:
+        return EpsilonRandom(LinearPolicy(state["weight"]), self.exploration(progress), spec.action_space)
+
+    def update(
+        self, spec: EnvSpec, state: dict[str, Array], batch: Episode, key: Key
+    ) -> tuple[dict[str, Array], Metrics]:
+        del key
+        played = spec.action_space.encode(batch.action)
+
+        def loss_of(weight: Array) -> Array:
+            q = jnp.einsum("btno,noa->btna", batch.obs, weight)
+            following = jax.lax.stop_gradient(jnp.max(q[:, 1:], axis=-1))
+            target = (batch.reward + 0.0)[..., None] + self.discount * batch.continues[..., None] * following
+            error = jnp.sum(q[:, :-1] * played, axis=-1) - target
+            return masked_mean(jnp.sum(jnp.square(error), axis=-1), batch.mask)
+
+        loss, gradient = jax.value_and_grad(loss_of)(state["weight"])
+        poison = jnp.where(state["updates"] >= self.poisoned_from, jnp.nan, 0.0)
+        weight = state["weight"] - self.rate * gradient + poison
+        loss = loss if self.poison_weights_only else loss + poison
+        return {"weight": weight, "updates": state["updates"] + 1}, {"loss": loss}
+
+
+@dataclass
+class MemoryHost:
+    """Keeps what a job says; jobs of all stages share the lists."""
+
+    root: Path
+    stage: str = ""
+    job: int = 0
+    eval: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    documents: dict[str, Any] = field(default_factory=dict)
+    reports: list[tuple[str, int, int, str]] = field(default_factory=list)
+
+    @property
+    def directory(self) -> Path:
+        path = self.root / self.stage / f"{self.job:03d}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def outputs(self, stage: str) -> list[Path]:
+        return sorted((self.root / stage).iterdir())
+
+    def rows(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+        getattr(self, name).extend(rows)
+
+    def document(self, name: str, content: dict[str, Any]) -> None:
+        self.documents[name] = content
+
+    def report(self, done_steps: int, note: str = "") -> None:
+        self.reports.append((self.stage, self.job, done_steps, note))
+
+    def compiled(self, seconds: float) -> None:
+        assert seconds > 0
+
+    def phase(self, name: str) -> list[dict[str, Any]]:
+        """Metrics of one phase."""
+        return [row for row in self.metrics if row["phase"] == name]
+
+
+def stage_of(experiment: Experiment, name: str) -> Stage:
+    """The experiment's stage of that name."""
+    return next(stage for stage in experiment.method.stages(experiment) if stage.name == name)
+
+
+def run(experiment: Experiment, root: Path, *stages: str) -> MemoryHost:
+    """Do all jobs of the given stages (of all stages, if none is given) one after another."""
+    host = MemoryHost(root)
+    for stage in experiment.method.stages(experiment):
+        if not stages or stage.name in stages:
+            for job in range(len(stage.job_steps)):
+                stage.run(job, replace(host, stage=stage.name, job=job))
+    return host
+
+
+def same_bits(left: Any, right: Any) -> bool:
+    """Whether two pytrees have the same structure, dtypes and bits."""
+    ours, theirs = jax.tree.leaves(left), jax.tree.leaves(right)
+    return jax.tree.structure(left) == jax.tree.structure(right) and all(
+        np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b, equal_nan=True)
+        for a, b in zip(ours, theirs, strict=True)
+    )

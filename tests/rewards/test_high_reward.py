@@ -1,0 +1,224 @@
+"""Stage 1 by hand and against brute force: thresholds, Eq. (3), what enters M_*, thinning, clusters."""
+
+import hypothesis.strategies as st
+import jax
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from sklearn.cluster import KMeans
+
+from mesax.errors import TrainingError, UsageError
+from mesax.rewards.coverage import match
+from mesax.rewards.high_reward import (
+    Threshold,
+    balanced_subset,
+    build_subspace,
+    deduplicate,
+    relabel,
+    valuable,
+)
+
+GAMMA = 0.05
+HAND = np.array([0.0, 0.0, 1.0, 0.5, 0.0], np.float32)
+REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=8)
+
+
+def dense_oracle(rewards: list[float], gamma: float) -> list[tuple[float, float]]:
+    """Eq. (3), word for word: (densified reward, the reward it comes from), zeros where there is no t'."""
+    result = []
+    for time, reward in enumerate(rewards):
+        if reward > 0:
+            result.append((reward, reward))
+            continue
+        later = [t for t in range(time + 1, len(rewards)) if rewards[t] > 0]
+        result.append((gamma ** (later[0] - time) * rewards[later[0]], rewards[later[0]]) if later else (0.0, 0.0))
+    return result
+
+
+def test_relabel_by_hand():
+    dense, leads_to = relabel(HAND[None], GAMMA)
+    np.testing.assert_allclose(dense, [[0.0025, 0.05, 1.0, 0.5, 0.0]])
+    np.testing.assert_array_equal(leads_to, [[1.0, 1.0, 1.0, 0.5, 0.0]])
+
+
+def test_only_pairs_that_lead_to_a_high_reward_are_valuable():
+    mask = np.ones((1, 5), bool)
+    np.testing.assert_allclose(valuable(HAND[None], mask, 1.0, GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(valuable(HAND[None], mask, 1.0, GAMMA, 0.01), [[0.0, 0.05, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(valuable(HAND[None], mask, 0.5, GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.5, 0.0]])
+    assert not valuable(HAND[None], mask, 1.1, GAMMA, 1e-3).any()
+
+
+def test_a_zero_before_a_small_reward_stays_out_although_a_high_one_follows():
+    rewards = np.array([[0.0, 0.5, 0.0, 1.0]], np.float32)
+    np.testing.assert_allclose(
+        valuable(rewards, np.ones((1, 4), bool), 1.0, GAMMA, 1e-3), [[0.0, 0.0, 0.05, 1.0]]
+    )
+
+
+def test_a_high_reward_is_kept_however_small_the_unit_of_reward():
+    """`least` is about relabeled pairs only: R* alone judges a pair's own reward."""
+    rewards = np.array([[0.0, 1e-4]], np.float32)
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 2), bool), 1e-4, GAMMA, 1e-3), [[0.0, 1e-4]])
+
+
+def test_a_punished_step_is_not_relabeled():
+    """Eq. (3) densifies rewards that are zero; a step that costs something is no stepping stone."""
+    rewards = np.array([[-1.0, 0.0, 1.0]], np.float32)
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 3), bool), 1.0, GAMMA, 1e-3), [[0.0, 0.05, 1.0]])
+
+
+@given(st.lists(REWARDS, min_size=1, max_size=4), st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.sampled_from([0.5, 1.0]))
+@example([[0.0, 0.0, 1.0, 0.5, 0.0]], GAMMA, 1.0)
+def test_relabel_equals_the_oracle_under_masks(batch, gamma, threshold):
+    """Episodes of different lengths, padded with absurd rewards that must never be read."""
+    longest = max(map(len, batch))
+    rewards, mask = np.full((len(batch), longest), 99.0, np.float32), np.zeros((len(batch), longest), bool)
+    for row, episode in enumerate(batch):
+        rewards[row, : len(episode)], mask[row, : len(episode)] = episode, True
+    values = valuable(rewards, mask, threshold, gamma, 1e-3)
+    assert not values[~mask].any()
+    for row, episode in enumerate(batch):
+        expected = [
+            dense if leads_to >= threshold and dense >= 1e-3 else 0.0
+            for dense, leads_to in dense_oracle(episode, gamma)
+        ]
+        np.testing.assert_allclose(values[row, : len(episode)], expected, rtol=1e-6)
+
+
+def test_absolute_threshold():
+    assert Threshold(0.7).of(np.array([0.0, 5.0])) == 0.7
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=50), st.floats(0, 100))
+def test_percentile_threshold_is_high_and_positive(rewards, percentile):
+    threshold = Threshold(percentile=percentile).of(np.array(rewards, np.float32))
+    positive = [reward for reward in rewards if reward > 0]
+    assert threshold == max(np.percentile(np.array(rewards, np.float32), percentile), min(positive, default=np.inf))
+    assert threshold > 0
+
+
+def test_percentile_by_hand():
+    rewards = np.linspace(0.0, 1.0, 101)
+    assert Threshold(percentile=99).of(rewards) == pytest.approx(0.99)
+    assert Threshold(percentile=0).of(rewards) == pytest.approx(0.01)
+    assert Threshold(percentile=99).of(np.zeros(10)) == np.inf
+
+
+@pytest.mark.parametrize("percentile", [-1.0, 100.5])
+def test_impossible_percentiles_are_refused(percentile):
+    with pytest.raises(UsageError, match=str(percentile)):
+        Threshold(percentile=percentile)
+
+
+def test_deduplicate_keeps_the_highest_value_in_canonical_order():
+    features = np.array([[1, 0], [0, 1], [1, 0], [0, 1 + 1e-7], [0, 1.1]])
+    values = np.array([0.05, 0.5, 1.0, 0.2, 0.3])
+    distinct, best = deduplicate(features, values)
+    np.testing.assert_allclose(distinct, [[0, 1], [0, 1.1], [1, 0]])
+    np.testing.assert_allclose(best, [0.5, 0.3, 1.0])
+    assert distinct.dtype == best.dtype == np.float32
+
+
+@given(st.permutations(range(12)))
+def test_deduplicate_does_not_depend_on_the_order(order):
+    random = np.random.default_rng(0)
+    features, values = random.integers(0, 2, (12, 3)).astype(np.float32), random.random(12)
+    expected = deduplicate(features, values)
+    found = deduplicate(features[list(order)], values[list(order)])
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_deduplicate_of_nothing():
+    distinct, best = deduplicate(np.zeros((0, 4), np.float32), np.zeros(0))
+    assert distinct.shape == (0, 4)
+    assert best.shape == (0,)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 40), st.integers(0, 3))
+def test_balanced_subset(labels, capacity, seed):
+    labels = np.array(labels)
+    kept = balanced_subset(labels, capacity, np.random.default_rng(seed))
+    np.testing.assert_array_equal(kept, balanced_subset(labels, capacity, np.random.default_rng(seed)))
+    assert len(kept) == min(capacity, len(labels))
+    assert len(set(kept)) == len(kept)
+    before, after = (np.bincount(array, minlength=6) for array in (labels, labels[kept]))
+    # Fair: a cluster that lost members has at least as many left as any other, less one for the remainder.
+    thinned = after[after < before]
+    assert thinned.size == 0 or thinned.min() >= after.max() - 1
+
+
+def test_balanced_subset_lets_small_clusters_keep_all():
+    labels = np.array([0] * 100 + [1] * 3 + [2] * 2)
+    kept = balanced_subset(labels, 15, np.random.default_rng(0))
+    assert np.bincount(labels[kept]).tolist() == [10, 3, 2]
+
+
+def random_pairs(number: int = 40, size: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(5)
+    return random.normal(size=(number, size)).astype(np.float32), random.uniform(0.1, 1.0, number)
+
+
+def test_build_subspace_is_determined_by_its_seed():
+    first, again, other = (build_subspace(*random_pairs(), 16, 4, seed) for seed in (1, 1, 2))
+    for name in ("members", "values", "valid", "centroids", "cluster_valid"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+    assert not np.array_equal(first.members, other.members)
+
+
+def test_build_subspace_stores_members_with_their_values():
+    features, values = random_pairs()
+    subspace = build_subspace(features, values, 64, 4, 0)
+    stored = {tuple(row): value for row, value in zip(features.tolist(), values, strict=True)}
+    assert int(subspace.valid.sum()) == len(features)
+    for member, value in zip(np.asarray(subspace.members)[:40].tolist(), subspace.values, strict=False):
+        assert stored[tuple(member)] == pytest.approx(float(value), rel=1e-6)
+
+
+def test_thinned_members_come_from_every_cluster():
+    far = np.repeat(10.0 * np.eye(5), [30, 1, 2, 30, 30], axis=0)
+    features = (far + np.random.default_rng(0).normal(scale=0.1, size=far.shape)).astype(np.float32)
+    subspace = build_subspace(features, np.ones(len(features)), 12, 5, 0)
+    nearest = np.asarray(subspace.members)[np.asarray(subspace.valid)].argmax(axis=1)
+    assert np.bincount(nearest).tolist() == [3, 1, 2, 3, 3]
+
+
+def test_padding_never_matches():
+    """Padding is all zeros, and so is the point that is asked for: it is near nothing but a real member."""
+    subspace = build_subspace(np.full((1, 2), 0.4, np.float32), np.array([0.7]), capacity=5, num_clusters=3, seed=0)
+    assert np.asarray(subspace.valid).tolist() == [True] + 4 * [False]
+    assert np.asarray(subspace.cluster_valid).tolist() == [True, False, False]
+    origin = match(subspace, np.zeros(2, np.float32), 0.5)
+    assert (bool(origin.near), int(origin.member), int(origin.cluster)) == (False, 0, 0)
+    assert float(match(subspace, np.zeros(2, np.float32), 0.6).value) == pytest.approx(0.7)
+
+
+def test_an_empty_subspace_is_a_clear_error():
+    with pytest.raises(TrainingError, match="no state-action pair reached the reward threshold"):
+        build_subspace(np.zeros((0, 3), np.float32), np.zeros(0), 8, 4, 0)
+
+
+def test_clusters_never_outnumber_the_members_that_stay():
+    """A cluster without members can never be visited: it would keep the union from ever being covered."""
+    subspace = build_subspace(*random_pairs(), capacity=4, num_clusters=8, seed=0)
+    members = np.asarray(subspace.members)[np.asarray(subspace.valid)]
+    reachable = {int(match(subspace, member, 0.1).cluster) for member in members}
+    assert reachable == set(np.flatnonzero(subspace.cluster_valid))
+
+
+matches_of = jax.jit(jax.vmap(match, in_axes=(None, 0, None)))
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.integers(1, 60))
+def test_the_hash_of_every_member_is_its_label(seed, number):
+    features = np.random.default_rng(seed).normal(size=(number, 4)).astype(np.float32)
+    subspace = build_subspace(features, np.ones(number), capacity=64, num_clusters=6, seed=seed)
+    distinct, _ = deduplicate(features, np.ones(number))
+    kmeans = KMeans(min(6, number), n_init=10, max_iter=100, random_state=seed).fit(distinct.astype(np.float64))
+    found = matches_of(subspace, subspace.members, 0.5)
+    np.testing.assert_array_equal(subspace.members[:number], distinct)
+    np.testing.assert_array_equal(found.cluster[:number], kmeans.labels_)
+    np.testing.assert_array_equal(found.member[:number], np.arange(number))
+    assert found.near[:number].all()
