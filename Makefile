@@ -11,7 +11,7 @@ MINIMUM := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow lint format bench docs clean distclean
+.PHONY: help quickstart test test-slow lint format bench results docs clean distclean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ format: $(VENV)/.dev  ## Format the code and fix what can be fixed
 
 bench: $(VENV)/.core  ## Measure speed and compile times
 	$(BIN)/python benchmarks/climb.py
+
+results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
+	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0
 
 docs: $(VENV)/.docs  ## Build the documentation into site/
 	$(BIN)/zensical build --clean --strict

@@ -22,8 +22,9 @@ def sync_directory(directory: Path) -> None:
 @contextmanager
 def store_errors(path: Path, done: str, *more: type[Exception]) -> Iterator[None]:
     """Turn errors of the file system (and `more`) into a `StoreError` of one line: `<path> cannot be <done>: why`."""
+    failures: tuple[type[Exception], ...] = (OSError, *more)
     try:
         yield
-    except (OSError, *more) as error:
+    except failures as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise StoreError(f"{path} cannot be {done}: {reason}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,12 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mesax.methods.base import Experiment, Stage
+from mesax.algorithms.maddpg import Maddpg
+from mesax.envs.climb import ClimbFamily
+from mesax.methods.base import Experiment
+from mesax.nets import Mlp
 from mesax.policy import EpsilonRandom
 from mesax.training.off_policy import Schedule
 from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, masked_mean
 
-TINY = Schedule(400, warmup_steps=100, num_envs=10, batch_size=16, replay_capacity=200, num_evaluations=3)
+# k = 2 always: the optimum of target u is (u, u) and nothing else.
+ONE_STEP = ClimbFamily(2, 3, 1, counts=(2,))
+TWO_STAGE = ClimbFamily(2, 3, 2, counts=(2,))
+TINY = Schedule(800, warmup_steps=200, num_envs=10, batch_size=16, replay_capacity=200, num_evaluations=3)
+TINY_MADDPG = Maddpg(actor_net=Mlp((4,)), critic_net=Mlp((4,)))
 
 
 class LinearPolicy(eqx.Module):
@@ -46,14 +54,20 @@ class IndependentQ:
     rate: float = 0.3
     discount: float = 0.9
     exploration: Linear = Linear(1.0, 0.0, 0.8)
-    poisoned_from: float = float("inf")
+    bad_loss_from: float = math.inf
     """Update from which on the loss is not a number."""
-    poison_weights_only: bool = False
-    """Spoil the weights and leave the loss finite: a gradient may overflow where the loss does not."""
+    bad_weights_from: float = math.inf
+    """Update from which on the weights are not numbers: a gradient may overflow where the loss does not."""
 
     def init(self, spec: EnvSpec, key: Key) -> dict[str, Array]:
         shape = (spec.num_agents, spec.obs_size, spec.action_space.feature_size)
-        return {"weight": 0.01 * jax.random.normal(key, shape), "updates": jnp.zeros((), jnp.int32)}
+        # Part of the state, so that healthy and sick learners share a compiled program.
+        sick_from = jnp.array([self.bad_loss_from, self.bad_weights_from])
+        return {
+            "weight": 0.01 * jax.random.normal(key, shape),
+            "health": 1.0 / sick_from,
+            "updates": jnp.zeros((), jnp.int32),
+        }
 
     def greedy(self, spec: EnvSpec, state: dict[str, Array]) -> LinearPolicy:
         del spec
@@ -71,15 +85,14 @@ class IndependentQ:
         def loss_of(weight: Array) -> Array:
             q = jnp.einsum("btno,noa->btna", batch.obs, weight)
             following = jax.lax.stop_gradient(jnp.max(q[:, 1:], axis=-1))
-            target = (batch.reward + 0.0)[..., None] + self.discount * batch.continues[..., None] * following
+            target = batch.reward[..., None] + self.discount * batch.continues[..., None] * following
             error = jnp.sum(q[:, :-1] * played, axis=-1) - target
             return masked_mean(jnp.sum(jnp.square(error), axis=-1), batch.mask)
 
         loss, gradient = jax.value_and_grad(loss_of)(state["weight"])
-        poison = jnp.where(state["updates"] >= self.poisoned_from, jnp.nan, 0.0)
-        weight = state["weight"] - self.rate * gradient + poison
-        loss = loss if self.poison_weights_only else loss + poison
-        return {"weight": weight, "updates": state["updates"] + 1}, {"loss": loss}
+        bad_loss, bad_weights = jnp.where(state["updates"] * state["health"] >= 1.0, jnp.nan, 0.0)
+        weight = state["weight"] - self.rate * gradient + bad_weights
+        return {**state, "weight": weight, "updates": state["updates"] + 1}, {"loss": loss + bad_loss}
 
 
 @dataclass
@@ -118,11 +131,6 @@ class MemoryHost:
     def phase(self, name: str) -> list[dict[str, Any]]:
         """Metrics of one phase."""
         return [row for row in self.metrics if row["phase"] == name]
-
-
-def stage_of(experiment: Experiment, name: str) -> Stage:
-    """The experiment's stage of that name."""
-    return next(stage for stage in experiment.method.stages(experiment) if stage.name == name)
 
 
 def run(experiment: Experiment, root: Path, *stages: str) -> MemoryHost:

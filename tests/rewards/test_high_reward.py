@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 from mesax.errors import TrainingError, UsageError
 from mesax.rewards.coverage import match
@@ -51,9 +52,7 @@ def test_only_pairs_that_lead_to_a_high_reward_are_valuable():
 
 def test_a_zero_before_a_small_reward_stays_out_although_a_high_one_follows():
     rewards = np.array([[0.0, 0.5, 0.0, 1.0]], np.float32)
-    np.testing.assert_allclose(
-        valuable(rewards, np.ones((1, 4), bool), 1.0, GAMMA, 1e-3), [[0.0, 0.0, 0.05, 1.0]]
-    )
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 4), bool), 1.0, GAMMA, 1e-3), [[0.0, 0.0, 0.05, 1.0]])
 
 
 def test_a_high_reward_is_kept_however_small_the_unit_of_reward():
@@ -210,13 +209,14 @@ def test_clusters_never_outnumber_the_members_that_stay():
 matches_of = jax.jit(jax.vmap(match, in_axes=(None, 0, None)))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 10_000), st.integers(1, 60))
 def test_the_hash_of_every_member_is_its_label(seed, number):
     features = np.random.default_rng(seed).normal(size=(number, 4)).astype(np.float32)
     subspace = build_subspace(features, np.ones(number), capacity=64, num_clusters=6, seed=seed)
     distinct, _ = deduplicate(features, np.ones(number))
-    kmeans = KMeans(min(6, number), n_init=10, max_iter=100, random_state=seed).fit(distinct.astype(np.float64))
+    with threadpool_limits(1):
+        kmeans = KMeans(min(6, number), n_init=10, max_iter=100, random_state=seed).fit(distinct.astype(np.float64))
     found = matches_of(subspace, subspace.members, 0.5)
     np.testing.assert_array_equal(subspace.members[:number], distinct)
     np.testing.assert_array_equal(found.cluster[:number], kmeans.labels_)

@@ -25,7 +25,7 @@ from mesax.policy import ExploreOrExploit, Policy, UniformPolicy
 from mesax.replay import Replay
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, tree_index
+from mesax.types import Episode, Key, Linear, Metrics, tree_index
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class RoundLog(eqx.Module):
 class Behavior(Protocol):
     """Who gathers data: a frozen dataclass; explorers travel as an argument."""
 
-    def __call__(self, learner: Policy, explorer: Any, progress: Float[Array, ""], spec: EnvSpec) -> Policy:
+    def __call__(self, learner: Policy, explorer: Any, progress: Float[Array, ""]) -> Policy:
         """Policy for the next round's episodes."""
 
 
@@ -110,9 +110,9 @@ class Behavior(Protocol):
 class LearnerAlone:
     """The learner's own behavior policy."""
 
-    def __call__(self, learner: Policy, explorer: Any, progress: Array, spec: EnvSpec) -> Policy:
+    def __call__(self, learner: Policy, explorer: Any, progress: Array) -> Policy:
         """Nobody else plays."""
-        del explorer, progress, spec
+        del explorer, progress
         return learner
 
 
@@ -123,9 +123,8 @@ class Mixing:
     probability: Linear = Linear(0.8, 0.0, 0.6)
     """p_e over the run."""
 
-    def __call__(self, learner: Policy, explorer: Any, progress: Array, spec: EnvSpec) -> Policy:
+    def __call__(self, learner: Policy, explorer: Any, progress: Array) -> Policy:
         """Mix at this point of the run."""
-        del spec
         return ExploreOrExploit(learner, explorer, self.probability(progress))
 
 
@@ -179,7 +178,7 @@ class OffPolicyLoop:
         key_play, key_learn = jax.random.split(key)
         progress = self.progress(state)
         own = self.algorithm.behavior(self.env.spec, state.learner, progress)
-        policy = self.behavior(own, explorer, progress, self.env.spec)
+        policy = self.behavior(own, explorer, progress)
         state, log = self._collect(tasks, state, policy, key_play)
 
         def learn(learner: Any, key: Key) -> tuple[Any, Metrics]:

@@ -1,0 +1,145 @@
+"""Every named run is a value that builds, is told apart from the others, survives JSON and has the paper's numbers."""
+
+import json
+from itertools import product
+
+import pytest
+
+from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
+from mesax.errors import UsageError
+from mesax.experiments.catalogue import FAMILIES, experiment
+from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+from mesax.experiments.overrides import digest
+from mesax.experiments.request import LARGEST_SEED, Request, paper_difference, run_json
+from mesax.methods.base import Experiment
+from mesax.methods.mesa import Mesa
+from mesax.methods.single_task import Plain, Uniform
+from mesax.nets import Adam, Gru
+
+CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))
+GAMES = list(product(ENVIRONMENTS, PRESETS))
+
+
+def mesa_of(env: str, preset: str) -> tuple[Experiment, Mesa]:
+    entry = experiment("mesa", env, preset)
+    assert isinstance(entry.method, Mesa)
+    return entry, entry.method
+
+
+@pytest.mark.parametrize("method, env, preset", CELLS)
+def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
+    entry = experiment(method, env, preset)
+    *earlier, last = entry.method.stages(entry)
+    assert [stage.name for stage in earlier] == (["collect", "explore"] if method == "mesa" else [])
+    horizon = entry.family.env.spec.horizon
+    runs = entry.num_test_tasks * entry.num_repeats
+    assert last.name == "adapt" and sum(last.job_steps) == runs * entry.schedule.steps(horizon)
+    assert entry.family == FAMILIES[env] and hash(entry) == hash(experiment(method, env, preset))
+
+
+@pytest.mark.parametrize("method, env, preset", CELLS)
+def test_a_request_survives_its_run_json(method, env, preset):
+    request = Request(method, env, preset, 7, 2, (("schedule.batch-size", "16"),))
+    entry = request.experiment()
+    assert (entry.seed, entry.num_test_tasks, entry.schedule.batch_size) == (7, 2, 16)
+    described = json.loads(json.dumps(run_json(request, entry)))
+    assert Request.of_run(described) == request
+    assert described["id"].startswith(f"{method}-{env}-{preset}-seed7-")
+    assert [len(described[name]) for name in ("train_tasks", "test_tasks")] == [entry.num_train_tasks, 2]
+
+
+def test_names_are_those_of_the_catalogue():
+    assert set(ENVIRONMENTS) == set(FAMILIES)
+    for position, word in enumerate(("method", "environment", "preset")):
+        names = ["mesa", "climb-one", "smoke"]
+        names[position] = "nonsense"
+        with pytest.raises(UsageError, match=f"unknown {word} 'nonsense'; choose one of") as refused:
+            experiment(*names)
+        choices = (METHODS, ENVIRONMENTS, PRESETS)[position]
+        assert all(choice in str(refused.value) for choice in choices)
+
+
+def test_different_cells_have_different_digests():
+    digests: dict[str, list[tuple[str, str, str]]] = {}
+    for cell in CELLS:
+        digests.setdefault(digest(experiment(*cell)), []).append(cell)
+    # The learner that MESA wraps in the paper *is* MADDPG, so there the two controls are one experiment.
+    shared = [cells for cells in digests.values() if len(cells) > 1]
+    assert shared == [[("plain", env, "paper"), ("maddpg", env, "paper")] for env in ENVIRONMENTS]
+    seeds = [Request("mesa", "climb-one", seed=seed).run_id() for seed in range(3)]
+    assert len(set(seeds)) == 3
+
+
+@pytest.mark.parametrize("env, preset", GAMES)
+def test_the_controls_share_learner_and_schedule_with_mesa(env, preset):
+    entry, mesa = mesa_of(env, preset)
+    for method, kind in (("plain", Plain), ("uniform", Uniform)):
+        control = experiment(method, env, preset)
+        assert isinstance(control.method, kind)
+        for field in ("family", "algorithm", "schedule", "num_test_tasks", "num_train_tasks", "eval_episodes", "lanes"):
+            assert getattr(control, field) == getattr(entry, field), field
+    assert experiment("uniform", env, preset).method == Uniform(mesa.mixing)
+    assert experiment("maddpg", env, preset).algorithm.actor_update == GumbelGradient("policy")
+
+
+@pytest.mark.parametrize("env, steps", [("climb-one", 50_000), ("climb-multi", 100_000)])
+def test_the_paper_preset_has_the_numbers_of_table_3(env, steps):
+    entry, mesa = mesa_of(env, "paper")
+    assert (entry.family.num_agents, entry.family.num_actions) == (2, 10)
+    assert entry.family.num_stages == (1 if env == "climb-one" else 5)
+    assert (entry.schedule.total_steps, mesa.explore.total_steps, mesa.collect.total_steps) == (steps, steps, 30_000)
+    for schedule in (entry.schedule, mesa.collect, mesa.explore):
+        assert (schedule.batch_size, schedule.warmup_steps) == (32, 3_000)
+    assert entry.num_train_tasks == 10
+    for learner in (entry.algorithm, mesa.explorer):
+        assert learner.actor_net.hidden == learner.critic_net.hidden == 64
+        assert isinstance(learner.actor_net, Gru) and isinstance(learner.critic_net, Gru)
+        assert learner.actor_optimizer == learner.critic_optimizer == Adam(5e-3)
+        assert learner.actor_update == GumbelGradient("policy")
+    assert (mesa.threshold.reward, mesa.threshold.percentile) == (1.0, None)
+    assert (mesa.relabel_discount, mesa.reward.decay_power, mesa.num_explorers) == (0.05, 5.0, 4)
+    assert not mesa.reward.normalize and mesa.global_count == "mean"
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_the_budget_is_met_to_within_a_twentieth(env):
+    entry, mesa = mesa_of(env, "paper")
+    for schedule in (entry.schedule, mesa.collect, mesa.explore):
+        assert schedule.steps(entry.family.env.spec.horizon) == pytest.approx(schedule.total_steps, rel=0.05)
+
+
+@pytest.mark.parametrize("env, preset", GAMES)
+def test_the_quick_presets_use_the_coordinated_learner_and_say_how_they_differ(env, preset):
+    request = Request("mesa", env, preset, seed=3, num_test_tasks=2)
+    paths = {path for path, _, _ in paper_difference(request, request.experiment())}
+    coordinated = isinstance(request.experiment().algorithm.actor_update, JointImprovement)
+    assert coordinated == (preset != "paper") == ("algorithm.actor-update" in paths)
+    assert not paths & {"seed", "num-test-tasks", "lanes"}
+    assert (preset == "paper") == (not paths)
+
+
+def test_seeds_that_jax_would_cut_are_refused():
+    assert Request("plain", "climb-one", seed=LARGEST_SEED).experiment().seed == LARGEST_SEED
+    with pytest.raises(UsageError, match=str(LARGEST_SEED)):
+        Request("plain", "climb-one", seed=LARGEST_SEED + 1).experiment()
+    with pytest.raises(UsageError, match="not -1"):
+        Request("plain", "climb-one", seed=-1).experiment()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"request": None},
+        {"request": {"method": "mesa"}},
+        {"request": {"nonsense": 1, "overrides": []}},
+        {"config_hash": "0" * 12},
+        {"config_hash": "0" * 12, "versions": None},
+    ],
+)
+def test_a_run_json_that_cannot_be_rebuilt_is_refused(change):
+    request = Request("plain", "climb-one", "smoke")
+    described = run_json(request, request.experiment()) | change
+    with pytest.raises(UsageError, match=r"run\.json|another version"):
+        Request.of_run(described)
+    with pytest.raises(UsageError, match=r"run\.json"):
+        Request.of_run({})

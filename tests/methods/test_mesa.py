@@ -1,0 +1,356 @@
+"""MESA on a game so small that M_*, the clusters and what explorers visit are known exactly.
+
+The learner is not MADDPG but independent Q-learning from `helpers`: MESA must run unchanged around any off-policy algorithm.
+"""
+
+import ast
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from methods.helpers import (
+    ONE_STEP,
+    TINY,
+    TINY_MADDPG,
+    TWO_STAGE,
+    IndependentQ,
+    LinearPolicy,
+    MemoryHost,
+    run,
+    same_bits,
+)
+
+from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.checkpoint import load_tree, read_manifest
+from mesax.envs.climb import ClimbFamily, ClimbTask
+from mesax.errors import StoreError, TrainingError, UsageError
+from mesax.methods import mesa as mesa_module
+from mesax.methods.base import Experiment
+from mesax.methods.mesa import Mesa, load_explorers, load_pairs, save_explorers
+from mesax.methods.mesa_coverage import coverage_of
+from mesax.methods.single_task import Plain, Uniform, policy_name
+from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
+from mesax.rewards.coverage import CoverageState
+from mesax.rewards.high_reward import Threshold, build_subspace
+from mesax.training.driver import Chunk, play_episodes
+from mesax.training.off_policy import Mixing, OffPolicyLoop
+from mesax.types import EnvSpec, Episode, Linear, tree_index
+
+LEARNER = IndependentQ()
+NEVER = Mixing(Linear(0.0, 0.0, 0.6))
+LONG = replace(TINY, total_steps=4_000, num_evaluations=2, updates_per_round=4)
+METHOD = Mesa(
+    LEARNER,
+    collect=TINY,
+    explore=LONG,
+    relabel_discount=0.0,
+    capacity=8,
+    num_clusters=4,
+    num_explorers=4,
+    coverage_episodes=20,
+    keep_trajectories=50,
+)
+# With this seed the targets of the two training tasks are 0, 1 and 1, 2: three joint actions in four configurations.
+EXPERIMENT = Experiment(
+    METHOD, TWO_STAGE, LEARNER, TINY, seed=2, num_train_tasks=2, num_test_tasks=2, eval_episodes=2, lanes=2
+)
+DIAGONAL = {(0, 0), (1, 1), (2, 2)}
+OPTIMA = {(0, 0, 0), (0, 1, 1), (1, 1, 1), (1, 2, 2)}
+"""(stage, action, action)."""
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryHost:
+    """What all three stages left behind."""
+    return run(EXPERIMENT, tmp_path_factory.mktemp("mesa"))
+
+
+def train_tasks() -> ClimbTask:
+    return EXPERIMENT.family.split(EXPERIMENT.seed, EXPERIMENT.num_train_tasks, 0).train
+
+
+def code(stage: int, first: int, second: int) -> int:
+    return stage * 9 + first * 3 + second
+
+
+def test_the_game_is_as_described():
+    """The oracle of this file against the environment's own reward, by enumeration."""
+    env, tasks = TWO_STAGE.env, train_tasks()
+    found = {
+        (stage, *joint)
+        for index, stage in itertools.product(range(2), range(2))
+        for joint in itertools.product(range(3), repeat=2)
+        if float(env.reward(tasks.count[index, stage], tasks.special[index, stage], jnp.array(joint))) == 1.0
+    }
+    assert found == OPTIMA
+    assert TWO_STAGE.rewarding_configurations(tasks).tolist() == sorted(code(*optimum) for optimum in OPTIMA)
+
+
+def test_stage_1_finds_exactly_the_optimal_joint_actions(host: MemoryHost):
+    pairs = load_pairs(host.outputs("collect"))
+    assert pairs.configurations.tolist() == sorted(code(*optimum) for optimum in OPTIMA)
+    found = {tuple(row.reshape(2, 3).argmax(axis=1).tolist()) for row in pairs.features}
+    assert found == DIAGONAL
+    assert set(pairs.features.reshape(-1).tolist()) == {0.0, 1.0}
+    assert set(pairs.values.tolist()) == {1.0}
+
+
+def trajectories(host: MemoryHost, task: int) -> Episode:
+    """The episodes that stage 1 kept whole."""
+    (directory,) = host.root.glob(f"collect/*/trajectories-{task:02d}")
+    number = read_manifest(directory)["facts"]["episodes"]
+    loop = OffPolicyLoop(TWO_STAGE.env, LEARNER, TINY)
+    example = jax.eval_shape(lambda: loop.init(train_tasks(), (), jax.random.key(0)).replay.episodes)
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((number, *leaf.shape[1:]), leaf.dtype), example)
+    return load_tree(directory, like)
+
+
+def test_stage_1_keeps_whole_trajectories_with_a_high_reward(host: MemoryHost):
+    for task, special in enumerate(np.asarray(train_tasks().special)):
+        kept = trajectories(host, task)
+        high = np.all(np.asarray(kept.action) == special[None, :, None], axis=-1)
+        np.testing.assert_array_equal(np.asarray(kept.reward) == 1.0, high)
+        assert high.any(axis=1).all()
+        assert 1 <= len(high) <= METHOD.keep_trajectories
+
+
+def test_stage_1_logs_the_size_of_every_task(host: MemoryHost):
+    rows = host.phase("collect")
+    assert [row["task"] for row in rows] == [0, 1]
+    for row in rows:
+        assert row["step"] == TINY.steps(2) == 800
+        assert row["high_reward_pairs"] > row["distinct_pairs"] == 2
+        assert row["reward_threshold"] == 1.0
+
+
+def explorers_of(host: MemoryHost) -> ExplorationPolicySet:
+    return load_explorers(LEARNER, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
+
+
+def joints_of(host: MemoryHost, number: int) -> list[set[tuple[int, ...]]]:
+    """Joint actions in each of some new episodes of one explorer."""
+    policy = tree_index(explorers_of(host).policies, number)
+    episodes = play_episodes(TWO_STAGE.env, train_tasks(), policy, jax.random.key(1), METHOD.coverage_episodes)
+    return [set(map(tuple, actions)) for actions in episodes.action.tolist()]
+
+
+def test_an_explorer_visits_different_clusters_in_an_episode(host: MemoryHost):
+    """Action features ignore the stage: a second visit to a cluster would earn 1/32."""
+    assert {len(joints & DIAGONAL) for joints in joints_of(host, 0)} == {2}
+
+
+def test_the_next_explorer_goes_where_the_first_did_not(host: MemoryHost):
+    (left,) = DIAGONAL - set.union(*joints_of(host, 0))
+    assert all(left in joints for joints in joints_of(host, 1))
+
+
+def test_the_union_is_logged_and_ends_the_search(host: MemoryHost):
+    union = [row["union_coverage"] for row in host.phase("explore") if "union_coverage" in row]
+    assert union == pytest.approx([2 / 3, 1.0])
+    assert read_manifest(host.outputs("explore")[0] / "explorers")["facts"]["num_explorers"] == 2 < METHOD.num_explorers
+
+
+def test_lucky_visits_are_no_coverage(host: MemoryHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Uniform play touches everything in many episodes; a search that it ends would end with any first policy."""
+    aimless = IndependentQ(exploration=Linear(1.0, 1.0, 1.0))
+
+    def learn_nothing(loop, tasks, keys, **_):
+        learner = jax.tree.map(lambda leaf: leaf[None], aimless.init(loop.env.spec, keys[0]))
+        yield Chunk(0, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, 1.0)
+
+    monkeypatch.setattr(mesa_module, "learn", learn_nothing)
+    (tmp_path / "collect").symlink_to(host.root / "collect")
+    method = replace(METHOD, explorer=aimless, num_explorers=2)
+    found = run(replace(EXPERIMENT, method=method), tmp_path, "explore")
+    union = [row["union_coverage"] for row in found.metrics if "union_coverage" in row]
+    assert len(union) == 2
+    assert union[0] < 0.6
+
+
+def test_true_distinct_visits_are_counted_by_hand(host: MemoryHost):
+    """`coverage_of` against loops over the very episodes it played."""
+    key, number = jax.random.key(3), METHOD.coverage_episodes
+    policy = EpsilonRandom(LinearPolicy(jnp.zeros((2, 8, 3))), jnp.ones(()), TWO_STAGE.env.spec.action_space)
+    pairs = load_pairs(host.outputs("collect"))
+    state = CoverageState(build_subspace(pairs.features, pairs.values, 8, 4, 0), jnp.zeros(4))
+    report = coverage_of(TWO_STAGE, METHOD.reward, state, policy, train_tasks(), key, number)
+
+    episodes = play_episodes(TWO_STAGE.env, train_tasks(), policy, key, number)
+    centroids = np.asarray(state.subspace.centroids)[np.asarray(state.subspace.cluster_valid)]
+    visits, distinct = np.zeros((number, 4)), []
+    for index, actions in enumerate(episodes.action.tolist()):
+        distinct.append({(stage, *action) for stage, action in enumerate(actions)} & OPTIMA)
+        for action in actions:
+            if tuple(action) in DIAGONAL:
+                features = np.eye(3)[action].reshape(-1)
+                visits[index, np.square(centroids - features).sum(axis=1).argmin()] += 1
+    assert 0 < report.distinct_visits == pytest.approx(np.mean([len(found) for found in distinct]))
+    assert report.distinct_union == len(set.union(*distinct))
+    assert report.high_reward_steps == pytest.approx((episodes.reward == 1.0).sum(axis=1).mean())
+    assert report.clusters_visited == pytest.approx((visits > 0).sum(axis=1).mean())
+    np.testing.assert_allclose(report.mean_visits, visits.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(report.visit_chance, (visits > 0).mean(axis=0), rtol=1e-6)
+
+
+def test_intrinsic_return_and_true_visits_are_logged_together(host: MemoryHost):
+    rows = [row for row in host.phase("explore") if "intrinsic_return" in row]
+    assert [(row["policy"], row["step"]) for row in rows] == [(p, s) for p in (0, 1) for s in (200, 2100, 4000)]
+    for row in (rows[2], rows[5]):
+        assert row["clusters_visited"] == 2
+        assert row["distinct_visits"] == row["distinct_union"] <= 2
+    assert rows[2]["intrinsic_return"] == pytest.approx(2.0, abs=0.3), "two first visits"
+    assert rows[5]["intrinsic_return"] == pytest.approx(1.0, abs=0.2), "one first visit is left"
+
+
+def test_the_coverage_document_shows_what_everybody_visits(host: MemoryHost):
+    document = host.documents["coverage"]
+    names = ["uniform", "explorer 1", "explorer 2", "all explorers"]
+    assert [visitor["name"] for visitor in document["visitors"]] == names
+    assert (document["num_stages"], document["shape"]) == (2, [3, 3])
+    assert (document["dataset_size"], document["clusters"]) == (3, 3)
+    dataset, uniform, first, second, union = map(
+        np.array, [document["dataset"], *(visitor["frequency"] for visitor in document["visitors"])]
+    )
+    assert set(map(tuple, np.argwhere(dataset).tolist())) == OPTIMA
+    np.testing.assert_allclose(uniform, 1 / 9, atol=0.08)
+    np.testing.assert_allclose(first.sum(axis=(1, 2)), 1.0)
+    np.testing.assert_allclose(union, (first + second) / 2, atol=0.15)
+
+
+def test_progress_ends_at_the_budget_unless_the_search_ends_early(host: MemoryHost):
+    steps = {stage.name: stage.job_steps for stage in METHOD.stages(EXPERIMENT)}
+    assert {name: len(jobs) for name, jobs in steps.items()} == {"collect": 1, "explore": 1, "adapt": 1}
+    for name, share in (("collect", 1), ("adapt", 1), ("explore", 2 / METHOD.num_explorers)):
+        done = [report[2] for report in host.reports if report[0] == name]
+        assert done == sorted(done)
+        assert done[-1] == share * steps[name][0]
+
+
+def test_stage_3_mixes_explorers_in_and_lets_go_of_them(host: MemoryHost):
+    rows = [row for row in host.phase("adapt") if row["task"] == 0]
+    shares = [row["explorer_share"] for row in rows]
+    assert shares[0] == 0.0, "the warm-up is uniformly random"
+    assert shares[1] == pytest.approx(0.6, abs=0.15)
+    assert shares[-1] == 0.0
+    assert [(row["task"], row["step"]) for row in host.eval] == [(t, s) for s in (200, 400, 600, 800) for t in (0, 1)]
+
+
+def policies_of(host: MemoryHost, algorithm: OffPolicyAlgorithm, spec: EnvSpec) -> list[Policy]:
+    """The final policies of the test tasks."""
+    like = jax.eval_shape(lambda key: algorithm.greedy(spec, algorithm.init(spec, key)), jax.random.key(0))
+    return [load_tree(host.outputs("adapt")[0] / policy_name(task, 0), like) for task in (0, 1)]
+
+
+def without_explorers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if not key.startswith("explorer_")} for row in rows]
+
+
+@pytest.mark.parametrize("algorithm", [LEARNER, TINY_MADDPG], ids=["independent Q", "MADDPG"])
+def test_never_exploring_equals_the_plain_learner_bit_for_bit(algorithm, tmp_path: Path):
+    family, spec = ClimbFamily(2, 3, 1), ONE_STEP.env.spec
+    plain = replace(EXPERIMENT, family=family, algorithm=algorithm, method=Plain())
+    never = replace(plain, method=replace(METHOD, mixing=NEVER))
+    explorers = [LEARNER.behavior(spec, LEARNER.init(spec, jax.random.key(e)), jnp.ones(())) for e in range(2)]
+    save_explorers(explorers, tmp_path / "never" / "explore" / "000" / "explorers")
+    alone, mixed = run(plain, tmp_path / "plain"), run(never, tmp_path / "never", "adapt")
+    assert mixed.eval == alone.eval
+    assert without_explorers(mixed.metrics) == without_explorers(alone.metrics)
+    assert same_bits(policies_of(mixed, algorithm, spec), policies_of(alone, algorithm, spec))
+
+
+def test_uniform_exploration_is_neither_none_nor_learned(host: MemoryHost, tmp_path: Path):
+    alone = run(replace(EXPERIMENT, method=Plain()), tmp_path / "plain").metrics
+    uniform = run(replace(EXPERIMENT, method=Uniform(METHOD.mixing)), tmp_path / "uniform").metrics
+    learned = host.phase("adapt")
+    warmup, after = slice(2), slice(2, None)
+    assert without_explorers(uniform[warmup]) == without_explorers(alone[warmup]) == without_explorers(learned[warmup])
+    assert [row["explorer_share"] for row in uniform] == [row["explorer_share"] for row in learned]
+    assert all(row["explorer_share"] == 0.0 for row in alone)
+    assert without_explorers(uniform[after]) != without_explorers(alone[after])
+    assert without_explorers(uniform[after]) != without_explorers(learned[after])
+
+
+def test_the_same_seed_gives_the_same_meta_training(host: MemoryHost, tmp_path: Path):
+    again = run(EXPERIMENT, tmp_path, "collect", "explore")
+    assert again.metrics == [row for row in host.metrics if row["phase"] != "adapt"]
+    assert again.documents == host.documents
+    assert same_bits(explorers_of(again), explorers_of(host))
+
+
+def test_saved_explorers_act_as_before(tmp_path: Path):
+    """Noise, weights and all: the same key gives the same episodes."""
+    noisy = IndependentQ(exploration=Linear(1.0, 0.3, 0.5))
+    spec = TWO_STAGE.env.spec
+    policies = [noisy.behavior(spec, noisy.init(spec, jax.random.key(seed)), jnp.ones(())) for seed in range(3)]
+    save_explorers(policies, tmp_path / "explorers")
+    loaded = load_explorers(noisy, spec, tmp_path / "explorers")
+    for number, policy in enumerate(policies):
+        before, after = (
+            play_episodes(TWO_STAGE.env, train_tasks(), one, jax.random.key(8), METHOD.coverage_episodes)
+            for one in (policy, tree_index(loaded.policies, number))
+        )
+        assert same_bits(before, after)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (ClimbFamily(2, 4, 2).env.spec, [2, 2, 10, 4]),
+        (ClimbFamily(3, 3, 2).env.spec, [2, 3, 11, 3]),
+        (ONE_STEP.env.spec, [2, 2, 1, 3]),
+    ],
+    ids=["more actions", "more agents", "fewer stages"],
+)
+def test_explorers_of_another_game_are_refused(host: MemoryHost, spec: EnvSpec, expected: list[int]):
+    reason = f"with shape [2, 2, 8, 3], but {expected} is expected"
+    with pytest.raises(StoreError, match=re.escape(reason)) as error:
+        load_explorers(LEARNER, spec, host.outputs("explore")[0] / "explorers")
+    assert "\n" not in str(error.value)
+
+
+def test_explorers_of_another_algorithm_are_refused(host: MemoryHost):
+    with pytest.raises(StoreError, match="leaf"):
+        load_explorers(TINY_MADDPG, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
+
+
+def test_a_threshold_that_nothing_reaches_is_a_clear_error(tmp_path: Path):
+    """A task without a single pair is no failure; only an empty union is one."""
+    hopeless = replace(EXPERIMENT, method=replace(METHOD, threshold=Threshold(2.0)))
+    found = run(hopeless, tmp_path, "collect")
+    assert [(row["high_reward_pairs"], row["distinct_pairs"]) for row in found.metrics] == [(0, 0), (0, 0)]
+    with pytest.raises(TrainingError, match="no state-action pair reached the reward threshold on any training task"):
+        run(hopeless, tmp_path, "explore")
+
+
+def test_no_trajectories_are_kept_if_none_are_wanted(tmp_path: Path):
+    host = run(replace(EXPERIMENT, method=replace(METHOD, keep_trajectories=0)), tmp_path, "collect")
+    assert [len(trajectories(host, task).reward) for task in (0, 1)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("capacity", 0),
+        ("num_clusters", 0),
+        ("num_explorers", 0),
+        ("coverage_episodes", 0),
+        ("keep_trajectories", -1),
+        ("relabel_discount", 1.5),
+    ],
+)
+def test_impossible_settings_are_refused(name: str, value: float):
+    with pytest.raises(UsageError, match=f"{name.replace('_', '-')} .*{value}"):
+        replace(METHOD, **{name: value})
+
+
+def test_mesa_names_no_concrete_algorithm():
+    tree = ast.parse(Path(mesa_module.__file__).read_text(encoding="utf-8"))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert {name for name in imported if "algorithms" in name} == {"mesax.algorithms.base"}
