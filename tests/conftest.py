@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 CACHE = Path(
-    os.environ.get("MESAX_CACHE_DIR")
-    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mesax"
+    os.environ.get("MESAX_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mesax"
 )
 # Before JAX is imported, and in the environment, so that commands started by tests have it too.
 os.environ["JAX_PLATFORMS"] = "cpu"

@@ -99,7 +99,7 @@ class Probe:
     needs_memory: bool = False
     """What counts is no longer in the observation when it counts."""
     trap: float = 0.0
-    """Regret of the equilibrium that no single agent wants to leave; learners that move one agent at a time end there."""
+    """Regret of the equilibrium that no single agent wants to leave: learners that move one agent at a time end there."""
 
 
 def build(
@@ -143,7 +143,7 @@ def recall(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
 
 
 def climb(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
-    """1 if both play action 1, .8 if none does: with a random partner, playing 1 is worth a third, not playing it .53."""
+    """1 if both play action 1, .8 if none does: with a random partner, playing 1 is worth a third, else .53."""
     return {0: 0.8, 1: 0.0, 2: 1.0}[action.count(1)], None
 
 

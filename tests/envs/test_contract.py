@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame
 
 from mesax.envs.climb import ClimbFamily
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, leading_size, tree_index, tree_stack
+from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame
 
 FAMILIES = {
     "climb-one": ClimbFamily(),
@@ -89,9 +89,7 @@ def test_compiled_equals_plain(world):
 
 def test_played_episodes_are_masked_after_their_end(world):
     env, tasks, _, _ = world
-    episodes = jax.jit(lambda key: play(env, tasks, UniformPolicy(env.spec.action_space), key, 64))(
-        jax.random.key(3)
-    )
+    episodes = jax.jit(lambda key: play(env, tasks, UniformPolicy(env.spec.action_space), key, 64))(jax.random.key(3))
     assert episodes.obs.shape == (64, env.spec.horizon + 1, env.spec.num_agents, env.spec.obs_size)
     alive = np.ones(64, bool)
     for time in range(env.spec.horizon):

@@ -131,9 +131,7 @@ def _eval_rows(fake: FakeRun, tasks: list[Json], rng: np.random.Generator) -> li
     rows = []
     for (index, task), repeat in product(enumerate(tasks), range(fake.repeats)):
         stages = [f"k={k}" for k, _ in task["target"]]
-        solved_at = [
-            _solved_at(fake.method, stage, rng) * fake.interval * fake.evaluations for stage in stages
-        ]
+        solved_at = [_solved_at(fake.method, stage, rng) * fake.interval * fake.evaluations for stage in stages]
         wanders = rng.random((fake.evaluations, len(stages)))
         for number in range(fake.evaluations):
             step = (number + 1) * fake.interval
@@ -243,9 +241,7 @@ def _summary(fake: FakeRun, run: Json, rows: list[Json], path: Path) -> Json:
     steps = fake.num_tasks * fake.repeats * fake.interval * fake.evaluations
     meta_steps = 300_000 if fake.has_explorers else 0
     total = steps + meta_steps
-    return summarize(
-        run, rows, env_steps=total, meta_env_steps=meta_steps, wall_seconds=83.0, run_dir=str(path)
-    )
+    return summarize(run, rows, env_steps=total, meta_env_steps=meta_steps, wall_seconds=83.0, run_dir=str(path))
 
 
 def _write_json(path: Path, value: Json) -> None:

@@ -189,9 +189,7 @@ def test_explorer_coverage_of_three_agents_is_the_marginal_of_two_and_says_so(st
     panels = panels_of(figure)
     full = np.asarray(run.coverage["visitors"][1]["frequency"])[0]
     np.testing.assert_allclose(panels[3].images[0].get_array(), full.sum(axis=-1))
-    np.testing.assert_array_equal(
-        panels[1].images[0].get_array(), np.asarray(run.coverage["dataset"])[0].any(axis=-1)
-    )
+    np.testing.assert_array_equal(panels[1].images[0].get_array(), np.asarray(run.coverage["dataset"])[0].any(axis=-1))
     k, u = run.run["test_tasks"][1]["target"][0]
     levels = np.asarray(panels[0].images[0].get_array())
     assert (k, levels[u, u], levels[u, u - 1], levels[u - 1, u - 2]) == (2, 2, 2, 1)

@@ -221,8 +221,7 @@ def test_apply(path: str, text: str, expected):
         (
             "schedule",
             "1",
-            "--schedule cannot be set as a whole; set its parts:"
-            " --schedule.start, --schedule.end, --schedule.fraction",
+            "--schedule cannot be set as a whole; set its parts: --schedule.start, --schedule.end, --schedule.fraction",
         ),
         ("function", "cbrt", "--function cannot be set as a whole"),
         (
@@ -254,9 +253,7 @@ def test_a_path_like_no_other_names_where_settings_begin():
     assert refusal(Square(), "", "1") == "unknown setting --; settings begin with --side, --corners"
 
 
-@pytest.mark.parametrize(
-    "path", ["derived", "__class__", "shape.area", "flag.real", "shape..radius", ".", "a\nb"]
-)
+@pytest.mark.parametrize("path", ["derived", "__class__", "shape.area", "flag.real", "shape..radius", ".", "a\nb"])
 def test_only_fields_are_settings(path: str):
     message = refusal(Everything(), path, "1")
     assert message.startswith("unknown setting --") and message.isprintable()
@@ -347,10 +344,7 @@ def _reordered(rows):
 def test_digest():
     assert digest(Maddpg()) == digest(Maddpg())
     assert len(digest(Maddpg())) == 12 and int(digest(Maddpg()), 16) >= 0
-    others = [
-        apply(Maddpg(), path, text)
-        for path, text in [("discount", "1"), ("actor-update", "JointImprovement")]
-    ]
+    others = [apply(Maddpg(), path, text) for path, text in [("discount", "1"), ("actor-update", "JointImprovement")]]
     assert len({digest(value) for value in [Maddpg(), *others]}) == 3
     assert digest(Circle(2.0)) != digest(Square(2.0))
     assert digest({"b": 1, "a": (1, 2)}) == digest({"a": [1, 2], "b": 1})
@@ -452,9 +446,7 @@ EVERYTHING = st.builds(
 
 @given(value=EVERYTHING)
 def test_any_settings_can_be_written_down_and_read_back(value: Everything):
-    frozen = (
-        ("any-shape", "function") if isinstance(value.needy, float) else ("any-shape", "function", "needy")
-    )
+    frozen = ("any-shape", "function") if isinstance(value.needy, float) else ("any-shape", "function", "needy")
     start = Everything() if isinstance(value.needy, Needy) else Everything(needy=0.0)
     written = {path: to_text(entry) for path, entry in flatten(value).items() if path not in frozen}
     arguments = [f"--{path}={text}" for path, text in written.items()]

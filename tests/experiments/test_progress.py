@@ -166,11 +166,7 @@ def test_terminal_shows_a_bar_per_phase(clock: Clock, monkeypatch):
     assert "mesa [climb-one]" in text and "a [note]" in text
     last = [line.split() for line in text.splitlines() if "took" in line][-2:]
     assert [line[0] for line in last] == ["collect", "adapt"]
-    assert (
-        "100%" in last[0]
-        and "return [.81]" in " ".join(last[0])
-        and "99.9 steps/s took 0:10" in " ".join(last[0])
-    )
+    assert "100%" in last[0] and "return [.81]" in " ".join(last[0]) and "99.9 steps/s took 0:10" in " ".join(last[0])
     assert "50%" in last[1] and "took 0:01" in " ".join(last[1])
 
 

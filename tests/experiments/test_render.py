@@ -15,7 +15,9 @@ from mesax.cli import USAGE
 from mesax.envs.climb import ClimbGame
 from mesax.errors import StoreError
 from mesax.experiments import render
-from mesax.experiments.render import MOST_STAGES, Moment, Play, draw, moments, still, write_gif
+from mesax.experiments.render import MOST_STAGES, Moment, Play, draw, moments, play_policy, still, write_gif
+from mesax.experiments.request import Request
+from mesax.experiments.store import RunDirectory
 
 SIZES = {  # stages, agents, actions, whether episodes differ
     "one stage": (1, 2, 10, False),
@@ -130,15 +132,17 @@ def test_frames_of_chance_show_several_episodes_and_growing_visits():
     assert visits == [2, 2, 1], "the third stage of this episode has not been played yet"
 
 
-def test_a_gif_holds_all_frames_at_one_size(plays, tmp_path):
-    play = plays["one stage, chance"]
+def test_a_gif_holds_all_frames_at_one_size(tmp_path):
+    play = make_play(1, 2, 4, varies=True, episodes=5)
     write_gif(play, tmp_path / "new" / "play.gif")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["play.gif"]
     with Image.open(tmp_path / "new" / "play.gif") as image:
-        frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(image)]
         assert image.info["loop"] == 0
-    assert len(frames) == len(list(moments(play))) and len({frame.size for frame in frames}) == 1
-    assert {frame.getpixel((1, 1)) for frame in frames} == {(255, 255, 255)}
+        frames = [(frame.convert("RGB"), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
+    assert len(frames) == 5, "an episode each; the last, which looks the same twice, is one long frame"
+    assert sum(duration for _, duration in frames) == 1_000 * sum(moment.seconds for moment in moments(play))
+    assert len({frame.size for frame, _ in frames}) == 1
+    assert {frame.getpixel((1, 1)) for frame, _ in frames} == {(255, 255, 255)}
 
 
 def test_a_gif_that_cannot_be_written_is_one_line(plays, tmp_path, monkeypatch):
@@ -167,11 +171,20 @@ def test_render_draws_the_final_policy(run, tmp_path, capsys):
     assert Path(drawn[0]).read_bytes() == before, "the same episode every time"
 
 
-def test_render_draws_what_an_explorer_visits(run, capsys, monkeypatch):
+def test_render_draws_what_an_explorer_visits(run, monkeypatch):
     monkeypatch.setattr(render, "moments", lambda play: [still(play)])
-    for policy in ("explorer-1", "uniform"):
-        assert command_line("render", run, "--policy", policy) == 0
-        assert (run / "figures" / f"episode-task-00-{policy}.gif").is_file()
+    assert command_line("render", run, "--policy", "explorer-1") == 0
+    assert (run / "figures" / "episode-task-00-explorer-1.gif").is_file()
+
+
+def test_uniform_play_earns_what_chance_earns(run):
+    directory = RunDirectory.open(run)
+    play = play_policy(directory, Request.of_run(directory.run).experiment(), 0, "uniform")
+    ((count, special),) = directory.run["test_tasks"][0]["target"]
+    hits = np.sum(play.actions[:, 0] == special, axis=-1)
+    np.testing.assert_array_equal(play.rewards[:, 0], np.where(hits == count, 1.0, np.where(hits == 0, 0.5, 0.0)))
+    assert play.varies and play.actions.shape == (render.EPISODES, 1, 2)
+    assert len(np.unique(play.actions)) == play.num_actions
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,7 @@ def test_steps_to_solve_is_the_median_of_those_that_did(store):
         replace(curve, steps=np.array([100, 300, 800]), returns=(np.array([100, 300, 800]) >= at) * 1.0)
         for curve, at in zip(run.curves, [*solved_at, 900], strict=True)
     ]
-    assert (
-        cells_of(tables.comparison_table([replace(run, curves=tuple(curves))]), 0)["steps to solve"] == "300"
-    )
+    assert cells_of(tables.comparison_table([replace(run, curves=tuple(curves))]), 0)["steps to solve"] == "300"
     never = replace(run, curves=(curves[-1],))
     assert cells_of(tables.comparison_table([never]), 0)["steps to solve"] == tables.NOTHING
 

@@ -361,12 +361,8 @@ def test_a_task_with_a_group_counts_for_it_without_group_rows():
 
 def test_summary_by_hand():
     rows = [eval_row(0, 100 * n, value) for n, value in enumerate([0, 2, 2, 2, 2, 2], start=1)]
-    rows += [
-        eval_row(1, 100 * n, value, groups={"k=2": 2 * value}) for n, value in enumerate([1.0, 1.5], start=1)
-    ]
-    summary = summarize(
-        run_json(), rows, env_steps=800, meta_env_steps=200, wall_seconds=4.0, run_dir="runs/x"
-    )
+    rows += [eval_row(1, 100 * n, value, groups={"k=2": 2 * value}) for n, value in enumerate([1.0, 1.5], start=1)]
+    summary = summarize(run_json(), rows, env_steps=800, meta_env_steps=200, wall_seconds=4.0, run_dir="runs/x")
     groups = [{}, {"k=2": 2.5}]
     assert summary.pop("ci_low") == 1.25 and summary.pop("ci_high") == 2.0
     assert summary == {

@@ -132,9 +132,7 @@ def test_a_failed_write_keeps_the_old_file(run: RunDirectory, monkeypatch, name:
 
 def test_rows(run: RunDirectory):
     assert run.read_rows("eval.jsonl") == []
-    run.append_rows(
-        "eval.jsonl", [{"step": 1, "return": 0.1, "groups": {"k=2": math.nan, "k=1": np.float64(1)}}]
-    )
+    run.append_rows("eval.jsonl", [{"step": 1, "return": 0.1, "groups": {"k=2": math.nan, "k=1": np.float64(1)}}])
     run.append_rows("eval.jsonl", [])
     run.append_rows("eval.jsonl", iter([{"step": 2, "return": 1e-17}, {"step": 3, "return": -math.inf}]))
     text = (run.path / "eval.jsonl").read_text()
@@ -196,9 +194,7 @@ def test_a_full_disk_costs_no_rows(run: RunDirectory):
     assert (run.path / "eval.jsonl").read_text() == '{"step": 1}\n'
 
 
-VALUES = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-)
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 ROW = st.dictionaries(st.text(), VALUES | st.lists(VALUES, max_size=3), max_size=4)
 
 
@@ -280,7 +276,5 @@ def test_the_store_needs_no_jax():
         "print(*{'jax', 'equinox', 'numpy', 'rich'} & set(sys.modules))"
     )
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.split() == []

@@ -66,6 +66,7 @@ class IndependentQ:
         return {
             "weight": 0.01 * jax.random.normal(key, shape),
             "health": 1.0 / sick_from,
+            "born_from": jax.random.key_data(key),
             "updates": jnp.zeros((), jnp.int32),
         }
 
@@ -95,9 +96,13 @@ class IndependentQ:
         return {**state, "weight": weight, "updates": state["updates"] + 1}, {"loss": loss + bad_loss}
 
 
+SICK = IndependentQ(bad_loss_from=30.0)
+"""Its loss is not a number in the second chunk of learning under the schedule `TINY`."""
+
+
 @dataclass
 class MemoryHost:
-    """Keeps what a job says; jobs of all stages share the lists."""
+    """Keeps what jobs say; those of all stages share the lists."""
 
     root: Path
     stage: str = ""

@@ -1,4 +1,4 @@
-"""Stage 2's reward, Eq. (4): distances, hash, counts and decay, by hand and against brute force."""
+"""Stage 2's reward, Eq. (6): distances, hash, counts and decay, by hand and against brute force."""
 
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ def rewards_of(joints: list[list[tuple[int, int]]], visits=(0.0, 0.0, 0.0), norm
 
 
 def oracle(joints: list[tuple[int, int]], visits: tuple[float, ...], normalize: bool) -> list[float]:
-    """Eq. (4) with loops: counts start at the global count and grow only near M_*."""
+    """Eq. (6) with loops: counts start at the global count and grow only near M_*."""
     counts, rewards = list(visits), []
     for joint in joints:
         distances = [np.linalg.norm(features_of(joint) - features_of(member)) for member in MEMBERS]

@@ -1,4 +1,4 @@
-"""Stage 1 by hand and against brute force: thresholds, Eq. (3), what enters M_*, thinning, clusters."""
+"""Stage 1 by hand and against brute force: thresholds, Eq. (5), what enters M_*, thinning, clusters."""
 
 import hypothesis.strategies as st
 import jax
@@ -25,7 +25,7 @@ REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=8
 
 
 def dense_oracle(rewards: list[float], gamma: float) -> list[tuple[float, float]]:
-    """Eq. (3), word for word: (densified reward, the reward it comes from), zeros where there is no t'."""
+    """Eq. (5), word for word: (densified reward, the reward it comes from), zeros where there is no t'."""
     result = []
     for time, reward in enumerate(rewards):
         if reward > 0:
@@ -62,7 +62,7 @@ def test_a_high_reward_is_kept_however_small_the_unit_of_reward():
 
 
 def test_a_punished_step_is_not_relabeled():
-    """Eq. (3) densifies rewards that are zero; a step that costs something is no stepping stone."""
+    """Eq. (5) densifies rewards that are zero; a step that costs something is no stepping stone."""
     rewards = np.array([[-1.0, 0.0, 1.0]], np.float32)
     np.testing.assert_allclose(valuable(rewards, np.ones((1, 3), bool), 1.0, GAMMA, 1e-3), [[0.0, 0.05, 1.0]])
 

@@ -188,9 +188,10 @@ class JointImprovement:
     def improved(self, problem: ActorProblem, key: Key) -> Float[Array, "batch time agents features"]:
         """The best candidate where it beats the greedy joint action by the margin, else the greedy joint action."""
         greedy = greedy_features(problem.outputs, problem.action_space)
-        best, value = self._best_shared(problem)
-        if not self.enumerates(problem.action_space, greedy.shape[-2]):
-            other, other_value = self._best_local(problem, key)
+        enumerates = self.enumerates(problem.action_space, greedy.shape[-2])
+        best, value = self._best_shared(problem) if enumerates else self._best_local(problem, key)
+        if not enumerates and problem.pool.shape[0]:
+            other, other_value = self._best_shared(problem)
             best = jnp.where((other_value > value)[..., None, None], other, best)
             value = jnp.maximum(value, other_value)
         better = value > problem.q(greedy) + self.margin

@@ -92,7 +92,7 @@ class Elites(eqx.Module):
     def observe(self, features: Array, score: Array) -> Elites:
         """Keep the best distinct joint actions of the memory and a batch; old scores fade slowly."""
         features = jnp.concatenate([self.features, features])
-        score = jnp.concatenate([0.999 * self.score, score])
+        score = jnp.concatenate([self.score - 1e-3 * jnp.abs(self.score), score])
         order = jnp.argsort(-score)
         features, score = features[order], score[order]
         flat = features.reshape(len(features), -1)
@@ -261,13 +261,15 @@ class Maddpg:
         update = self.actor_update
         if not (isinstance(update, JointImprovement) and self._samples_candidates(spec)):
             return jnp.zeros((0, *played.shape[2:]))
-        key_replay, key_explorer = jax.random.split(key)
+        key_replay, key_explorer, key_instead = jax.random.split(key, 3)
         steps = played.reshape(-1, *played.shape[2:])
         happened = batch.mask.reshape(-1)
         explored = happened & jnp.repeat(batch.actor != LEARNER, batch.mask.shape[1])
         replay = _choose(key_replay, happened, update.num_replay)
         explorer = _choose(key_explorer, jnp.where(jnp.any(explored), explored, happened), update.num_explorer)
-        return jnp.concatenate([steps[replay], steps[explorer], elites.features])
+        instead = steps[_choose(key_instead, happened, update.num_elite)]  # for places that are still empty
+        elite = jnp.where(jnp.isfinite(elites.score)[:, None, None], elites.features, instead)
+        return jnp.concatenate([steps[replay], steps[explorer], elite])
 
 
 def _choose(key: Key, allowed: Array, number: int) -> Array:

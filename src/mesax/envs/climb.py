@@ -1,4 +1,4 @@
-"""Climb games: one-step G(n, k, u, U) and multi-stage (paper, Sec. 4 and 5.2, App. B.1.1).
+"""Climb games: one-step G(n, k, u, U) and multi-stage (paper, Sec. 4 and 6.2, App. B.1.1).
 
 At stage t the team earns 1 if exactly k_t agents play the special action u_t, 1 - delta if none does, else 0. For
 k = n every joint action without u is an equilibrium that no agent alone wants to leave. One stage is the one-step game.

@@ -23,7 +23,7 @@ from mesax.types import Linear
 
 FAMILIES = {"climb-one": ClimbFamily(num_stages=1), "climb-multi": ClimbFamily(num_stages=5)}
 
-# Table 3 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
+# Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
 PAPER_MADDPG = Maddpg(
     actor_net=Gru(64),
     critic_net=Gru(64),
@@ -102,7 +102,7 @@ def _mesa(environment: str, preset: str) -> Experiment:
 
 
 def _paper(environment: str, schedule: Schedule) -> Experiment:
-    """Table 3's budgets; one round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
+    """Table 1's budgets; one round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
     return Experiment(
         method=Mesa(
             explorer=PAPER_MADDPG,

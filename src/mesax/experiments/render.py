@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -190,7 +191,8 @@ def write_gif(play: Play, path: Path) -> None:
         indexed[0].save(unfinished, "GIF", save_all=True, append_images=indexed[1:], duration=seconds, loop=0)
         os.replace(unfinished, path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
@@ -328,7 +330,8 @@ def _draw_frame(figure: Figure, play: Play, moment: Moment, norm: LogNorm) -> No
         last = max(axes.get_position().x1 for axes in figure.axes)
         place = (last + 0.2 / width, 1 - (TOP + 1.5) / height, 0.1 / width, 1.5 / height)
         colors = ScalarMappable(norm, _visits_colors())
-        bar = figure.colorbar(colors, cax=figure.add_axes(place), ticks=[1, 10, 100], format="%d")
+        ticks = [number for number in (1, 10, 100) if number <= (norm.vmax or 1)]
+        bar = figure.colorbar(colors, cax=figure.add_axes(place), ticks=ticks, format="%d")
         bar.set_label(f"visits in {len(play.actions)} episodes", fontsize=7.5, labelpad=2)
         bar.ax.tick_params(labelsize=7)
         bar.ax.minorticks_off()

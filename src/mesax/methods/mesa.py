@@ -50,7 +50,7 @@ class Mesa:
     threshold: Threshold = Threshold()
     """R*: which rewards are high."""
     relabel_discount: float = 0.05
-    """gamma of Eq. (3)."""
+    """gamma of Eq. (5)."""
     least_value: float = 1e-3
     """Relabeled pairs worth less stay out of M_*."""
     capacity: int = 256
@@ -58,7 +58,7 @@ class Mesa:
     num_clusters: int = 64
     """C of the KMeans hash."""
     reward: CoverageReward = CoverageReward()
-    """Eq. (4): features, distance, decay."""
+    """Eq. (6): features, distance, decay."""
     num_explorers: int = 4
     """E, at most."""
     global_count: Literal["probability", "mean"] = "mean"

@@ -3,7 +3,7 @@
     d*, rhat   = distance to the nearest member of M_* and its stored value
     near       = d* < distance_threshold
     c          = nearest KMeans centroid                                   hash phi, Sec. 5.1.2 and 5.3
-    r_t        = rhat * f_d(N(c) + 1) * near,   f_d(x) = x^-power          Eq. (4)
+    r_t        = rhat * f_d(N(c) + 1) * near,   f_d(x) = x^-power          Eq. (6)
     N(c)      += near                                                      N starts each episode at the global count
 
 Deviation(visit-index): f_d is taken at N + 1, the visit's own number, because N starts at 0 and f_d(0) is infinite.
@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from mesax.errors import UsageError
 from mesax.types import EnvSpec, Episode, FeatureMap, Transition
 
 
@@ -62,6 +63,11 @@ class ObsActionFeatures:
     after_step: bool = False
     """Use the observation after the step: right where the reward belongs to the state reached."""
 
+    def __post_init__(self) -> None:
+        """Refuse an empty vector."""
+        if not (self.obs_weight or self.action_weight):
+            raise UsageError("obs-weight and action-weight must not both be 0: nothing would be left to compare")
+
     def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
         """Features of one transition."""
         parts = []
@@ -73,43 +79,50 @@ class ObsActionFeatures:
         return jnp.concatenate(parts)
 
 
-def squared_distances(
-    points: Float[Array, "... features"], others: Float[Array, "others features"]
-) -> Float[Array, "... others"]:
-    """All squared L2 distances through one matrix product."""
-    products = points @ others.T
-    squares = jnp.sum(jnp.square(points), axis=-1, keepdims=True) + jnp.sum(jnp.square(others), axis=-1)
-    return jnp.maximum(squares - 2.0 * products, 0.0)
+def squared_distances(point: Float[Array, " features"], others: Float[Array, "others features"]) -> Array:
+    """Squared L2 distances of one point to many; under `vmap` the products become one matrix product."""
+    origin = others[0]  # far from zero, |a|^2 - 2ab + |b|^2 would drown small distances in rounding
+    point, others = point - origin, others - origin[None]
+    squares = jnp.sum(jnp.square(point)) + jnp.sum(jnp.square(others), axis=1)
+    return jnp.maximum(squares - 2.0 * (others @ point), 0.0)
 
 
-def match(subspace: HighRewardSet, features: Float[Array, "... features"], threshold: float) -> Match:
-    """Nearest member and nearest cluster of each feature vector."""
+def match(subspace: HighRewardSet, features: Float[Array, " features"], threshold: float) -> Match:
+    """Nearest member and nearest cluster of one feature vector."""
     to_members = jnp.where(subspace.valid, squared_distances(features, subspace.members), jnp.inf)
-    member = jnp.argmin(to_members, axis=-1)
     to_clusters = jnp.where(subspace.cluster_valid, squared_distances(features, subspace.centroids), jnp.inf)
-    near = jnp.min(to_members, axis=-1) < threshold**2
-    return Match(near, subspace.values[member], jnp.argmin(to_clusters, axis=-1), member)
+    member = jnp.argmin(to_members)
+    near = to_members[member] < threshold**2
+    return Match(near, subspace.values[member], jnp.argmin(to_clusters), member)
 
 
 @dataclass(frozen=True)
 class CoverageReward:
-    """Eq. (4) as a reward model; the state holds M_* and the global counts."""
+    """Eq. (6) as a reward model; the state holds M_* and the global counts."""
 
     features: FeatureMap = ObsActionFeatures()
     """What distance and clusters see of a state-action pair."""
     distance_threshold: float = 0.5
-    """epsilon of Eq. (4): how near is near."""
+    """epsilon of Eq. (6): how near is near."""
     decay_power: float = 5.0
     """f_d(x) = x^-power."""
     normalize: bool = False
     """Divide by the largest bonus still to be had, so that later policies see rewards of the same size."""
 
+    def __post_init__(self) -> None:
+        """Refuse a ball without inside and rewards that grow with visits."""
+        if self.distance_threshold <= 0:
+            raise UsageError(f"distance-threshold must be above 0, not {self.distance_threshold}")
+        if self.decay_power < 0:
+            raise UsageError(f"decay-power must not be negative, not {self.decay_power}")
+
     def matches(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Match:
         """Matches of all steps of stacked episodes `[envs, time]`; padding is never near."""
-        features = jax.vmap(jax.vmap(lambda step: self.features(spec, step)))(
-            jax.vmap(lambda episode: episode.transitions)(episodes)
-        )
-        found = match(state.subspace, features, self.distance_threshold)
+
+        def of_step(step: Transition) -> Match:
+            return match(state.subspace, self.features(spec, step), self.distance_threshold)
+
+        found = jax.vmap(lambda episode: jax.vmap(of_step)(episode.transitions))(episodes)
         return Match(found.near & episodes.mask, found.value, found.cluster, found.member)
 
     def observe(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> tuple[CoverageState, Episode]:

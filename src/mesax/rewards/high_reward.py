@@ -1,7 +1,7 @@
 """MESA's stage 1: which collected state-action pairs are worth visiting again (host side, NumPy).
 
 r_t >= R*                                       valuable, kept with its reward               Algorithm 1, line 5
-r_t = 0, next positive reward r_t' >= R*        kept with rhat_t = gamma^(t'-t) r_t'         Eq. (3)
+r_t = 0, next positive reward r_t' >= R*        kept with rhat_t = gamma^(t'-t) r_t'         Eq. (5)
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Threshold:
 
 
 def relabel(rewards: np.ndarray, discount: float) -> tuple[np.ndarray, np.ndarray]:
-    """Eq. (3) along the last axis: (densified reward, the reward it leads to); both 0 where no reward follows."""
+    """Eq. (5) along the last axis: (densified reward, the reward it leads to); both 0 where no reward follows."""
     dense = np.zeros_like(rewards)
     leads_to = np.zeros_like(rewards)
     later_dense, later_reward = np.zeros(rewards.shape[:-1]), np.zeros(rewards.shape[:-1])
@@ -54,7 +54,9 @@ def relabel(rewards: np.ndarray, discount: float) -> tuple[np.ndarray, np.ndarra
 def valuable(rewards: np.ndarray, mask: np.ndarray, threshold: float, discount: float, least: float) -> np.ndarray:
     """Value of each step for M_*: its own or relabeled reward, 0 for steps that stay out."""
     dense, leads_to = relabel(np.where(mask, rewards, 0.0), discount)
-    kept = mask & (leads_to >= threshold) & (dense >= least)
+    own = rewards >= threshold
+    relabeled = (rewards == 0) & (leads_to >= threshold) & (dense >= least)
+    kept = mask & (own | relabeled)
     return np.where(kept, dense, 0.0)
 
 
@@ -77,7 +79,7 @@ def build_subspace(
             "no state-action pair reached the reward threshold on any training task: lower it or collect more steps"
         )
     features, values = deduplicate(features, values)
-    clusters = min(num_clusters, len(features))
+    clusters = min(num_clusters, capacity, len(features))
     kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))
     keep = balanced_subset(kmeans.labels_, capacity, np.random.default_rng(seed))
     size = features.shape[1]
