@@ -99,7 +99,7 @@ class Probe:
     needs_memory: bool = False
     """What counts is no longer in the observation when it counts."""
     trap: float = 0.0
-    """Regret of the equilibrium that no single agent wants to leave: learners that move one agent at a time end there."""
+    """Regret of the equilibrium that no agent alone wants to leave: learners that move one at a time end there."""
 
 
 def build(

@@ -173,7 +173,7 @@ def test_the_explorers_return_is_a_mean_over_their_episodes():
     for chunk in list(start(loop, [0, 1], explorer=explorer))[1:]:
         explored = np.asarray(chunk.episodes.actor) == EXPLORER
         assert not explored.any(axis=-1).all(), "some rounds have none"
-        returns = np.sum(chunk.episodes.reward, axis=-1)
+        returns = np.asarray(chunk.episodes.reward).sum(axis=-1)
         for lane in (0, 1):
             assert chunk.metrics["explorer_share"][lane] == pytest.approx(explored[lane].mean(), rel=1e-5)
             expected = returns[lane][explored[lane]].mean()
