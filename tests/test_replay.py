@@ -46,8 +46,8 @@ def numbers_in(batch: Episode) -> list[int]:
 
 
 @pytest.mark.parametrize("capacity", [3, 7])
-@given(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=8), seed=st.integers(0, 2**16))
-@settings(max_examples=25)
+@given(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=6), seed=st.integers(0, 2**16))
+@settings(max_examples=12)
 def test_replay_is_a_list_of_the_last_episodes(capacity: int, sizes: list[int], seed: int):
     replay, model = Replay.create(EXAMPLE, capacity), []
     for size in sizes:

@@ -157,6 +157,7 @@ def wait_for(condition, seconds: float = 240.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.timeout(600)  # two runs of MESA, perhaps on a busy machine
 def test_sigterm_ends_a_process_with_two_workers_and_resume_completes_it(finished, tmp_path, capsys):
     path = tmp_path / "terminated"
     command = [sys.executable, "-m", "mesax.cli", "run", *SMOKE, "--out", str(path), "--workers", "2", "--quiet"]

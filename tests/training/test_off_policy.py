@@ -268,7 +268,7 @@ CLIMB_LOOP = OffPolicyLoop(
         actor_optimizer=Adam(5e-3),
         critic_optimizer=Adam(1e-2),
     ),
-    Schedule(total_steps=3_200, warmup_steps=320, num_envs=32, updates_per_round=6, replay_capacity=3_200),
+    Schedule(total_steps=1_920, warmup_steps=320, num_envs=32, updates_per_round=8, replay_capacity=1_920),
 )
 
 
@@ -276,7 +276,7 @@ def climb(task, key):
     """A whole run of MADDPG, ending with a greedy evaluation."""
     tasks = tree_stack([task])
     state, _ = begin(CLIMB_LOOP, tasks, key)
-    state, _ = CLIMB_LOOP.advance(tasks, (), state, key, 90)
+    state, _ = CLIMB_LOOP.advance(tasks, (), state, key, 50)
     policy = CLIMB_LOOP.algorithm.greedy(CLIMB.env.spec, state.learner)
     return state, mean_rewards(CLIMB.env, tasks, policy, key, 4)
 
