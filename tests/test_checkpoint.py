@@ -151,7 +151,11 @@ def test_any_tree_comes_back(tmp_path_factory: pytest.TempPathFactory, tree, fac
     assert [path.name for path in directory.parent.iterdir()] == ["tree"]
 
 
-@pytest.mark.parametrize("leaf", ["text", object(), np.array(["a"]), np.array(["2020"], "datetime64[Y]")], ids=["text", "object", "text array", "dates"])
+@pytest.mark.parametrize(
+    "leaf",
+    ["text", object(), np.array(["a"]), np.array(["2020"], "datetime64[Y]")],
+    ids=["text", "object", "text array", "dates"],
+)
 def test_only_numbers_are_saved(tmp_path: Path, leaf):
     with pytest.raises(TypeError, match=r"leaf \['a'\] is a .*; only arrays, keys and numbers can be saved"):
         save_tree(tmp_path / "tree", {"a": leaf}, {})

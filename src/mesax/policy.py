@@ -7,7 +7,7 @@ Memory is a GRU state, or "which explorer runs this episode".
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -32,9 +32,6 @@ class Policy(Protocol):
 
     def actor(self, memory: Memory) -> Int[Array, ""]:
         """Who plays this episode: 0 the learner, e explorer number e."""
-
-
-PolicyT = TypeVar("PolicyT", bound=Policy)
 
 
 class UniformPolicy(eqx.Module):

@@ -94,6 +94,7 @@ def _mesa(environment: str, preset: str) -> Experiment:
         explorer=QUICK_EXPLORER,
         collect=replace(schedule, total_steps=10_000, num_evaluations=10),
         explore=replace(schedule, total_steps=30_000 if multi else 20_000, num_evaluations=10),
+        least_value=0.1,
         reward=CoverageReward(normalize=True),
         global_count="probability",
     )

@@ -6,7 +6,8 @@ the number of workers cannot change a result, and a finished job never runs agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +15,10 @@ from typing import Any, Protocol
 import jax
 
 from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.checkpoint import save_tree
 from mesax.envs.base import TaskFamily
 from mesax.errors import UsageError
+from mesax.training.driver import NotFiniteError
 from mesax.training.off_policy import Schedule
 from mesax.types import Key
 
@@ -101,6 +104,21 @@ class Method(Protocol):
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Stages in order; the last one is `adapt`."""
+
+
+@contextmanager
+def keeping_last_good(host: Host) -> Iterator[None]:
+    """Save the last good learners of a job that breaks."""
+    try:
+        yield
+    except NotFiniteError as error:
+        save_tree(host.directory / "last-good", error.last_good, {"error": str(error)})
+        raise
+
+
+def padded(group: list[Any], size: int) -> list[Any]:
+    """A group repeated at its end up to `size`: a program of another width rounds differently."""
+    return group + group[-1:] * (size - len(group))
 
 
 def groups_of(items: list[Any], size: int) -> list[list[Any]]:

@@ -23,7 +23,7 @@ from mesax.algorithms.base import OffPolicyAlgorithm
 from mesax.checkpoint import load_tree, read_manifest, save_tree
 from mesax.envs.base import TaskFamily
 from mesax.errors import UsageError
-from mesax.methods.base import Experiment, Host, Stage, groups_of
+from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
 from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures
 from mesax.methods.single_task import adapt_stage
 from mesax.policy import ExplorationPolicySet
@@ -35,6 +35,7 @@ from mesax.types import EnvSpec, Episode, tree_index, tree_stack
 
 COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
+COUNT_STREAM = 5
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,12 @@ class Mesa:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot explore."""
-        for name in ("capacity", "num_clusters", "num_explorers", "coverage_episodes"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        least = {"capacity": 1, "num_clusters": 1, "num_explorers": 1, "coverage_episodes": 1, "keep_trajectories": 0}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise UsageError(f"{name.replace('_', '-')} must be at least {value}, not {getattr(self, name)}")
+        if not 0.0 <= self.relabel_discount <= 1.0:
+            raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, explore, adapt."""
@@ -103,16 +107,18 @@ class Mesa:
         family = experiment.family
         loop = OffPolicyLoop(family.env, experiment.algorithm, self.collect, keep_episodes=True)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
-        tasks = jax.tree.map(lambda leaf: leaf[jnp.array(group)][:, None], split.train)
-        keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in group])
+        lanes = padded(group, experiment.lanes)
+        tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)
+        keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in lanes])
         harvests: list[list[Any]] = [[] for _ in group]
-        for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes):
-            for lane, harvest in enumerate(harvests):
-                harvest.append(_flatten_rounds(tree_index(chunk.episodes, lane)))
-            returns = [float(family.score(jnp.asarray(rewards))) for rewards in chunk.rewards]
-            host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
-            if chunk.compile_seconds:
-                host.compiled(chunk.compile_seconds)
+        with keeping_last_good(host):
+            for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes):
+                for lane, harvest in enumerate(harvests):
+                    harvest.append(_flatten_rounds(tree_index(chunk.episodes, lane)))
+                returns = [float(family.score(jnp.asarray(rewards))) for rewards in chunk.rewards]
+                host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
+                if chunk.compile_seconds:
+                    host.compiled(chunk.compile_seconds)
         for task, harvest in zip(group, harvests, strict=True):
             self._keep_valuable(family, task, harvest, host)
 
@@ -130,7 +136,8 @@ class Mesa:
         pairs = {"features": distinct, "values": best, "configurations": np.unique(configurations[kept])}
         sizes = {name: list(array.shape) for name, array in pairs.items()}
         save_tree(host.directory / f"pairs-{task:02d}", pairs, {"task": task, "sizes": sizes})
-        high = np.flatnonzero(np.max(episodes.reward, axis=1) >= threshold)[-self.keep_trajectories :]
+        high = np.flatnonzero(np.max(episodes.reward, axis=1) >= threshold)
+        high = high[max(len(high) - self.keep_trajectories, 0) :]
         save_tree(
             host.directory / f"trajectories-{task:02d}",
             tree_index(episodes, high),
@@ -146,15 +153,16 @@ class Mesa:
         pairs = load_pairs(host.outputs("collect"))
         subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
         state = CoverageState(subspace, jnp.zeros(self.num_clusters))
-        policies, union = [], np.zeros(self.num_clusters, bool)
+        policies, missed = [], np.ones(self.num_clusters)
         for number in range(self.num_explorers):
-            learner = self._train_explorer(experiment, state, number, host)
-            policies.append(self.explorer.behavior(spec, learner, jnp.ones(())))
-            report = self._coverage(experiment, state, policies[-1], number)
+            with keeping_last_good(host):
+                policy, report = self._train_explorer(experiment, state, number, host)
+            policies.append(policy)
             added = report.visit_chance if self.global_count == "probability" else report.mean_visits
             state = CoverageState(subspace, state.visits + jnp.asarray(added))
-            union |= report.visit_chance > 0
-            covered = union.sum() / int(subspace.cluster_valid.sum())
+            # One episode of each policy: in enough episodes even uniform play visits every cluster.
+            missed *= 1.0 - report.visit_chance
+            covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
             row = {"phase": "explore", "policy": number, "step": self.explore.steps(spec.horizon)}
             host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
@@ -165,8 +173,10 @@ class Mesa:
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
         host.document("coverage", pictures)
 
-    def _train_explorer(self, experiment: Experiment, state: CoverageState, number: int, host: Host) -> Any:
-        """One exploration policy; its learner after the budget."""
+    def _train_explorer(
+        self, experiment: Experiment, state: CoverageState, number: int, host: Host
+    ) -> tuple[Any, CoverageReport]:
+        """One exploration policy and what it covers."""
         family = experiment.family
         loop = OffPolicyLoop(family.env, self.explorer, self.explore, behavior=LearnerAlone(), reward_model=self.reward)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
@@ -185,10 +195,10 @@ class Mesa:
                 host.compiled(chunk.compile_seconds)
             note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
             host.report(number * budget + chunk.step, note)
-        return learner
+        return policy, report
 
     def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
-        key = experiment.key(EXPLORE_STREAM, number, 1)
+        key = experiment.key(COUNT_STREAM, number)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
         return coverage_of(experiment.family, self.reward, state, policy, split.train, key, self.coverage_episodes)
 

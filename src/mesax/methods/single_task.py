@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mesax.checkpoint import save_tree
-from mesax.methods.base import Experiment, Host, Stage, groups_of
+from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
 from mesax.policy import EXPLORER, UniformPolicy
-from mesax.training.driver import Chunk, NotFiniteError, learn
+from mesax.training.driver import Chunk, learn
 from mesax.training.off_policy import Behavior, LearnerAlone, Mixing, OffPolicyLoop
 from mesax.types import tree_index
 
@@ -42,17 +42,14 @@ def adapt_stage(
     def run(job: int, host: Host) -> None:
         group = groups[job]
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-        tasks = jax.tree.map(lambda leaf: leaf[jnp.array([t for t, _ in group])][:, None], split.test)
-        keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in group])
+        lanes = padded(group, experiment.lanes)
+        tasks = jax.tree.map(lambda leaf: leaf[jnp.array([t for t, _ in lanes])][:, None], split.test)
+        keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
         chunks = learn(loop, tasks, keys, explorer=explorer_of(host), eval_episodes=experiment.eval_episodes)
-        try:
+        with keeping_last_good(host):
             for chunk in chunks:
                 _record(experiment, host, group, split.test, chunk)
-                last = chunk
-        except NotFiniteError as error:
-            _save_policies(experiment, host.directory / "last-good", group, error.last_good)
-            raise
-        _save_policies(experiment, host.directory, group, last.learner)
+        _save_policies(experiment, host.directory, group, chunk.learner)
 
     return Stage("adapt", tuple(steps * len(group) for group in groups), run)
 

@@ -40,8 +40,8 @@ class Threshold:
 
 def relabel(rewards: np.ndarray, discount: float) -> tuple[np.ndarray, np.ndarray]:
     """Eq. (5) along the last axis: (densified reward, the reward it leads to); both 0 where no reward follows."""
-    dense = np.zeros_like(rewards)
-    leads_to = np.zeros_like(rewards)
+    dense = np.zeros(rewards.shape, np.float32)
+    leads_to = np.zeros(rewards.shape, np.float32)
     later_dense, later_reward = np.zeros(rewards.shape[:-1]), np.zeros(rewards.shape[:-1])
     for step in reversed(range(rewards.shape[-1])):
         now = rewards[..., step]
@@ -73,6 +73,7 @@ def build_subspace(
 ) -> HighRewardSet:
     """Cluster M_*, thin it to `capacity` evenly over clusters, and pad."""
     from sklearn.cluster import KMeans  # noqa: PLC0415  (slow to import, needed once a run)
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
     if not len(features):
         raise TrainingError(
@@ -80,7 +81,8 @@ def build_subspace(
         )
     features, values = deduplicate(features, values)
     clusters = min(num_clusters, capacity, len(features))
-    kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))
+    with threadpool_limits(1):  # more threads add in another order
+        kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))
     keep = balanced_subset(kmeans.labels_, capacity, np.random.default_rng(seed))
     size = features.shape[1]
     members, stored = np.zeros((capacity, size)), np.zeros(capacity)

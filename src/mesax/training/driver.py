@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -22,7 +21,7 @@ from mesax.envs.base import Environment
 from mesax.errors import TrainingError
 from mesax.policy import Policy
 from mesax.training.evaluate import evaluation_key, mean_rewards
-from mesax.training.off_policy import LoopState, OffPolicyLoop
+from mesax.training.off_policy import LoopState, OffPolicyLoop, summarize
 from mesax.training.rollout import play
 from mesax.types import Episode, Key
 
@@ -68,7 +67,7 @@ class _Begin:
         def lane(tasks: PyTree, key: Key) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
             state = self.loop.init(tasks, reward_state, key)
             state, log = self.loop.warm_up(tasks, state, key)
-            return state, jax.tree.map(jnp.mean, log.metrics), log.episodes
+            return state, summarize(log.metrics), log.episodes
 
         return jax.vmap(lane)(tasks, keys)
 
@@ -84,7 +83,7 @@ class _Advance:
 
         def lane(tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
             state, log = self.loop.advance(tasks, explorer, state, key, rounds)
-            return state, jax.tree.map(jnp.mean, log.metrics), log.episodes
+            return state, summarize(log.metrics), log.episodes
 
         return jax.vmap(lane)(tasks, state, keys)
 
@@ -136,8 +135,9 @@ def learn(
             step += rounds * loop.schedule.steps_per_round(horizon)
         rewards = np.asarray(evaluate(tasks, state.learner, keys, step))
         host_metrics = {name: np.asarray(value) for name, value in metrics.items()}
-        _check_finite(host_metrics | {"rewards": rewards}, step, last_good)
-        last_good = jax.tree.map(np.asarray, state.learner)
+        learner = jax.tree.map(np.asarray, state.learner)
+        _check_finite(host_metrics | {"rewards": rewards, "the learner": _broken(learner)}, step, last_good)
+        last_good = learner
         seconds = time.perf_counter() - started if index <= 1 else 0.0
         yield Chunk(step, rewards, host_metrics, episodes, last_good, seconds)
 
@@ -146,6 +146,12 @@ def play_episodes(env: Environment, tasks: PyTree, policy: Policy, key: Key, num
     """Episodes of one policy on stacked tasks, as arrays on the host."""
     episodes: Episode = jax.tree.map(np.asarray, compiled(_Play(env, num_episodes))(tasks, policy, key))
     return episodes
+
+
+def _broken(learner: PyTree) -> np.ndarray:
+    """Per lane: NaN if any number of the learner is; a gradient may overflow where the loss did not."""
+    floats = [leaf for leaf in jax.tree.leaves(learner) if np.issubdtype(leaf.dtype, np.floating)]
+    return np.where(np.any([np.isnan(leaf).reshape(len(leaf), -1).any(axis=1) for leaf in floats], axis=0), np.nan, 0.0)
 
 
 def _check_finite(values: dict[str, np.ndarray], step: int, last_good: PyTree) -> None:

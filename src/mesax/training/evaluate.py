@@ -11,6 +11,9 @@ from mesax.policy import Policy
 from mesax.training.rollout import play
 from mesax.types import Key
 
+EVALUATION_STREAM = 2**32 - 2
+"""Beyond all rounds, which draw from `fold_in(key, round)`."""
+
 
 def mean_rewards(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Float[Array, " time"]:
     """Reward at each step of an episode, averaged over episodes: returns and breakdowns follow from it."""
@@ -19,4 +22,4 @@ def mean_rewards(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_
 
 def evaluation_key(key: Key, step: Array | int) -> Key:
     """Evaluations draw from their own stream, so that evaluating more often changes nothing else."""
-    return jax.random.fold_in(jax.random.fold_in(key, 0x5EED), step)
+    return jax.random.fold_in(jax.random.fold_in(key, EVALUATION_STREAM), step)

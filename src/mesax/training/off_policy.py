@@ -27,6 +27,9 @@ from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.rollout import play
 from mesax.types import Episode, Key, Linear, Metrics, tree_index
 
+INIT_STREAM = 2**32 - 1
+"""Beyond all rounds, which draw from `fold_in(key, round)`."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -44,15 +47,22 @@ class Schedule:
     replay_capacity: int = 50_000
     """Episodes kept."""
     num_evaluations: int = 50
-    """Greedy evaluations, evenly spaced over the budget."""
+    """Greedy evaluations at most, evenly spaced over the budget."""
 
     def __post_init__(self) -> None:
         """Refuse schedules that cannot run."""
-        for name in ("total_steps", "num_envs", "batch_size", "replay_capacity", "num_evaluations"):
+        for name in (
+            "total_steps",
+            "num_envs",
+            "updates_per_round",
+            "batch_size",
+            "replay_capacity",
+            "num_evaluations",
+        ):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if self.warmup_steps < 0 or self.updates_per_round < 0:
-            raise UsageError("warmup-steps and updates-per-round must not be negative")
+        if self.warmup_steps < 0:
+            raise UsageError(f"warmup-steps must not be negative, not {self.warmup_steps}")
         if self.num_envs > self.replay_capacity:
             raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
 
@@ -97,6 +107,13 @@ class RoundLog(eqx.Module):
 
     metrics: Metrics
     episodes: Episode | None
+
+
+def summarize(metrics: Metrics) -> Metrics:
+    """Means over stacked rounds; the explorers' return becomes a mean over *their* episodes."""
+    means = jax.tree.map(jnp.mean, metrics)
+    share = means["explorer_share"]
+    return means | {"explorer_return": means["explorer_return"] / jnp.where(share > 0, share, 1.0)}
 
 
 class Behavior(Protocol):
@@ -147,7 +164,8 @@ class OffPolicyLoop:
             lambda t, k: tree_index(play(self.env, t, UniformPolicy(spec.action_space), k, 1), 0), tasks, key
         )
         replay = Replay.create(example, self.schedule.replay_capacity)
-        return LoopState(self.algorithm.init(spec, key), replay, reward_state, jnp.zeros((), jnp.int32))
+        learner = self.algorithm.init(spec, jax.random.fold_in(key, INIT_STREAM))
+        return LoopState(learner, replay, reward_state, jnp.zeros((), jnp.int32))
 
     def warm_up(self, tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
         """Fill the replay with uniformly random episodes."""
@@ -200,7 +218,7 @@ class OffPolicyLoop:
             "train_return": jnp.mean(returns),
             "learnt_return": jnp.mean(jnp.sum(learnt_from.reward, axis=1)),
             "explorer_share": jnp.mean(explored.astype(jnp.float32)),
-            "explorer_return": jnp.sum(jnp.where(explored, returns, 0.0)) / jnp.maximum(jnp.sum(explored), 1),
+            "explorer_return": jnp.mean(jnp.where(explored, returns, 0.0)),
         }
         state = LoopState(state.learner, state.replay.add(learnt_from), reward, state.round + 1)
         return state, RoundLog(metrics, episodes if self.keep_episodes else None)
