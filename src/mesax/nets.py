@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from mesax.errors import UsageError
 from mesax.types import Key
 
 Memory: TypeAlias = PyTree
@@ -162,6 +163,11 @@ class Mlp:
 
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the ReLU layers."""
+
+    def __post_init__(self) -> None:
+        """Refuse layers without units."""
+        if any(width < 1 for width in self.hidden):
+            raise UsageError(f"every hidden layer needs at least 1 unit, not {self.hidden}")
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> FeedForward:
         """A fresh net with a linear head of the given gain."""

@@ -28,6 +28,7 @@ from mesax.algorithms.actor_updates import (
     greedy_features,
 )
 from mesax.algorithms.targets import entropy, one_step_target
+from mesax.errors import UsageError
 from mesax.nets import (
     Adam,
     Ensemble,
@@ -141,6 +142,16 @@ class Maddpg:
     """Weight of the policies' entropy (discrete actions)."""
     exploration: Linear = Linear(1.0, 0.05, 0.1)
     """Chance of a random action per agent (discrete) or scale of the noise (continuous), over the run."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no learner can have."""
+        if self.num_critics < 1:
+            raise UsageError(f"num-critics must be at least 1, not {self.num_critics}")
+        if self.actor_batch_size is not None and self.actor_batch_size < 1:
+            raise UsageError(f"actor-batch-size must be at least 1, not {self.actor_batch_size}")
+        for name in ("discount", "target_rate"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"{name.replace('_', '-')} must lie between 0 and 1, not {getattr(self, name)}")
 
     def init(self, spec: EnvSpec, key: Key) -> MaddpgState:
         """Fresh nets; targets start equal."""

@@ -140,6 +140,12 @@ class Mixing:
     probability: Linear = Linear(0.8, 0.0, 0.6)
     """p_e over the run."""
 
+    def __post_init__(self) -> None:
+        """Refuse what is no probability."""
+        for end in (self.probability.start, self.probability.end):
+            if not 0.0 <= end <= 1.0:
+                raise UsageError(f"an explorer's share must lie between 0 and 1, not {end}")
+
     def __call__(self, learner: Policy, explorer: Any, progress: Array) -> Policy:
         """Mix at this point of the run."""
         return ExploreOrExploit(learner, explorer, self.probability(progress))
