@@ -23,8 +23,8 @@ from mesax.experiments import jobs, runner, workers
 from mesax.experiments.progress import Progress
 from mesax.experiments.request import Request
 from mesax.experiments.store import RunDirectory
-from mesax.methods.single_task import policy_name
 from mesax.training.driver import play_episodes
+from mesax.types import tree_index
 
 # Three jobs of one lane; the cheapest learner to compile.
 TINY = ["plain", "climb-one", "--preset", "smoke", "--lanes", "1", "--num-test-tasks", "3", "--quiet"]
@@ -189,9 +189,11 @@ def test_nan_stops_the_run_and_keeps_the_last_good_policy(tmp_path, capsys):
 
     experiment = Request.of_run(RunDirectory(path).run).experiment()
     spec, algorithm = experiment.family.env.spec, experiment.algorithm
-    like = jax.eval_shape(lambda key: algorithm.greedy(spec, algorithm.init(spec, key)), jax.random.key(0))
-    policy = load_tree(path / "jobs" / "adapt" / "000" / "last-good" / policy_name(0, 0), like)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy))
+    keys = jax.random.split(jax.random.key(0), experiment.lanes)
+    like = jax.eval_shape(jax.vmap(lambda key: algorithm.init(spec, key)), keys)
+    learners = load_tree(path / "jobs" / "adapt" / "000" / "last-good", like)
+    assert not any(np.isnan(leaf).any() for leaf in jax.tree.leaves(learners))
+    policy = algorithm.greedy(spec, tree_index(learners, 0))
     tasks = experiment.family.split(0, 4, 1).test
     assert play_episodes(experiment.family.env, tasks, policy, jax.random.key(0), 2).reward.shape == (2, 1)
 

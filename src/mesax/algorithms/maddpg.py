@@ -94,13 +94,13 @@ class Elites(eqx.Module):
         """Keep the best distinct joint actions of the memory and a batch; old scores fade slowly."""
         features = jnp.concatenate([self.features, features])
         score = jnp.concatenate([self.score - 1e-3 * jnp.abs(self.score), score])
-        order = jnp.argsort(-score)
-        features, score = features[order], score[order]
-        flat = features.reshape(len(features), -1)
-        same = jnp.sum(jnp.abs(flat[:, None] - flat[None]), axis=-1) < 1e-6
-        repeats = jnp.any(jnp.tril(same, -1), axis=1)
-        keep = jnp.argsort(repeats, stable=True)[: self.score.shape[0]]
-        return Elites(features[keep], jnp.where(repeats[keep], -jnp.inf, score[keep]))
+
+        def take_best(left: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+            best = jnp.argmax(left)
+            same = jnp.all(features == features[best][None], axis=(1, 2))
+            return jnp.where(same, -jnp.inf, left), (features[best], left[best])
+
+        return Elites(*jax.lax.scan(take_best, score, None, self.score.shape[0])[1])
 
 
 class MaddpgState(eqx.Module):

@@ -109,7 +109,7 @@ class ClimbFamily:
         for count in counts:
             if not 1 <= count <= self.num_agents:
                 raise UsageError(f"k must lie between 1 and the number of agents {self.num_agents}, not {count}")
-        assert self.env
+        _ = self.env  # refuses an impossible game
 
     @property
     def env(self) -> ClimbGame:
