@@ -1,0 +1,294 @@
+"""The climb game among landmarks (paper, Sec. 6.2 and App. B.1.2): particles that must meet at the right place.
+
+n agents move among U landmarks. If every agent is on some landmark, the team earns 1 if exactly k of them are on the
+target u, 1 - delta if none is, else 0; if an agent is on no landmark, 0. The target is hidden. A task is a layout with
+its target; agents start anywhere in every episode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.envs.particles import ACTIONS, DIRECTIONS, Bodies, ParticlePhysics
+from mesax.errors import UsageError
+from mesax.types import Action, EnvSpec, Key, Transition, leading_size, tree_index
+
+PLACEMENT_TRIES = 2_000
+
+
+class ParticleTask(eqx.Module):
+    """Where the landmarks are, which one is the target, and how many agents belong on it."""
+
+    landmarks: Float[Array, "landmarks 2"]
+    target: Int[Array, ""]
+    count: Int[Array, ""]
+
+
+class ParticleState(eqx.Module):
+    """Where the agents are and how they move."""
+
+    position: Float[Array, "agents 2"]
+    velocity: Float[Array, "agents 2"]
+
+
+@dataclass(frozen=True)
+class ParticleClimb:
+    """A world of n agents and U landmarks."""
+
+    num_agents: int = 2
+    num_landmarks: int = 5
+    """U."""
+    delta: float = 0.5
+    """The safe reward is 1 - delta."""
+    horizon: int = 80
+    radius: float = 0.2
+    """An agent is on a landmark if its center is no farther than this."""
+    start_range: float = 1.0
+    """Agents start uniformly in [-range, range]^2, at rest."""
+    wall: float | None = 1.0
+    """Agents cannot leave [-wall, wall]^2; None: a plane without end, as in mpe2."""
+    agent_size: float = 0.15
+    """Radius of the bodies, for contacts and pictures."""
+    agents_collide: bool = False
+    """Whether bodies push each other apart."""
+    acceleration: float = 5.0
+    """Force of a unit action."""
+    observe_position: bool = False
+    """Append the agent's own position to what it sees."""
+    integration: str = "position-first"
+    """Order of integration: position-first (mpe2) or velocity-first (the original code)."""
+
+    def __post_init__(self) -> None:
+        """Refuse worlds that do not exist."""
+        for name, least in (("num_agents", 1), ("num_landmarks", 1), ("horizon", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        if not 0.0 < self.delta < 1.0:
+            raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
+        for name in ("radius", "start_range", "agent_size", "acceleration"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name)}")
+        if self.integration not in ("position-first", "velocity-first"):
+            raise UsageError(f"integration must be position-first or velocity-first, not {self.integration}")
+        if self.wall is not None and self.start_range > self.wall:
+            raise UsageError(f"start-range {self.start_range} reaches beyond the wall at {self.wall}")
+        _ = self.physics
+
+    @property
+    def physics(self) -> ParticlePhysics:
+        """MPE's constants with this world's walls."""
+        return ParticlePhysics(wall=self.wall, integration=self.integration)  # type: ignore[arg-type]
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Own velocity, offsets to all landmarks, offsets to the other agents (and own position if wanted)."""
+        size = 2 + 2 * self.num_landmarks + 2 * (self.num_agents - 1) + 2 * self.observe_position
+        return EnvSpec(self.num_agents, size, ACTIONS, self.horizon)
+
+    def reset(self, task: ParticleTask, key: Key) -> tuple[ParticleState, Array]:
+        """Agents at random places, at rest."""
+        shape = (self.num_agents, 2)
+        position = jax.random.uniform(key, shape, minval=-self.start_range, maxval=self.start_range)
+        state = ParticleState(position, jnp.zeros(shape))
+        return state, self.observe(task, state)
+
+    def step(self, task: ParticleTask, state: ParticleState, action: Action, key: Key) -> tuple[ParticleState, Step]:
+        """Push every agent in its direction; the reward belongs to the place reached."""
+        del key
+        bodies = Bodies.alike(self.num_agents, self.agent_size, collides=self.agents_collide)
+        force = self.acceleration * jnp.asarray(DIRECTIONS)[action]
+        state = ParticleState(*self.physics.step(bodies, state.position, state.velocity, force))
+        reward = self.reward(task, self.occupied(task.landmarks[None] - state.position[:, None]))
+        return state, Step(self.observe(task, state), reward, jnp.asarray(False))
+
+    def occupied(self, offsets: Float[Array, "agents landmarks 2"]) -> Bool[Array, "agents landmarks"]:
+        """Which landmark each agent is on: its nearest, if near enough."""
+        squares = jnp.sum(jnp.square(offsets), axis=-1)
+        nearest = jnp.arange(self.num_landmarks)[None] == jnp.argmin(squares, axis=1)[:, None]
+        return nearest & (squares <= self.radius**2)
+
+    def reward(self, task: ParticleTask, occupied: Bool[Array, "agents landmarks"]) -> Float[Array, ""]:
+        """R(s) of App. B.1.2."""
+        on_target = jnp.sum(jnp.any(occupied & (jnp.arange(self.num_landmarks) == task.target)[None], axis=1))
+        pay = jnp.where(on_target == task.count, 1.0, jnp.where(on_target == 0, 1.0 - self.delta, 0.0))
+        return jnp.where(jnp.all(jnp.any(occupied, axis=1)), pay, 0.0)
+
+    def observe(self, task: ParticleTask, state: ParticleState) -> Float[Array, "agents obs"]:
+        """What each agent sees; landmarks in the task's order, other agents by number."""
+        landmarks = task.landmarks[None] - state.position[:, None]
+        others = state.position[None] - state.position[:, None]
+        number = self.num_agents
+        # Row i without its own entry, as a static gather: numbers 0 .. n-1 except i.
+        rest = np.array([[j for j in range(number) if j != i] for i in range(number)], int).reshape(number, number - 1)
+        parts = [
+            state.velocity,
+            landmarks.reshape(number, -1),
+            others[np.arange(number)[:, None], rest].reshape(number, 2 * (number - 1)),
+        ]
+        return jnp.concatenate(parts + [state.position] * self.observe_position, axis=1)
+
+    def landmark_offsets(self, obs: Float[Array, "agents obs"]) -> Float[Array, "agents landmarks 2"]:
+        """The part of a joint observation that says where the landmarks are."""
+        return obs[:, 2 : 2 + 2 * self.num_landmarks].reshape(obs.shape[0], self.num_landmarks, 2)
+
+
+@dataclass(frozen=True)
+class ParticleClimbFamily:
+    """Layouts and targets of one world; every task has a layout of its own."""
+
+    world: ParticleClimb = ParticleClimb()
+    """Where the tasks take place."""
+    count: int = 2
+    """k: agents that belong on the target."""
+    landmark_range: float = 0.9
+    """Landmarks lie in [-range, range]^2."""
+    gap: float = 0.05
+    """Least distance between the discs of two landmarks."""
+    difficulty: tuple[float, float] | None = None
+    """Least and greatest mean distance from where agents start to the landmarks; None takes every layout."""
+
+    def __post_init__(self) -> None:
+        """Refuse families without a possible task."""
+        if not 1 <= self.count <= self.world.num_agents:
+            raise UsageError(f"k must lie between 1 and the number of agents {self.world.num_agents}, not {self.count}")
+        if self.count < self.world.num_agents and self.world.num_landmarks < 2:
+            raise UsageError("with k below the number of agents there must be a second landmark for the others")
+        if self.landmark_range <= 0 or self.gap < 0:
+            raise UsageError("landmark-range must be above 0 and gap must not be negative")
+        # Discs with half the separation as radius, packed as densely as a plane allows, in the square they may touch.
+        separation = 2 * self.world.radius + self.gap
+        room = (2 * self.landmark_range + separation) ** 2 * np.pi / np.sqrt(12)
+        if self.world.num_landmarks * np.pi * (separation / 2) ** 2 > room:
+            raise UsageError(self._no_room())
+        if self.difficulty is not None and not 0 <= self.difficulty[0] < self.difficulty[1]:
+            raise UsageError(f"difficulty must be two growing distances, not {self.difficulty}")
+
+    @property
+    def env(self) -> ParticleClimb:
+        """The world all tasks share."""
+        return self.world
+
+    @property
+    def num_tasks(self) -> None:
+        """Layouts are without end."""
+        return
+
+    @property
+    def optimal_return(self) -> float:
+        """Reward 1 at every step: not quite within reach, because agents must travel first."""
+        return float(self.world.horizon)
+
+    @property
+    def suboptimal_return(self) -> float:
+        """No agent is ever on the target, all are on landmarks."""
+        return (1.0 - self.world.delta) * self.world.horizon
+
+    @property
+    def optimal_threshold(self) -> float:
+        """Three quarters of the way: out of reach for the safe equilibrium, and allows for travel."""
+        return 0.75 * self.world.horizon
+
+    @property
+    def high_reward(self) -> float:
+        """The optimum's reward."""
+        return 1.0
+
+    @property
+    def configuration_shape(self) -> tuple[int, ...]:
+        """One stage, one cell per landmark."""
+        return (1, self.world.num_landmarks)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """One k only."""
+        return (f"k={self.count}",)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain facts for run.json."""
+        names = ("num_agents", "num_landmarks", "delta", "horizon", "radius", "wall", "agent_size")
+        return {name: getattr(self.world, name) for name in names} | {"count": self.count, "return_is": "sum"}
+
+    def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
+        """Tasks with layouts of their own; targets cycle, so that no landmark's number is rare."""
+        tasks = [self._draw(seed, number) for number in range(num_train)]
+        tasks += [self._draw(seed, -1 - number) for number in range(num_test)]
+        layouts = np.stack([layout for layout, _ in tasks]).astype(np.float32)
+        targets = np.array([target for _, target in tasks], np.int32)
+        stacked = ParticleTask(jnp.asarray(layouts), jnp.asarray(targets), jnp.full(len(tasks), self.count, jnp.int32))
+        return TaskSplit(tree_index(stacked, slice(num_train)), tree_index(stacked, slice(num_train, None)))
+
+    def _draw(self, seed: int, number: int) -> tuple[np.ndarray, int]:
+        """Layout and target of one task, from a stream of its own."""
+        test = int(number < 0)
+        index = -1 - number if test else number
+        random = np.random.default_rng((seed, 0x9A27, test, index))
+        for _ in range(PLACEMENT_TRIES):
+            layout = self._place(random)
+            if layout is not None and self._within(self.mean_distance(layout)):
+                first = np.random.default_rng((seed, 0x7A26, test)).integers(self.world.num_landmarks)
+                return layout, int(first + index) % self.world.num_landmarks
+        raise UsageError(self._no_room())
+
+    def _place(self, random: np.random.Generator) -> np.ndarray | None:
+        """Landmarks one after another, each apart from those before; None if one finds no room."""
+        placed = np.empty((0, 2))
+        separation = 2 * self.world.radius + self.gap
+        while len(placed) < self.world.num_landmarks:
+            candidates = random.uniform(-self.landmark_range, self.landmark_range, (200, 2))
+            distances = np.linalg.norm(candidates[:, None] - placed[None], axis=-1)
+            free = candidates[np.all(distances > separation, axis=1)]
+            if not len(free):
+                return None
+            placed = np.concatenate([placed, free[:1]])
+        return placed
+
+    def mean_distance(self, layout: np.ndarray) -> float:
+        """The paper's difficulty: mean distance between agents' starts and landmarks."""
+        line = np.linspace(-self.world.start_range, self.world.start_range, 21)
+        starts = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 1, 2)
+        return float(np.mean(np.linalg.norm(starts - layout[None], axis=-1)))
+
+    def _within(self, distance: float) -> bool:
+        return self.difficulty is None or self.difficulty[0] <= distance <= self.difficulty[1]
+
+    def _no_room(self) -> str:
+        wish = "" if self.difficulty is None else f" at a mean distance of {self.difficulty[0]} to {self.difficulty[1]}"
+        return (
+            f"{self.world.num_landmarks} landmarks of radius {self.world.radius} cannot be placed without overlap"
+            f" within +-{self.landmark_range}{wish}"
+        )
+
+    def describe(self, task: ParticleTask) -> TaskInfo:
+        """Target, and where the landmarks are."""
+        layout = np.round(np.asarray(task.landmarks, float), 4)
+        target, count = int(task.target), int(task.count)
+        if not 0 <= target < self.world.num_landmarks:
+            raise UsageError(f"target {target} is none of the landmarks 0 to {self.world.num_landmarks - 1}")
+        label = f"u={target} at ({layout[target, 0]:+.2f}, {layout[target, 1]:+.2f})"
+        return TaskInfo(label, f"k={count}", [[target, count], *layout.tolist()])
+
+    def score(self, rewards: Array) -> Array:
+        """Sum over the episode (paper, Table 1)."""
+        return jnp.sum(rewards)
+
+    def breakdown(self, task: ParticleTask, rewards: np.ndarray) -> dict[str, float]:
+        """The one group there is."""
+        return {f"k={int(task.count)}": float(np.sum(rewards))}
+
+    def configuration(self, transition: Transition) -> Array:
+        """The landmark that would pay most if it were the target, -1 if none would."""
+        occupied = self.env.occupied(self.env.landmark_offsets(transition.next_obs))
+        pays = (jnp.sum(occupied, axis=0) == self.count) & jnp.all(jnp.any(occupied, axis=1))
+        return jnp.where(jnp.any(pays), jnp.argmax(pays), -1)
+
+    def rewarding_configurations(self, tasks: ParticleTask) -> np.ndarray:
+        """The targets of the tasks; each is rewarding in the layout it belongs to."""
+        return np.unique(np.asarray(tasks.target)).astype(np.int64) if leading_size(tasks) else np.empty(0, np.int64)

@@ -1,0 +1,98 @@
+"""The particle world of MPE, in JAX: points with force, damping and soft contacts.
+
+    x <- x + v dt;   v <- (1 - damping) v + F / m dt                     mpe2, PettingZoo since 1.23    position-first
+    v <- (1 - damping) v + F / m dt;   x <- x + v dt                     the original OpenAI code       velocity-first
+
+F is the agents' own force plus, for every pair of colliding bodies, a repulsion of
+`contact_force * margin * log(1 + exp(-(d - d_min) / margin))` along the line between them. The default follows mpe2,
+the maintained reference, step by step (tests/envs/test_particles.py drives both).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mesax.errors import UsageError
+from mesax.types import Discrete
+
+DIRECTIONS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
+"""Unit force of the five discrete actions: stay, left, right, down, up."""
+ACTIONS = Discrete(len(DIRECTIONS))
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """What does not change about the bodies of a world, one entry each."""
+
+    size: tuple[float, ...]
+    movable: tuple[bool, ...]
+    collides: tuple[bool, ...]
+    mass: tuple[float, ...] | None = None
+    """None: 1 each."""
+    max_speed: tuple[float, ...] | None = None
+    """None: without limit."""
+
+    @staticmethod
+    def alike(number: int, size: float, *, movable: bool = True, collides: bool = True) -> Bodies:
+        """Equal bodies."""
+        return Bodies((size,) * number, (movable,) * number, (collides,) * number)
+
+
+@dataclass(frozen=True)
+class ParticlePhysics:
+    """Integration of a particle world; positions and velocities are `[bodies, 2]`."""
+
+    time_step: float = 0.1
+    damping: float = 0.25
+    contact_force: float = 100.0
+    contact_margin: float = 1e-3
+    integration: Literal["position-first", "velocity-first"] = "position-first"
+    wall: float | None = None
+    """Positions are held within +- this; what presses against the wall stops. None: the plane has no end."""
+
+    def __post_init__(self) -> None:
+        """Refuse worlds without time or space."""
+        if self.time_step <= 0 or self.contact_margin <= 0:
+            raise UsageError("time-step and contact-margin must be above 0")
+        if self.wall is not None and self.wall <= 0:
+            raise UsageError(f"wall must be above 0, not {self.wall}")
+
+    def step(
+        self, bodies: Bodies, position: Float[Array, "bodies 2"], velocity: Float[Array, "bodies 2"], force: Array
+    ) -> tuple[Float[Array, "bodies 2"], Float[Array, "bodies 2"]]:
+        """Positions and velocities one time step later under the bodies' own `force`."""
+        force = force + self.contact_forces(bodies, position)
+        masses = jnp.ones((len(bodies.size), 1)) if bodies.mass is None else jnp.asarray(bodies.mass)[:, None]
+        faster = velocity * (1.0 - self.damping) + force / masses * self.time_step
+        if bodies.max_speed is not None:
+            speed = jnp.linalg.norm(faster, axis=1, keepdims=True)
+            limit = jnp.asarray(bodies.max_speed)[:, None]
+            faster = jnp.where(speed > limit, faster / jnp.where(speed > limit, speed, 1.0) * limit, faster)
+        moved = position + self.time_step * (velocity if self.integration == "position-first" else faster)
+        if not all(bodies.movable):
+            movable = jnp.asarray(bodies.movable)[:, None]
+            moved, faster = jnp.where(movable, moved, position), jnp.where(movable, faster, velocity)
+        if self.wall is None:
+            return moved, faster
+        inside = jnp.clip(moved, -self.wall, self.wall)
+        outward = (jnp.abs(moved) >= self.wall) & (jnp.sign(faster) == jnp.sign(moved))
+        return inside, jnp.where(outward, 0.0, faster)
+
+    def contact_forces(self, bodies: Bodies, position: Float[Array, "bodies 2"]) -> Float[Array, "bodies 2"]:
+        """Sum of the repulsions on each body."""
+        pairs = np.outer(bodies.collides, bodies.collides) & ~np.eye(len(bodies.size), dtype=bool)
+        if not pairs.any():
+            return jnp.zeros_like(position)
+        apart = position[:, None] - position[None]
+        distance = jnp.linalg.norm(jnp.where(pairs[..., None], apart, 1.0), axis=-1)
+        # Two bodies at the very same point have no line between them: dividing by their distance would give NaN.
+        direction = apart / jnp.where(distance > 0, distance, 1.0)[..., None]
+        least = np.add.outer(bodies.size, bodies.size)
+        depth = jax.nn.softplus(-(distance - least) / self.contact_margin) * self.contact_margin
+        return jnp.sum(jnp.where(pairs[..., None], self.contact_force * depth[..., None] * direction, 0.0), axis=1)
