@@ -203,7 +203,133 @@ class Gru:
         )
 
 
-NetConfig: TypeAlias = Mlp | Gru
+class EntityNet(eqx.Module):
+    """Shared weights over points and other agents, pooled and attended to: their number and order do not matter.
+
+    pair_pj  = relu(W [offset from agent j to point p, its length])          pooled over j by mean and max
+    token_p  = relu(W [own, offset to p, its length, what is told of p, pooled pairs])
+    token_p <- relu(W [token_p, mean and max over points])
+    output   = W [sum_p softmax_p(w . token_p) token_p, mean and max over points]
+    """
+
+    pair: Dense
+    first: Dense
+    second: Dense
+    attention: Dense
+    head: Dense
+    sizes: Entities = eqx.field(static=True)
+
+    def start(self) -> Memory:
+        """Feed-forward nets remember nothing."""
+        return ()
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
+        """Plain forward pass; numbers beyond the known layout (an agent's identity) are ignored."""
+        x = jnp.concatenate(x) if isinstance(x, tuple) else x
+        own, points, others, told = self.sizes.parts(x)
+        tokens = [jnp.broadcast_to(own, (points.shape[0], own.size)), with_length(points), told]
+        if others.shape[0]:
+            pairs = jax.nn.relu(self.pair(with_length(points[:, None] - others[None])))
+            tokens += [jnp.mean(pairs, axis=1), jnp.max(pairs, axis=1)]
+        else:
+            tokens.append(jnp.zeros((points.shape[0], 2 * self.pair.bias.size)))
+        hidden = jax.nn.relu(self.first(jnp.concatenate(tokens, axis=1)))
+        hidden = jax.nn.relu(self.second(jnp.concatenate([hidden, self._pooled(hidden)], axis=1)))
+        weights = jax.nn.softmax(self.attention(hidden)[:, 0])
+        return memory, self.head(jnp.concatenate([weights @ hidden, self._pooled(hidden)[0]]))
+
+    @staticmethod
+    def _pooled(hidden: Float[Array, "points hidden"]) -> Float[Array, "points twice"]:
+        pooled = jnp.concatenate([jnp.mean(hidden, axis=0), jnp.max(hidden, axis=0)])
+        return jnp.broadcast_to(pooled, (hidden.shape[0], pooled.size))
+
+
+def with_length(vectors: Float[Array, "... 2"]) -> Float[Array, "... 3"]:
+    """Vectors with their length appended; the gradient at zero is finite."""
+    length = jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-8)
+    return jnp.concatenate([vectors, length], axis=-1)
+
+
+@dataclass(frozen=True)
+class Entities:
+    """Permutation-equivariant network over points and other agents, for any number of both."""
+
+    num_points: int
+    """Points (landmarks) in an observation."""
+    num_others: int
+    """Other agents in an observation."""
+    own: int = 2
+    """Numbers about the agent itself, at the start of an observation."""
+    told: int = 0
+    """Vectors of `num_points x ranks` appended to an observation (see `rewards/coverage.py: tell`)."""
+    hidden: int = 32
+    """Units per layer and point."""
+
+    def __post_init__(self) -> None:
+        """Refuse nets without points."""
+        if self.num_points < 1 or self.num_others < 0 or self.hidden < 2:
+            raise UsageError("num-points must be at least 1, num-others at least 0 and hidden at least 2")
+
+    @property
+    def inputs(self) -> int:
+        """Length of an observation of this layout."""
+        plain = self.own + 2 * self.num_points + 2 * self.num_others
+        return plain + self.told * self.num_points * (self.num_others + 1)
+
+    def parts(self, x: Float[Array, " inputs"]) -> tuple[Array, Array, Array, Array]:
+        """(own, points `[points, 2]`, others `[others, 2]`, told `[points, 3 told]`) of one observation.
+
+        What is told of a point comes as one number per rank; the largest, the second and the sum stand for them, so
+        that the number of agents does not matter.
+        """
+        ends = list(itertools.accumulate([self.own, 2 * self.num_points, 2 * self.num_others]))
+        own, points, others = x[: ends[0]], x[ends[0] : ends[1]], x[ends[1] : ends[2]]
+        ranks = x[ends[2] : self.inputs].reshape(self.told, self.num_points, self.num_others + 1)
+        second = ranks[..., min(1, self.num_others)]
+        told = jnp.stack([ranks[..., 0], second, jnp.sum(ranks, axis=-1)], axis=-1)
+        told = jnp.moveaxis(told, 0, 1).reshape(self.num_points, 3 * self.told)
+        return own, points.reshape(-1, 2), others.reshape(-1, 2), told
+
+    def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> EntityNet:
+        """A fresh net with a linear head of the given gain."""
+        if inputs < self.inputs:
+            raise UsageError(
+                f"a net over {self.num_points} points and {self.num_others} others needs {self.inputs}"
+                f" inputs, but observations have {inputs}"
+            )
+        keys = jax.random.split(key, 5)
+        half, token = self.hidden // 2, self.own + 3 + 3 * self.told + 2 * (self.hidden // 2)
+        return EntityNet(
+            Dense.create(3, half, keys[0]),
+            Dense.create(token, self.hidden, keys[1]),
+            Dense.create(3 * self.hidden, self.hidden, keys[2]),
+            Dense.create(self.hidden, 1, keys[3], 1.0),
+            Dense.create(3 * self.hidden, outputs, keys[4], head_gain),
+            self,
+        )
+
+
+class Additive(eqx.Module):
+    """Q(s, a) = V(s) + sum_i A_i(s, a_i): a net of the state alone, linear in the action features.
+
+    All actions of all agents are rated by one pass, and the expectation over independent policies is exact: it is the
+    value at their probabilities.
+    """
+
+    net: Any
+
+    def start(self) -> Memory:
+        """Memory of the net."""
+        return self.net.start()
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Float[Array, " 1"]]:
+        """Value of one state with one joint action."""
+        obs, action = x
+        memory, out = self.net.step(memory, obs)
+        return memory, out[:1] + jnp.sum(out[1:] * action, keepdims=True)
+
+
+NetConfig: TypeAlias = Mlp | Gru | Entities
 NetT = TypeVar("NetT", bound=PyTree)
 
 
@@ -231,9 +357,10 @@ class Trainable(eqx.Module, Generic[NetT]):
         """Fresh optimizer state for `net`."""
         return Trainable(net, optimizer.transform.init(net))
 
-    def descend(self, gradients: NetT, optimizer: Adam) -> Trainable[NetT]:
-        """One optimizer step along `gradients`."""
+    def descend(self, gradients: NetT, optimizer: Adam, scale: Array | float = 1.0) -> Trainable[NetT]:
+        """One optimizer step along `gradients`, its length scaled (an annealed learning rate)."""
         updates, state = optimizer.transform.update(gradients, self.optimizer_state, self.net)
+        updates = updates if isinstance(scale, float) else jax.tree.map(lambda leaf: scale * leaf, updates)
         return Trainable(optax.apply_updates(self.net, updates), state)
 
 
@@ -284,9 +411,16 @@ class Ensemble(eqx.Module):
     """A net with stacked leaves `[members, ...]`."""
 
     @staticmethod
-    def create(config: NetConfig, members: int, inputs: int, key: Key) -> Ensemble:
-        """Independent scalar-valued nets."""
-        return Ensemble(jax.vmap(lambda k: config.build(inputs, 1, k))(jax.random.split(key, members)))
+    def create(
+        config: NetConfig, members: int, sizes: tuple[int, int], key: Key, *, additive: bool = False
+    ) -> Ensemble:
+        """Independent scalar-valued nets of `sizes = (joint observation, joint action)`."""
+        obs, action = sizes
+
+        def build(key: Key) -> Any:
+            return Additive(config.build(obs, 1 + action, key)) if additive else config.build(obs + action, 1, key)
+
+        return Ensemble(jax.vmap(build)(jax.random.split(key, members)))
 
     def start(self) -> Memory:
         """Memories of all members."""

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.nets import Memory
-from mesax.types import Action, ActionSpace, Discrete, Key, leading_size, random_index, tree_index, tree_where
+from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, leading_size, random_index, tree_index, tree_where
 
 LEARNER = 0
 EXPLORER = 1
@@ -159,3 +159,28 @@ def with_noise(policy: Any, epsilon: Array, action_space: ActionSpace) -> Any:
     if isinstance(action_space, Discrete):
         return EpsilonRandom(policy, epsilon, action_space)
     return GaussianNoise(policy, epsilon)
+
+
+class Repeated(eqx.Module):
+    """Plays each action of a policy several times in a row: fewer, longer decisions."""
+
+    policy: Any
+    spec: EnvSpec = eqx.field(static=True)
+    times: int = eqx.field(static=True)
+
+    def start(self, key: Key) -> Memory:
+        """No action chosen yet."""
+        return self.policy.start(key), jnp.zeros((), jnp.int32), self.spec.action_space.zeros((self.spec.num_agents,))
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Decide anew every `times` steps; the count is the same in all episodes, so others cost nothing."""
+        inner, count, action = memory
+        action, inner = jax.lax.cond(
+            count % self.times == 0, lambda: self.policy.act(inner, obs, key), lambda: (action, inner)
+        )
+        return action, (inner, count + 1, action)
+
+    def actor(self, memory: Memory) -> Array:
+        """Whoever the wrapped policy says."""
+        actor: Array = self.policy.actor(memory[0])
+        return actor

@@ -56,6 +56,10 @@ class Discrete:
         """Uniformly random actions; `shape` ends with the agents."""
         return self.from_uniform(jax.random.uniform(key, shape))
 
+    def zeros(self, shape: tuple[int, ...]) -> Action:
+        """Placeholders for actions not chosen yet."""
+        return jnp.zeros(shape, jnp.int32)
+
 
 @dataclass(frozen=True)
 class Box:
@@ -75,6 +79,10 @@ class Box:
     def sample(self, key: Key, shape: tuple[int, ...]) -> Action:
         """Uniformly random actions; `shape` ends with the agents."""
         return jax.random.uniform(key, (*shape, self.size), minval=-1.0, maxval=1.0)
+
+    def zeros(self, shape: tuple[int, ...]) -> Action:
+        """Placeholders for actions not chosen yet."""
+        return jnp.zeros((*shape, self.size))
 
 
 ActionSpace: TypeAlias = Discrete | Box

@@ -26,3 +26,21 @@ class OffPolicyAlgorithm(Protocol):
 
     def update(self, spec: EnvSpec, state: Any, batch: Episode, key: Key) -> tuple[Any, Metrics]:
         """One gradient update from a batch of whole episodes."""
+
+
+class OnPolicyAlgorithm(Protocol):
+    """The same for learners that learn from their own latest episodes only."""
+
+    def init(self, spec: EnvSpec, key: Key) -> LearnerState:
+        """Fresh learner for an environment; refuses action spaces it cannot serve with a `UsageError`."""
+
+    def behavior(self, spec: EnvSpec, state: Any, progress: Float[Array, ""]) -> Policy:
+        """Policy that gathers data."""
+
+    def greedy(self, spec: EnvSpec, state: Any) -> Policy:
+        """Policy without exploration, for evaluation."""
+
+    def update(
+        self, spec: EnvSpec, state: Any, batch: Episode, progress: Float[Array, ""], key: Key
+    ) -> tuple[Any, Metrics]:
+        """Learn from the episodes that `behavior` has just played."""

@@ -27,7 +27,7 @@ from mesax.algorithms.actor_updates import (
     greedy_action,
     greedy_features,
 )
-from mesax.algorithms.targets import entropy, one_step_target
+from mesax.algorithms.targets import entropy, lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import (
     Adam,
@@ -128,6 +128,10 @@ class Maddpg:
     """One actor net for all agents (told its identity) instead of one each."""
     num_critics: int = 1
     """2 for twin critics: targets and improvement use the smaller value."""
+    additive_critic: bool = False
+    """Q = V(s) + sum_i A_i(s, a_i) instead of a net of states and actions: learns faster, represents less."""
+    trace: float = 0.0
+    """lambda of the targets along replayed episodes; 0 is the one-step target."""
     actor_update: ActorUpdateConfig = GumbelGradient()
     actor_batch_size: int | None = None
     """Episodes of a batch that the actors learn from; None takes all (fewer make joint improvement cheaper)."""
@@ -149,7 +153,7 @@ class Maddpg:
             raise UsageError(f"num-critics must be at least 1, not {self.num_critics}")
         if self.actor_batch_size is not None and self.actor_batch_size < 1:
             raise UsageError(f"actor-batch-size must be at least 1, not {self.actor_batch_size}")
-        for name in ("discount", "target_rate"):
+        for name in ("discount", "target_rate", "trace"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name.replace('_', '-')} must lie between 0 and 1, not {getattr(self, name)}")
 
@@ -166,7 +170,8 @@ class Maddpg:
             shared=self.share_actors,
             head_gain=0.01,
         )
-        critics = Ensemble.create(self.critic_net, self.num_critics, spec.joint_size, key_critic)
+        joint = (spec.num_agents * spec.obs_size, spec.num_agents * features)
+        critics = Ensemble.create(self.critic_net, self.num_critics, joint, key_critic, additive=self.additive_critic)
         num_elite = self.actor_update.num_elite if isinstance(self.actor_update, JointImprovement) else 0
         elites = Elites(jnp.zeros((num_elite, spec.num_agents, features)), jnp.full(num_elite, -jnp.inf))
         return MaddpgState(
@@ -221,10 +226,13 @@ class Maddpg:
         """y_t of one episode; `Episode.continues` alone decides what is bootstrapped."""
         at = memories(state.target_critics, joint_inputs(episode.obs[:-1], played))
         next_outputs = unroll(state.target_actors, episode.obs)[1:]
-        next_action = greedy_features(next_outputs, spec.action_space)
+        if self.additive_critic and isinstance(spec.action_space, Discrete):
+            next_action = jax.nn.softmax(next_outputs)  # linear in the action: this is the exact expectation
+        else:
+            next_action = greedy_features(next_outputs, spec.action_space)
         next_inputs = joint_inputs(episode.obs[1:], next_action)
         next_q = jnp.min(step_at(state.target_critics, tree_index(at, slice(1, None)), next_inputs), axis=-1)
-        return one_step_target(episode.reward, self.discount * episode.continues, next_q)
+        return lambda_returns(episode.reward, self.discount * episode.continues, next_q, self.trace)
 
     def _critic_loss(self, critics: Ensemble, batch: Episode, played: Array, targets: Array) -> Array:
         values = jax.vmap(lambda episode, action: unroll(critics, joint_inputs(episode.obs[:-1], action)))(

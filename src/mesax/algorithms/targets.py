@@ -26,3 +26,32 @@ def entropy(logits: Float[Array, "... actions"]) -> Float[Array, "..."]:
     """Entropy of a categorical distribution."""
     log_probabilities = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
+
+
+def lambda_returns(
+    r_t: Float[Array, " time"], discount_t: Float[Array, " time"], v_t: Float[Array, " time"], mixing: float
+) -> Float[Array, " time"]:
+    """G_t = r_t + discount_t ((1 - lambda) v_t + lambda G_{t+1}), v_t the value of the state reached; G beyond is v.
+
+    Along replayed data this is uncorrected for who acted: biased for lambda > 0, and quick to carry a rare reward back.
+    """
+
+    def step(later: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        reward, discount, value = now
+        target = reward + discount * ((1.0 - mixing) * value + mixing * later)
+        return target, target
+
+    return jax.lax.scan(step, v_t[-1], (r_t, discount_t, v_t), reverse=True)[1]
+
+
+def generalized_advantages(
+    r_t: Float[Array, " time"], discount_t: Float[Array, " time"], v: Float[Array, " time_plus_one"], mixing: float
+) -> Float[Array, " time"]:
+    """GAE (Schulman et al. 2016): A_t = delta_t + discount_t lambda A_{t+1}."""
+    return lambda_returns(r_t, discount_t, v[1:], mixing) - v[:-1]
+
+
+def huber(error: Float[Array, "..."], bound: float) -> Float[Array, "..."]:
+    """Half the square up to `bound`, linear beyond."""
+    small = jnp.clip(jnp.abs(error), 0.0, bound)
+    return small * (jnp.abs(error) - 0.5 * small)

@@ -7,14 +7,16 @@ masks what follows. Partial observability is simply what `obs` leaves out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from mesax.types import Action, EnvSpec, Key, Transition
+from mesax.errors import UsageError
+from mesax.types import Action, EnvSpec, Key, Transition, tree_where
 
 Task: TypeAlias = PyTree
 State: TypeAlias = PyTree
@@ -58,6 +60,36 @@ class TaskSplit(eqx.Module):
 
     train: Task
     test: Task
+
+
+@dataclass(frozen=True)
+class ActionRepeat:
+    """An environment in which every action is played `times` times: fewer, longer decisions (see `Repeated`)."""
+
+    env: Environment
+    times: int
+
+    @property
+    def spec(self) -> EnvSpec:
+        """A horizon of fewer decisions."""
+        spec = self.env.spec
+        if spec.horizon % self.times:
+            raise UsageError(f"a horizon of {spec.horizon} steps cannot be cut into decisions of {self.times}")
+        return replace(spec, horizon=spec.horizon // self.times)
+
+    def reset(self, task: Task, key: Key) -> tuple[State, Float[Array, "agents obs"]]:
+        """As before."""
+        return self.env.reset(task, key)
+
+    def step(self, task: Task, state: State, action: Action, key: Key) -> tuple[State, Step]:
+        """The same action several times; rewards add up until the task is over."""
+        state, outcome = self.env.step(task, state, action, key)
+        for index in range(1, self.times):
+            after, later = self.env.step(task, state, action, jax.random.fold_in(key, index))
+            over = outcome.terminated
+            state = tree_where(over, state, after)
+            outcome = tree_where(over, outcome, Step(later.obs, outcome.reward + later.reward, later.terminated))
+        return state, outcome
 
 
 class TaskFamily(Protocol):

@@ -62,7 +62,7 @@ class ParticleClimb:
     acceleration: float = 5.0
     """Force of a unit action."""
     observe_position: bool = False
-    """Append the agent's own position to what it sees."""
+    """Whether an agent sees its own position, after its velocity."""
     integration: str = "position-first"
     """Order of integration: position-first (mpe2) or velocity-first (the original code)."""
 
@@ -88,9 +88,14 @@ class ParticleClimb:
         return ParticlePhysics(wall=self.wall, integration=self.integration)  # type: ignore[arg-type]
 
     @property
+    def num_own(self) -> int:
+        """Numbers about the agent itself, at the start of its observation."""
+        return 4 if self.observe_position else 2
+
+    @property
     def spec(self) -> EnvSpec:
-        """Own velocity, offsets to all landmarks, offsets to the other agents (and own position if wanted)."""
-        size = 2 + 2 * self.num_landmarks + 2 * (self.num_agents - 1) + 2 * self.observe_position
+        """Own velocity (and position if wanted), offsets to all landmarks, offsets to the other agents."""
+        size = self.num_own + 2 * self.num_landmarks + 2 * (self.num_agents - 1)
         return EnvSpec(self.num_agents, size, ACTIONS, self.horizon)
 
     def reset(self, task: ParticleTask, key: Key) -> tuple[ParticleState, Array]:
@@ -130,14 +135,16 @@ class ParticleClimb:
         rest = np.array([[j for j in range(number) if j != i] for i in range(number)], int).reshape(number, number - 1)
         parts = [
             state.velocity,
+            *[state.position] * self.observe_position,
             landmarks.reshape(number, -1),
             others[np.arange(number)[:, None], rest].reshape(number, 2 * (number - 1)),
         ]
-        return jnp.concatenate(parts + [state.position] * self.observe_position, axis=1)
+        return jnp.concatenate(parts, axis=1)
 
     def landmark_offsets(self, obs: Float[Array, "agents obs"]) -> Float[Array, "agents landmarks 2"]:
         """The part of a joint observation that says where the landmarks are."""
-        return obs[:, 2 : 2 + 2 * self.num_landmarks].reshape(obs.shape[0], self.num_landmarks, 2)
+        offsets = obs[:, self.num_own : self.num_own + 2 * self.num_landmarks]
+        return offsets.reshape(obs.shape[0], self.num_landmarks, 2)
 
 
 @dataclass(frozen=True)

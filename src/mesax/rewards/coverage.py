@@ -1,18 +1,30 @@
 """MESA's stage 2 reward: be near the high-reward subspace M_*, in clusters not yet visited.
 
-    d*, rhat   = distance to the nearest member of M_* and its stored value
-    near       = d* < distance_threshold
-    c          = nearest KMeans centroid                                   hash phi, Sec. 5.1.2 and 5.3
-    r_t        = rhat * f_d(N(c) + 1) * near,   f_d(x) = x^-power          Eq. (6)
-    N(c)      += near                                                      N starts each episode at the global count
+    CoverageReward, the paper's:
+        d*, rhat   = distance to the nearest member of M_* and its stored value
+        near       = d* < distance_threshold
+        c          = nearest KMeans centroid                               hash phi, Sec. 5.1.2 and 5.3
+        r_t        = rhat * f_d(N(c) + 1) * near,   f_d(x) = x^-power      Eq. (6)
+        N(c)      += near                                                  N starts each episode at the global count
+
+    RecordReward, ours: pays for records, so what it pays in an episode telescopes
+        kappa_c    = exp(-(max(d_c - distance_threshold, 0) / width)^2 / 2), d_c to the nearest member of cluster c
+        e_c       <- stay e_c + (1 - stay) kappa_c                         dwell: passing through is not enough
+        B_c       <- max(B_c, e_c)                                         the episode's record
+        r_t        = sum_c G_c (B_c' - B_c),   G_c = ((min N + 1) / (N(c) + 1))^power
+
+Either can tell the explorer what is left: the demand of each cluster (its bonus still to be had, between 0 and 1) as a
+point in feature space, sum_c demand_c centroid_c, beside the features of the step just made.
 
 Deviation(visit-index): f_d is taken at N + 1, the visit's own number, because N starts at 0 and f_d(0) is infinite.
 Deviation(near-only): steps far from M_* do not count as visits; their "nearest" cluster means nothing.
+Deviation(record-reward): the particle worlds' quick preset trains explorers on records instead of Eq. (6).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -20,7 +32,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from mesax.errors import UsageError
-from mesax.types import EnvSpec, Episode, FeatureMap, Transition
+from mesax.nets import Memory
+from mesax.rewards.features import ObsActionFeatures
+from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Transition
 
 
 class HighRewardSet(eqx.Module):
@@ -29,6 +43,7 @@ class HighRewardSet(eqx.Module):
     members: Float[Array, "capacity features"]
     values: Float[Array, " capacity"]
     valid: Bool[Array, " capacity"]
+    member_cluster: Int[Array, " capacity"]
     centroids: Float[Array, "clusters features"]
     cluster_valid: Bool[Array, " clusters"]
 
@@ -50,35 +65,6 @@ class Match(eqx.Module):
     member: Int[Array, ""]
 
 
-@dataclass(frozen=True)
-class ObsActionFeatures:
-    """Weighted joint observation and joint action: the pair (s, a) as a vector under the L2 norm."""
-
-    obs_weight: float = 0.0
-    action_weight: float = 1.0
-    obs_from: int = 0
-    """First entry of each agent's observation that counts."""
-    obs_to: int | None = None
-    """Entry before which to stop; None takes all."""
-    after_step: bool = False
-    """Use the observation after the step: right where the reward belongs to the state reached."""
-
-    def __post_init__(self) -> None:
-        """Refuse an empty vector."""
-        if not (self.obs_weight or self.action_weight):
-            raise UsageError("obs-weight and action-weight must not both be 0: nothing would be left to compare")
-
-    def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
-        """Features of one transition."""
-        parts = []
-        if self.obs_weight:
-            obs = transition.next_obs if self.after_step else transition.obs
-            parts.append(self.obs_weight * obs[:, self.obs_from : self.obs_to].reshape(-1))
-        if self.action_weight:
-            parts.append(self.action_weight * spec.action_space.encode(transition.action).reshape(-1))
-        return jnp.concatenate(parts)
-
-
 def squared_distances(point: Float[Array, " features"], others: Float[Array, "others features"]) -> Array:
     """Squared L2 distances of one point to many; under `vmap` the products become one matrix product."""
     origin = others[0]  # far from zero, |a|^2 - 2ab + |b|^2 would drown small distances in rounding
@@ -96,9 +82,33 @@ def match(subspace: HighRewardSet, features: Float[Array, " features"], threshol
     return Match(near, subspace.values[member], jnp.argmin(to_clusters), member)
 
 
+def cluster_distances(subspace: HighRewardSet, features: Float[Array, " features"]) -> Float[Array, " clusters"]:
+    """Distance to the nearest member of each cluster; infinite for clusters without members."""
+    to_members = jnp.where(subspace.valid, squared_distances(features, subspace.members), jnp.inf)
+    clusters = jnp.arange(subspace.centroids.shape[0])
+    of_cluster = subspace.member_cluster[None] == clusters[:, None]
+    return jnp.sqrt(jnp.min(jnp.where(of_cluster, to_members[None], jnp.inf), axis=1))
+
+
+class EpisodeReward(Protocol):
+    """A reward with a memory of the episode; `percept` is what it makes of one step's features."""
+
+    def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Any:
+        """All that the reward needs to know of a step: batched over an episode, one matrix product."""
+
+    def start(self, state: CoverageState) -> Any:
+        """Memory at the start of an episode."""
+
+    def step(self, state: CoverageState, memory: Any, percept: Any) -> tuple[Any, Float[Array, ""]]:
+        """Advance the memory by one step and pay for it."""
+
+    def demand(self, state: CoverageState, memory: Any) -> Float[Array, " clusters"]:
+        """Bonus still to be had in each cluster, as a share of the largest."""
+
+
 @dataclass(frozen=True)
-class CoverageReward:
-    """Eq. (6) as a reward model; the state holds M_* and the global counts."""
+class _Coverage:
+    """What both rewards share: where distances are measured, and what the explorer is told."""
 
     features: FeatureMap = ObsActionFeatures()
     """What distance and clusters see of a state-action pair."""
@@ -106,8 +116,8 @@ class CoverageReward:
     """epsilon of Eq. (6): how near is near."""
     decay_power: float = 5.0
     """f_d(x) = x^-power."""
-    normalize: bool = False
-    """Divide by the largest bonus still to be had, so that later policies see rewards of the same size."""
+    tell_demand: bool = False
+    """Whether the explorer sees what is left to visit, and the features of its last step."""
 
     def __post_init__(self) -> None:
         """Refuse a ball without inside and rewards that grow with visits."""
@@ -116,32 +126,175 @@ class CoverageReward:
         if self.decay_power < 0:
             raise UsageError(f"decay-power must not be negative, not {self.decay_power}")
 
+    def feature_size(self, spec: EnvSpec) -> int:
+        """Length of the feature vector in an environment of these sizes."""
+        obs, action = jnp.zeros((spec.num_agents, spec.obs_size)), spec.action_space.zeros((spec.num_agents,))
+        vector = jax.eval_shape(lambda: self.features(spec, Transition(obs, action, obs)))
+        return int(vector.shape[0])
+
+    def learner_spec(self, spec: EnvSpec) -> EnvSpec:
+        """Observations grow by demand and features if they are told."""
+        return replace(spec, obs_size=spec.obs_size + 2 * self.feature_size(spec)) if self.tell_demand else spec
+
+    def features_of(self, spec: EnvSpec, episodes: Episode) -> Float[Array, "envs time features"]:
+        """Features of all steps of stacked episodes."""
+        return jax.vmap(lambda episode: jax.vmap(lambda step: self.features(spec, step))(episode.transitions))(episodes)
+
     def matches(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Match:
         """Matches of all steps of stacked episodes `[envs, time]`; padding is never near."""
-
-        def of_step(step: Transition) -> Match:
-            return match(state.subspace, self.features(spec, step), self.distance_threshold)
-
-        found = jax.vmap(lambda episode: jax.vmap(of_step)(episode.transitions))(episodes)
+        features = self.features_of(spec, episodes)
+        found = jax.vmap(jax.vmap(lambda x: match(state.subspace, x, self.distance_threshold)))(features)
         return Match(found.near & episodes.mask, found.value, found.cluster, found.member)
 
+    def equip(self, spec: EnvSpec, state: CoverageState, policy: Any) -> Any:
+        """Tell the policy what is left, if it was trained so."""
+        return Told(policy, state, self, spec) if self.tell_demand else policy
+
     def observe(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> tuple[CoverageState, Episode]:
-        """Replace the task reward by the coverage reward."""
-        found = self.matches(spec, state, episodes)
-        rewards = jax.vmap(lambda one: self.episode_rewards(one, state.visits))(found)
+        """Replace the task reward by the episode reward."""
+        return observe(self, spec, state, episodes)
+
+
+def observe(reward: Any, spec: EnvSpec, state: CoverageState, episodes: Episode) -> tuple[CoverageState, Episode]:
+    """Replace the task reward of stacked episodes by an `EpisodeReward`, and tell the demand if wanted."""
+    features = reward.features_of(spec, episodes)
+    percepts = jax.vmap(jax.vmap(lambda x: reward.perceive(state.subspace, x)))(features)
+
+    def of_episode(percepts: Any, mask: Array) -> tuple[Array, Array]:
+        def step(memory: Any, one: tuple[Any, Array]) -> tuple[Any, tuple[Array, Array]]:
+            percept, happened = one
+            after, pay = reward.step(state, memory, percept)
+            after = jax.tree.map(lambda new, old: jnp.where(happened, new, old), after, memory)
+            return after, (jnp.where(happened, pay, 0.0), reward.demand(state, after))
+
+        start = reward.start(state)
+        _, (pay, demand) = jax.lax.scan(step, start, (percepts, mask))
+        return pay, jnp.concatenate([reward.demand(state, start)[None], demand])
+
+    pay, demand = jax.vmap(of_episode)(percepts, episodes.mask)
+    episodes = eqx.tree_at(lambda e: e.reward, episodes, pay)
+    if not reward.tell_demand:
+        return state, episodes
+    wanted = demand @ state.subspace.centroids
+    seen = jnp.concatenate([jnp.zeros_like(features[:, :1]), features], axis=1)
+    told = jax.vmap(jax.vmap(tell))(episodes.obs, wanted, seen)
+    return state, eqx.tree_at(lambda e: e.obs, episodes, told)
+
+
+def tell(obs: Float[Array, "agents obs"], wanted: Array, features: Array) -> Float[Array, "agents told"]:
+    """An observation with what is left to visit and the last step's features appended for every agent."""
+    extra = jnp.concatenate([wanted, features])
+    return jnp.concatenate([obs, jnp.broadcast_to(extra, (obs.shape[0], extra.size))], axis=1)
+
+
+class Told(eqx.Module):
+    """A policy that is told what is left to visit: it carries M_* along, and the episode's memory of the reward."""
+
+    policy: Any
+    state: CoverageState
+    reward: Any = eqx.field(static=True)
+    spec: EnvSpec = eqx.field(static=True)
+
+    def start(self, key: Key) -> Memory:
+        """Nothing visited, no step made."""
+        obs = jnp.zeros((self.spec.num_agents, self.spec.obs_size))
+        action = self.spec.action_space.zeros((self.spec.num_agents,))
+        return self.policy.start(key), self.reward.start(self.state), (obs, action, jnp.asarray(False))
+
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
+        """Account for the step that led here, then let the policy act on what it is told."""
+        inner, episode, (last_obs, last_action, moved) = memory
+        features = self.reward.features(self.spec, Transition(last_obs, last_action, obs))
+        after, _ = self.reward.step(self.state, episode, self.reward.perceive(self.state.subspace, features))
+        episode = jax.tree.map(lambda new, old: jnp.where(moved, new, old), after, episode)
+        wanted = self.reward.demand(self.state, episode) @ self.state.subspace.centroids
+        action, inner = self.policy.act(inner, tell(obs, wanted, jnp.where(moved, features, 0.0)), key)
+        return action, (inner, episode, (obs, action, jnp.asarray(True)))
+
+    def actor(self, memory: Memory) -> Array:
+        """Whoever the wrapped policy says."""
+        actor: Array = self.policy.actor(memory[0])
+        return actor
+
+
+@dataclass(frozen=True)
+class CoverageReward(_Coverage):
+    """Eq. (6) as a reward model; the state holds M_* and the global counts."""
+
+    normalize: bool = False
+    """Divide by the largest bonus still to be had, so that later policies see rewards of the same size."""
+
+    def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Match:
+        """Nearest member and cluster."""
+        return match(subspace, features, self.distance_threshold)
+
+    def start(self, state: CoverageState) -> Float[Array, " clusters"]:
+        """Counts start at the global count."""
+        return state.visits
+
+    def step(self, state: CoverageState, memory: Array, percept: Match) -> tuple[Array, Array]:
+        """Pay for the visit, then count it."""
+        pay = percept.value * (memory[percept.cluster] + 1.0) ** -self.decay_power * percept.near
         if self.normalize:
-            least = jnp.min(jnp.where(state.subspace.cluster_valid, state.visits, jnp.inf))
-            rewards = rewards * (least + 1.0) ** self.decay_power
-        return state, eqx.tree_at(lambda e: e.reward, episodes, rewards)
+            pay = pay * (least_visits(state) + 1.0) ** self.decay_power
+        return memory.at[percept.cluster].add(percept.near.astype(memory.dtype)), pay
 
-    def episode_rewards(self, found: Match, visits: Float[Array, " clusters"]) -> Float[Array, " time"]:
-        """Rewards along one episode, counting from the global count."""
+    def demand(self, state: CoverageState, memory: Array) -> Array:
+        """What the next visit would pay."""
+        bonus = ((least_visits(state) + 1.0) / (memory + 1.0)) ** self.decay_power
+        return jnp.where(state.subspace.cluster_valid, bonus, 0.0)
 
-        def step(counts: Array, one: Match) -> tuple[Array, Array]:
-            reward = one.value * (counts[one.cluster] + 1.0) ** -self.decay_power * one.near
-            return counts.at[one.cluster].add(one.near.astype(counts.dtype)), reward
 
-        return jax.lax.scan(step, visits, found)[1]
+class Record(eqx.Module):
+    """How long the team has dwelt near each cluster, and the best of it in this episode."""
+
+    dwell: Float[Array, " clusters"]
+    best: Float[Array, " clusters"]
+
+
+@dataclass(frozen=True)
+class RecordReward(_Coverage):
+    """Pay for records of nearness, cluster by cluster: dense near M_*, and worth nothing twice."""
+
+    width: float = 0.3
+    """Distance over which nearness falls off beyond the threshold."""
+    stay: float = 0.5
+    """Weight of the past in the dwell average; 0 pays for a touch."""
+
+    def __post_init__(self) -> None:
+        """Refuse kernels without width."""
+        super().__post_init__()
+        if self.width <= 0 or not 0.0 <= self.stay < 1.0:
+            raise UsageError(f"width must be above 0 and stay in [0, 1), not {self.width} and {self.stay}")
+
+    def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Float[Array, " clusters"]:
+        """Nearness kappa to every cluster."""
+        beyond = jnp.maximum(cluster_distances(subspace, features) - self.distance_threshold, 0.0)
+        return jnp.exp(-0.5 * jnp.square(beyond / self.width))
+
+    def start(self, state: CoverageState) -> Record:
+        """Nothing reached yet."""
+        return Record(jnp.zeros_like(state.visits), jnp.zeros_like(state.visits))
+
+    def step(self, state: CoverageState, memory: Record, percept: Array) -> tuple[Record, Array]:
+        """Pay what the records grow by."""
+        dwell = self.stay * memory.dwell + (1.0 - self.stay) * percept
+        best = jnp.maximum(memory.best, dwell)
+        return Record(dwell, best), jnp.sum(self.gains(state) * (best - memory.best))
+
+    def gains(self, state: CoverageState) -> Float[Array, " clusters"]:
+        """G_c: clusters that earlier policies visit pay less."""
+        gain = ((least_visits(state) + 1.0) / (state.visits + 1.0)) ** self.decay_power
+        return jnp.where(state.subspace.cluster_valid, gain, 0.0)
+
+    def demand(self, state: CoverageState, memory: Record) -> Array:
+        """What is left to gain."""
+        return self.gains(state) * (1.0 - memory.best)
+
+
+def least_visits(state: CoverageState) -> Float[Array, ""]:
+    """The smallest global count among the clusters there are."""
+    return jnp.min(jnp.where(state.subspace.cluster_valid, state.visits, jnp.inf))
 
 
 def visit_counts(found: Match, num_clusters: int) -> Float[Array, "episodes clusters"]:

@@ -85,14 +85,16 @@ def build_subspace(
         kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))
     keep = balanced_subset(kmeans.labels_, capacity, np.random.default_rng(seed))
     size = features.shape[1]
-    members, stored = np.zeros((capacity, size)), np.zeros(capacity)
+    members, stored, labels = np.zeros((capacity, size)), np.zeros(capacity), np.zeros(capacity, int)
     members[: len(keep)], stored[: len(keep)] = features[keep], values[keep]
+    labels[: len(keep)] = kmeans.labels_[keep]
     centroids = np.zeros((num_clusters, size))
     centroids[:clusters] = kmeans.cluster_centers_
     return HighRewardSet(
         jnp.asarray(members, jnp.float32),
         jnp.asarray(stored, jnp.float32),
         jnp.arange(capacity) < len(keep),
+        jnp.asarray(labels, jnp.int32),
         jnp.asarray(centroids, jnp.float32),
         jnp.arange(num_clusters) < clusters,
     )

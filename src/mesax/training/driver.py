@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -21,9 +21,14 @@ from mesax.envs.base import Environment
 from mesax.errors import TrainingError
 from mesax.policy import Policy
 from mesax.training.evaluate import evaluation_key, mean_rewards
-from mesax.training.off_policy import LoopState, OffPolicyLoop, summarize
+from mesax.training.off_policy import OffPolicyLoop, summarize
+from mesax.training.on_policy import OnPolicyLoop
 from mesax.training.rollout import play
 from mesax.types import Episode, Key
+
+Loop: TypeAlias = OffPolicyLoop | OnPolicyLoop
+State: TypeAlias = Any
+"""`LoopState` or `OnPolicyState`, as the loop has it."""
 
 
 class NotFiniteError(TrainingError):
@@ -41,7 +46,7 @@ class Chunk:
     step: int
     """Environment steps per lane so far."""
     rewards: np.ndarray
-    """Greedy policy's reward at each step of an episode, `[lanes, time]`."""
+    """Greedy policy's reward at each step of an episode, `[lanes, time]`; no time if nothing is evaluated."""
     metrics: dict[str, np.ndarray]
     """Means over the chunk's rounds, `[lanes]`."""
     episodes: Episode | None
@@ -59,13 +64,13 @@ def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Call
 
 @dataclass(frozen=True)
 class _Begin:
-    loop: OffPolicyLoop
+    loop: Loop
 
     def __call__(
         self, tasks: PyTree, reward_state: PyTree, keys: Key
-    ) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
-        def lane(tasks: PyTree, key: Key) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
-            state = self.loop.init(tasks, reward_state, key)
+    ) -> tuple[State, dict[str, jax.Array], Episode | None]:
+        def lane(tasks: PyTree, key: Key) -> tuple[State, dict[str, jax.Array], Episode | None]:
+            state: State = self.loop.init(tasks, reward_state, key)
             state, log = self.loop.warm_up(tasks, state, key)
             return state, summarize(log.metrics), log.episodes
 
@@ -74,14 +79,14 @@ class _Begin:
 
 @dataclass(frozen=True)
 class _Advance:
-    loop: OffPolicyLoop
+    loop: Loop
 
     def __call__(
-        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Key
-    ) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
+        self, tasks: PyTree, explorer: PyTree, state: State, keys: Key
+    ) -> tuple[State, dict[str, jax.Array], Episode | None]:
         _, rounds = self.loop.schedule.chunks(self.loop.env.spec.horizon)
 
-        def lane(tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, dict[str, jax.Array], Episode | None]:
+        def lane(tasks: PyTree, state: State, key: Key) -> tuple[State, dict[str, jax.Array], Episode | None]:
             state, log = self.loop.advance(tasks, explorer, state, key, rounds)
             return state, summarize(log.metrics), log.episodes
 
@@ -90,7 +95,7 @@ class _Advance:
 
 @dataclass(frozen=True)
 class _Evaluate:
-    loop: OffPolicyLoop
+    loop: Loop
     num_episodes: int
 
     def __call__(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> jax.Array:
@@ -111,7 +116,7 @@ class _Play:
 
 
 def learn(
-    loop: OffPolicyLoop,
+    loop: Loop,
     tasks: PyTree,
     keys: Key,
     *,
@@ -133,7 +138,7 @@ def learn(
         if index:
             state, metrics, episodes = advance(tasks, explorer, state, keys)
             step += rounds * loop.schedule.steps_per_round(horizon)
-        rewards = np.asarray(evaluate(tasks, state.learner, keys, step))
+        rewards = np.asarray(evaluate(tasks, state.learner, keys, step)) if eval_episodes else np.zeros((len(keys), 0))
         host_metrics = {name: np.asarray(value) for name, value in metrics.items()}
         learner = jax.tree.map(np.asarray, state.learner)
         _check_finite(host_metrics | {"rewards": rewards, "the learner": _broken(learner)}, step, last_good)

@@ -25,54 +25,37 @@ from mesax.policy import ExploreOrExploit, Policy, UniformPolicy
 from mesax.replay import Replay
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.rollout import play
-from mesax.types import Episode, Key, Linear, Metrics, tree_index
+from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, tree_index
 
 INIT_STREAM = 2**32 - 1
 """Beyond all rounds, which draw from `fold_in(key, round)`."""
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How much is collected and learnt, in environment steps (joint steps) unless said otherwise."""
+class Budget:
+    """Environment steps (joint steps), cut into rounds of episodes side by side and chunks between evaluations."""
 
     total_steps: int = 50_000
     """Budget, warm-up included."""
-    warmup_steps: int = 3_000
-    """Uniformly random steps before the first update."""
     num_envs: int = 50
     """Episodes played side by side in a round."""
-    updates_per_round: int = 2
-    batch_size: int = 32
-    """Episodes in an update."""
-    replay_capacity: int = 50_000
-    """Episodes kept."""
     num_evaluations: int = 50
     """Greedy evaluations at most, evenly spaced over the budget."""
 
     def __post_init__(self) -> None:
-        """Refuse schedules that cannot run."""
-        for name in (
-            "total_steps",
-            "num_envs",
-            "updates_per_round",
-            "batch_size",
-            "replay_capacity",
-            "num_evaluations",
-        ):
+        """Refuse budgets that cannot be spent."""
+        for name in ("total_steps", "num_envs", "num_evaluations"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if self.warmup_steps < 0:
-            raise UsageError(f"warmup-steps must not be negative, not {self.warmup_steps}")
-        if self.num_envs > self.replay_capacity:
-            raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
 
     def steps_per_round(self, horizon: int) -> int:
         """Environment steps of one round."""
         return self.num_envs * horizon
 
     def warmup_rounds(self, horizon: int) -> int:
-        """Random rounds; at least one, so that there is something to learn from."""
-        return max(1, -(-self.warmup_steps // self.steps_per_round(horizon)))
+        """Rounds before the first chunk."""
+        del horizon
+        return 1
 
     def chunks(self, horizon: int) -> tuple[int, int]:
         """(number of chunks, rounds in each) after the warm-up; an evaluation follows each chunk.
@@ -93,6 +76,34 @@ class Schedule:
         return self.rounds(horizon) * self.steps_per_round(horizon)
 
 
+@dataclass(frozen=True)
+class Schedule(Budget):
+    """How much an off-policy learner collects and learns."""
+
+    warmup_steps: int = 3_000
+    """Uniformly random steps before the first update."""
+    updates_per_round: int = 2
+    batch_size: int = 32
+    """Episodes in an update."""
+    replay_capacity: int = 50_000
+    """Episodes kept."""
+
+    def __post_init__(self) -> None:
+        """Refuse schedules that cannot run."""
+        super().__post_init__()
+        for name in ("updates_per_round", "batch_size", "replay_capacity"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.warmup_steps < 0:
+            raise UsageError(f"warmup-steps must not be negative, not {self.warmup_steps}")
+        if self.num_envs > self.replay_capacity:
+            raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
+
+    def warmup_rounds(self, horizon: int) -> int:
+        """Random rounds; at least one, so that there is something to learn from."""
+        return max(1, -(-self.warmup_steps // self.steps_per_round(horizon)))
+
+
 class LoopState(eqx.Module):
     """Everything that a round changes."""
 
@@ -107,6 +118,18 @@ class RoundLog(eqx.Module):
 
     metrics: Metrics
     episodes: Episode | None
+
+
+def returns_of(played: Episode, learnt_from: Episode) -> Metrics:
+    """What a round's episodes returned, in the task's reward and in the one that is learnt from."""
+    explored = played.actor > 0
+    returns = jnp.sum(played.reward, axis=1)
+    return {
+        "train_return": jnp.mean(returns),
+        "learnt_return": jnp.mean(jnp.sum(learnt_from.reward, axis=1)),
+        "explorer_share": jnp.mean(explored.astype(jnp.float32)),
+        "explorer_return": jnp.mean(jnp.where(explored, returns, 0.0)),
+    }
 
 
 def summarize(metrics: Metrics) -> Metrics:
@@ -163,14 +186,21 @@ class OffPolicyLoop:
     keep_episodes: bool = False
     """Hand the collected episodes back to the host."""
 
+    @property
+    def learner_spec(self) -> EnvSpec:
+        """Sizes as the learner sees them."""
+        return self.reward_model.learner_spec(self.env.spec)
+
     def init(self, tasks: PyTree, reward_state: PyTree, key: Key) -> LoopState:
         """Fresh learner and an empty replay."""
         spec = self.env.spec
-        example = jax.eval_shape(
-            lambda t, k: tree_index(play(self.env, t, UniformPolicy(spec.action_space), k, 1), 0), tasks, key
-        )
-        replay = Replay.create(example, self.schedule.replay_capacity)
-        learner = self.algorithm.init(spec, jax.random.fold_in(key, INIT_STREAM))
+
+        def example(tasks: PyTree, reward_state: PyTree, key: Key) -> Episode:
+            episodes = play(self.env, tasks, UniformPolicy(spec.action_space), key, 1)
+            return tree_index(self.reward_model.observe(spec, reward_state, episodes)[1], 0)
+
+        replay = Replay.create(jax.eval_shape(example, tasks, reward_state, key), self.schedule.replay_capacity)
+        learner = self.algorithm.init(self.learner_spec, jax.random.fold_in(key, INIT_STREAM))
         return LoopState(learner, replay, reward_state, jnp.zeros((), jnp.int32))
 
     def warm_up(self, tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
@@ -201,14 +231,15 @@ class OffPolicyLoop:
     def _round(self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
         key_play, key_learn = jax.random.split(key)
         progress = self.progress(state)
-        own = self.algorithm.behavior(self.env.spec, state.learner, progress)
+        own = self.algorithm.behavior(self.learner_spec, state.learner, progress)
+        own = self.reward_model.equip(self.env.spec, state.reward, own)
         policy = self.behavior(own, explorer, progress)
         state, log = self._collect(tasks, state, policy, key_play)
 
         def learn(learner: Any, key: Key) -> tuple[Any, Metrics]:
             key_sample, key_update = jax.random.split(key)
             batch = state.replay.sample(key_sample, self.schedule.batch_size)
-            return self.algorithm.update(self.env.spec, learner, batch, key_update)
+            return self.algorithm.update(self.learner_spec, learner, batch, key_update)
 
         keys = jax.random.split(key_learn, self.schedule.updates_per_round)
         learner, metrics = jax.lax.scan(learn, state.learner, keys)
@@ -218,13 +249,6 @@ class OffPolicyLoop:
     def _collect(self, tasks: PyTree, state: LoopState, policy: Policy, key: Key) -> tuple[LoopState, RoundLog]:
         episodes = play(self.env, tasks, policy, key, self.schedule.num_envs)
         reward, learnt_from = self.reward_model.observe(self.env.spec, state.reward, episodes)
-        explored = episodes.actor > 0
-        returns = jnp.sum(episodes.reward, axis=1)
-        metrics = {
-            "train_return": jnp.mean(returns),
-            "learnt_return": jnp.mean(jnp.sum(learnt_from.reward, axis=1)),
-            "explorer_share": jnp.mean(explored.astype(jnp.float32)),
-            "explorer_return": jnp.mean(jnp.where(explored, returns, 0.0)),
-        }
+        metrics = returns_of(episodes, learnt_from)
         state = LoopState(state.learner, state.replay.add(learnt_from), reward, state.round + 1)
         return state, RoundLog(metrics, episodes if self.keep_episodes else None)

@@ -1,0 +1,262 @@
+"""MAPPO (Yu et al. 2022) over whole episodes: PPO for teams, with centralized values.
+
+    A_t     = GAE(lambda) of normalized values; cut episodes are bootstrapped, terminated ones are not
+    epochs x minibatches:
+        rho     = pi(a|o) / pi_old(a|o)
+        actors:   lower  -min(rho A, clip(rho, 1 +- clip) A) - entropy bonus
+        values:   lower  max of clipped and unclipped Huber loss to the normalized return A + V
+
+`pi_old` is computed from the nets at the start of the update, which are those that played: nothing but the episode
+need be stored. Recurrent nets are unrolled over whole episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mesax.algorithms.targets import entropy, generalized_advantages, huber
+from mesax.errors import UsageError
+from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, unroll
+from mesax.policy import LEARNER, Policy
+from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Episode, Key, Metrics, masked_mean, tree_index
+
+LOG_STD_RANGE = (-5.0, 0.5)
+
+
+class Actors(eqx.Module):
+    """Decentralized actors; continuous ones share a standard deviation that depends on nothing."""
+
+    team: Team
+    log_std: Float[Array, " size"]
+    action_space: ActionSpace = eqx.field(static=True)
+
+    def log_probability(self, outputs: Array, action: Array) -> Float[Array, "... agents"]:
+        """Of each agent's action."""
+        if isinstance(self.action_space, Discrete):
+            return jnp.take_along_axis(jax.nn.log_softmax(outputs), action[..., None], axis=-1)[..., 0]
+        log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
+        scaled = (action - jnp.tanh(outputs)) / jnp.exp(log_std)
+        return jnp.sum(-0.5 * jnp.square(scaled) - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def entropy(self, outputs: Array) -> Float[Array, "... agents"]:
+        """Of each agent's distribution."""
+        if isinstance(self.action_space, Discrete):
+            return entropy(outputs)
+        log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
+        return jnp.broadcast_to(jnp.sum(log_std + 0.5 * math.log(2 * math.pi * math.e)), outputs.shape[:-1])
+
+
+class StochasticPolicy(eqx.Module):
+    """The actors as one joint policy."""
+
+    actors: Actors
+    mode: Literal["greedy", "sample"] = eqx.field(static=True)
+
+    def start(self, key: Key) -> Memory:
+        """Fresh memories."""
+        del key
+        return self.actors.team.start()
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Every agent acts on its own observation."""
+        memory, outputs = self.actors.team.step(memory, obs)
+        if isinstance(self.actors.action_space, Discrete):
+            chosen = jax.random.categorical(key, outputs) if self.mode == "sample" else jnp.argmax(outputs, axis=-1)
+            return chosen, memory
+        mean = jnp.tanh(outputs)
+        if self.mode == "greedy":
+            return mean, memory
+        # Not clipped here: the likelihood is that of the Gaussian; environments hold actions to their box.
+        std = jnp.exp(jnp.clip(self.actors.log_std, *LOG_STD_RANGE))
+        return mean + std * jax.random.normal(key, mean.shape), memory
+
+    def actor(self, memory: Memory) -> Array:
+        """The learner itself."""
+        del memory
+        return jnp.asarray(LEARNER, jnp.int32)
+
+
+class ValueNorm(eqx.Module):
+    """Running mean and variance of returns, debiased for their short history."""
+
+    mean: Float[Array, ""]
+    square: Float[Array, ""]
+    weight: Float[Array, ""]
+
+    @staticmethod
+    def create() -> ValueNorm:
+        """Nothing seen yet."""
+        return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+    def observe(self, returns: Array, mask: Array, decay: float) -> ValueNorm:
+        """Mix in the moments of a batch."""
+        mean, square = masked_mean(returns, mask), masked_mean(jnp.square(returns), mask)
+        return ValueNorm(
+            decay * self.mean + (1 - decay) * mean,
+            decay * self.square + (1 - decay) * square,
+            decay * self.weight + (1 - decay),
+        )
+
+    def moments(self) -> tuple[Array, Array]:
+        """Debiased mean and standard deviation; (0, 1) before anything was seen."""
+        seen = jnp.maximum(self.weight, 1e-8)
+        mean, square = self.mean / seen, self.square / seen
+        std = jnp.sqrt(jnp.maximum(square - jnp.square(mean), 1e-2))
+        return mean, jnp.where(self.weight > 0, std, 1.0)
+
+    def normalize(self, returns: Array) -> Array:
+        """To mean 0 and standard deviation 1."""
+        mean, std = self.moments()
+        return (returns - mean) / std
+
+    def denormalize(self, values: Array) -> Array:
+        """Back to the units of the reward."""
+        mean, std = self.moments()
+        return values * std + mean
+
+
+class MappoState(eqx.Module):
+    """Actors, values, and the scale of returns."""
+
+    actors: Trainable[Actors]
+    values: Trainable[Any]
+    norm: ValueNorm
+
+
+@dataclass(frozen=True)
+class Mappo:
+    """On-policy actor-critic with clipped updates."""
+
+    actor_net: NetConfig = Mlp()
+    critic_net: NetConfig = Mlp()
+    share_actors: bool = True
+    """One actor net for all agents (told its identity) instead of one each."""
+    values_of: Literal["joint", "own"] = "joint"
+    """What a value is a function of: all observations, or (where an agent sees everything) each agent's own."""
+    optimizer: Adam = Adam(7e-4)
+    final_rate: float = 1.0
+    """Learning rate at the end of the run, as a share of the first."""
+    epochs: int = 10
+    minibatches: int = 1
+    clip: float = 0.2
+    discount: float = 0.99
+    gae: float = 0.95
+    """lambda of the advantages."""
+    entropy_bonus: float = 0.01
+    huber: float = 10.0
+    norm_decay: float = 0.99999
+    """Memory of the return statistics, per minibatch."""
+    initial_std: float = 0.5
+    """Standard deviation of continuous actions at the start."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no learner can have."""
+        for name in ("epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("discount", "gae"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
+        if self.clip <= 0 or self.initial_std <= 0:
+            raise UsageError("clip and initial-std must be above 0")
+
+    def init(self, spec: EnvSpec, key: Key) -> MappoState:
+        """Fresh nets."""
+        key_actor, key_value = jax.random.split(key)
+        features = spec.action_space.feature_size
+        sizes = (spec.obs_size, features)
+        team = Team.create(self.actor_net, spec.num_agents, sizes, key_actor, shared=self.share_actors, head_gain=0.01)
+        log_std = jnp.full(0 if isinstance(spec.action_space, Discrete) else features, math.log(self.initial_std))
+        if self.values_of == "own":
+            values: Any = Team.create(
+                self.critic_net, spec.num_agents, (spec.obs_size, 1), key_value, shared=True, head_gain=1.0
+            )
+        else:
+            values = self.critic_net.build(spec.num_agents * spec.obs_size, 1, key_value)
+        actors = Actors(team, log_std, spec.action_space)
+        return MappoState(
+            Trainable.create(actors, self.optimizer), Trainable.create(values, self.optimizer), ValueNorm.create()
+        )
+
+    def behavior(self, spec: EnvSpec, state: MappoState, progress: Array) -> Policy:
+        """Sampled actions; the policy's own entropy is the exploration."""
+        del spec, progress
+        return StochasticPolicy(state.actors.net, "sample")
+
+    def greedy(self, spec: EnvSpec, state: MappoState) -> Policy:
+        """Most likely actions."""
+        del spec
+        return StochasticPolicy(state.actors.net, "greedy")
+
+    def values(self, net: Any, obs: Float[Array, "time agents obs"]) -> Float[Array, "time agents"]:
+        """Normalized value of every step for every agent."""
+        if self.values_of == "own":
+            return unroll(net, obs)[..., 0]
+        return jnp.broadcast_to(unroll(net, obs.reshape(obs.shape[0], -1)), obs.shape[:2])
+
+    def update(
+        self, spec: EnvSpec, state: MappoState, batch: Episode, progress: Float[Array, ""], key: Key
+    ) -> tuple[MappoState, Metrics]:
+        """A few epochs on the episodes just played."""
+        old_outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
+        old_log = state.actors.net.log_probability(old_outputs, batch.action)
+        old_values = jax.vmap(self.values, in_axes=(None, 0))(state.values.net, batch.obs)
+        values = state.norm.denormalize(old_values)
+        discounts = self.discount * batch.continues
+        of_agents = jax.vmap(generalized_advantages, in_axes=(None, None, 1, None), out_axes=1)
+        advantages = jax.vmap(of_agents, in_axes=(0, 0, 0, None))(batch.reward, discounts, values, self.gae)
+        returns = advantages + values[:, :-1]
+        mean = masked_mean(advantages, batch.mask)
+        std = jnp.sqrt(masked_mean(jnp.square(advantages - mean), batch.mask))
+        data = (batch, old_log, old_values[:, :-1], (advantages - mean) / (std + 1e-5), returns)
+
+        envs = batch.reward.shape[0]
+        size = envs // self.minibatches
+        if size < 1:
+            raise UsageError(f"{self.minibatches} minibatches need at least as many environments, not {envs}")
+        keys = jax.random.split(key, self.epochs)
+        order = jax.vmap(lambda k: jax.random.permutation(k, envs))(keys)[:, : size * self.minibatches]
+        rate = 1.0 + (self.final_rate - 1.0) * progress
+
+        def step(state: MappoState, which: Array) -> tuple[MappoState, Metrics]:
+            return self._descend(state, tree_index(data, which), rate)
+
+        state, metrics = jax.lax.scan(step, state, order.reshape(-1, size))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def _descend(self, state: MappoState, data: Any, rate: Array) -> tuple[MappoState, Metrics]:
+        batch, old_log, old_values, advantages, returns = data
+        norm = state.norm.observe(returns, batch.mask, self.norm_decay)
+        target = norm.normalize(returns)
+
+        def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
+            outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])
+            ratio = jnp.exp(actors.log_probability(outputs, batch.action) - old_log)
+            clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
+            gain = masked_mean(jnp.minimum(ratio * advantages, clipped * advantages), batch.mask)
+            mean_entropy = masked_mean(actors.entropy(outputs), batch.mask)
+            outside = masked_mean((jnp.abs(ratio - 1.0) > self.clip).astype(gain.dtype), batch.mask)
+            return -gain - self.entropy_bonus * mean_entropy, (mean_entropy, outside)
+
+        def value_loss(net: Any) -> Array:
+            values = jax.vmap(self.values, in_axes=(None, 0))(net, batch.obs)[:, :-1]
+            near_old = old_values + jnp.clip(values - old_values, -self.clip, self.clip)
+            losses = [huber(v - target, self.huber) for v in (values, near_old)]
+            return masked_mean(jnp.maximum(*losses), batch.mask)
+
+        (loss, (mean_entropy, outside)), gradients = jax.value_and_grad(actor_loss, has_aux=True)(state.actors.net)
+        critic_loss, critic_gradients = jax.value_and_grad(value_loss)(state.values.net)
+        after = MappoState(
+            state.actors.descend(gradients, self.optimizer, rate),
+            state.values.descend(critic_gradients, self.optimizer, rate),
+            norm,
+        )
+        metrics = {"actor_loss": loss, "critic_loss": critic_loss, "entropy": mean_entropy, "clipped": outside}
+        return after, metrics

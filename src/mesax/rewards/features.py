@@ -1,0 +1,75 @@
+"""What distances and clusters see of a joint step: feature maps as values (the paper leaves them open, Sec. 5.3).
+
+A good map keeps what makes a configuration pay and forgets what differs between tasks. `leaks` in
+`methods/mesa_coverage.py` measures, before anything is trained, how well "near M_*" agrees with the truth under a map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mesax.errors import UsageError
+from mesax.types import EnvSpec, Transition
+
+
+@dataclass(frozen=True)
+class ObsActionFeatures:
+    """Weighted joint observation and joint action: the pair (s, a) as a vector under the L2 norm."""
+
+    obs_weight: float = 0.0
+    action_weight: float = 1.0
+    obs_from: int = 0
+    """First entry of each agent's observation that counts."""
+    obs_to: int | None = None
+    """Entry before which to stop; None takes all."""
+    after_step: bool = False
+    """Use the observation after the step: right where the reward belongs to the state reached."""
+
+    def __post_init__(self) -> None:
+        """Refuse an empty vector."""
+        if not (self.obs_weight or self.action_weight):
+            raise UsageError("obs-weight and action-weight must not both be 0: nothing would be left to compare")
+
+    def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
+        """Features of one transition."""
+        parts = []
+        if self.obs_weight:
+            obs = transition.next_obs if self.after_step else transition.obs
+            parts.append(self.obs_weight * obs[:, self.obs_from : self.obs_to].reshape(-1))
+        if self.action_weight:
+            parts.append(self.action_weight * spec.action_space.encode(transition.action).reshape(-1))
+        return jnp.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class SortedOccupancy:
+    """How firmly agents occupy each of several points, sorted over agents: who stands there does not matter.
+
+    x_p1 >= x_p2 >= ... for every point p, x = sigmoid((radius - distance) / softness). The map depends on no layout, so
+    what was learnt among some landmarks holds among others; sorting keeps two agents at a point apart from one.
+    """
+
+    num_points: int
+    obs_from: int = 2
+    """Where each agent's observation holds the offsets to the points, two numbers each."""
+    radius: float = 0.2
+    """Distance at which a point counts as half occupied."""
+    softness: float = 0.05
+    """How gently occupancy falls off around the radius."""
+
+    def __post_init__(self) -> None:
+        """Refuse a map of nothing."""
+        if self.num_points < 1 or self.softness <= 0:
+            raise UsageError("num-points must be at least 1 and softness above 0")
+
+    def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
+        """Occupancies after the step, point by point."""
+        del spec
+        obs = transition.next_obs[:, self.obs_from : self.obs_from + 2 * self.num_points]
+        distance = jnp.linalg.norm(obs.reshape(-1, self.num_points, 2), axis=-1)
+        occupancy = jax.nn.sigmoid((self.radius - distance) / self.softness)
+        return -jnp.sort(-occupancy, axis=0).T.reshape(-1)

@@ -1,0 +1,79 @@
+"""The on-policy loop: play a round of episodes, learn from them, forget them.
+
+It offers the same functions as `OffPolicyLoop`, so the driver runs either; there is no replay and no warm-up, only a
+first round that counts as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from mesax.algorithms.base import OnPolicyAlgorithm
+from mesax.envs.base import Environment
+from mesax.rewards.base import RewardModel, TaskReward
+from mesax.training.off_policy import INIT_STREAM, Budget, RoundLog, returns_of
+from mesax.training.rollout import play
+from mesax.types import EnvSpec, Key
+
+
+class OnPolicyState(eqx.Module):
+    """Everything that a round changes."""
+
+    learner: Any
+    reward: Any
+    round: Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class OnPolicyLoop:
+    """One algorithm on one environment with one budget; hashable, so it names its compiled program."""
+
+    env: Environment
+    algorithm: OnPolicyAlgorithm
+    schedule: Budget
+    reward_model: RewardModel = TaskReward()
+    keep_episodes: bool = False
+    """Hand the collected episodes back to the host."""
+
+    @property
+    def learner_spec(self) -> EnvSpec:
+        """Sizes as the learner sees them."""
+        return self.reward_model.learner_spec(self.env.spec)
+
+    def init(self, tasks: PyTree, reward_state: PyTree, key: Key) -> OnPolicyState:
+        """Fresh learner."""
+        del tasks
+        learner = self.algorithm.init(self.learner_spec, jax.random.fold_in(key, INIT_STREAM))
+        return OnPolicyState(learner, reward_state, jnp.zeros((), jnp.int32))
+
+    def warm_up(self, tasks: PyTree, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, RoundLog]:
+        """The first round."""
+        return self.advance(tasks, None, state, key, self.schedule.warmup_rounds(self.env.spec.horizon))
+
+    def advance(
+        self, tasks: PyTree, explorer: PyTree, state: OnPolicyState, key: Key, num_rounds: int
+    ) -> tuple[OnPolicyState, RoundLog]:
+        """`num_rounds` rounds of playing and learning; nobody else may play."""
+        assert explorer is None, "an on-policy learner cannot learn from another's episodes"
+
+        def body(state: OnPolicyState, _: None) -> tuple[OnPolicyState, RoundLog]:
+            return self._round(tasks, state, jax.random.fold_in(key, state.round))
+
+        return jax.lax.scan(body, state, None, num_rounds)
+
+    def _round(self, tasks: PyTree, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, RoundLog]:
+        key_play, key_learn = jax.random.split(key)
+        progress = state.round / self.schedule.rounds(self.env.spec.horizon)
+        policy = self.algorithm.behavior(self.learner_spec, state.learner, progress)
+        policy = self.reward_model.equip(self.env.spec, state.reward, policy)
+        episodes = play(self.env, tasks, policy, key_play, self.schedule.num_envs)
+        reward, learnt_from = self.reward_model.observe(self.env.spec, state.reward, episodes)
+        learner, metrics = self.algorithm.update(self.learner_spec, state.learner, learnt_from, progress, key_learn)
+        log = RoundLog(returns_of(episodes, learnt_from) | metrics, episodes if self.keep_episodes else None)
+        return OnPolicyState(learner, reward, state.round + 1), log
