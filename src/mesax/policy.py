@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.nets import Memory
-from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, leading_size, random_index, tree_index, tree_where
+from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, leading_size, random_index, tree_where
 
 LEARNER = 0
 EXPLORER = 1
@@ -112,13 +112,13 @@ class ExplorationPolicySet(eqx.Module):
         """Draw which explorer runs this episode."""
         key_which, key_start = jax.random.split(key)
         which = random_index(key_which, (), leading_size(self.policies))
-        return which, tree_index(self.policies, which).start(key_start)
+        return which, jax.vmap(lambda policy: policy.start(key_start))(self.policies)
 
     def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
-        """Let the drawn explorer act."""
+        """All act, the drawn explorer is obeyed: gathering its weights for every episode would cost more."""
         which, inner = memory
-        action, inner = tree_index(self.policies, which).act(inner, obs, key)
-        return action, (which, inner)
+        actions, inner = jax.vmap(lambda policy, memory: policy.act(memory, obs, key))(self.policies, inner)
+        return actions[which], (which, inner)
 
     def actor(self, memory: Memory) -> Array:
         """Number of the drawn explorer, from 1."""

@@ -10,18 +10,26 @@ from dataclasses import replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
+from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.methods.base import Experiment
 from mesax.methods.mesa import Mesa
 from mesax.methods.single_task import Plain, Uniform
-from mesax.nets import Adam, Gru, Mlp
-from mesax.rewards.coverage import CoverageReward
-from mesax.training.off_policy import Mixing, Schedule
+from mesax.nets import Adam, Entities, Gru, Mlp
+from mesax.rewards.coverage import CoverageReward, RecordReward
+from mesax.rewards.features import SortedOccupancy
+from mesax.training.off_policy import Budget, Mixing, Schedule
 from mesax.types import Linear
 
-FAMILIES = {"climb-one": ClimbFamily(num_stages=1), "climb-multi": ClimbFamily(num_stages=5)}
+FAMILIES: dict[str, ClimbFamily | ParticleClimbFamily] = {
+    "climb-one": ClimbFamily(num_stages=1),
+    "climb-multi": ClimbFamily(num_stages=5),
+    **{f"mpe-{n}a{u}l": ParticleClimbFamily(ParticleClimb(n, u)) for n, u in ((2, 3), (2, 5), (2, 6), (3, 5), (3, 6))},
+}
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
 PAPER_MADDPG = Maddpg(
@@ -57,6 +65,32 @@ QUICK_EXPLORER = Maddpg(
     entropy_bonus=0.3,
 )
 
+# The same table for particle worlds: Adam 1e-4, 300 trajectories an update, 50K random steps.
+PAPER_PARTICLE_MADDPG = replace(PAPER_MADDPG, actor_optimizer=Adam(1e-4), critic_optimizer=Adam(1e-4))
+QUICK_PARTICLE_MADDPG = replace(QUICK_MADDPG, actor_optimizer=Adam(7e-4), critic_optimizer=Adam(7e-4))
+PARTICLE_LEARNER = Maddpg(
+    actor_net=Mlp((64, 64)),
+    critic_net=Mlp((128, 128)),
+    actor_update=ExpectedGradient("policy"),
+    additive_critic=True,
+    trace=0.8,
+    actor_optimizer=Adam(1e-3),
+    critic_optimizer=Adam(1e-3),
+    discount=0.97,
+    target_rate=0.02,
+    entropy_bonus=0.05,
+    exploration=Linear(0.05, 0.05, 0.0),
+)
+PARTICLE_EXPLORER = Mappo(
+    values_of="own",
+    optimizer=Adam(2e-3, clip_norm=0.5),
+    final_rate=0.1,
+    epochs=3,
+    minibatches=4,
+    discount=0.95,
+    gae=0.9,
+)
+
 
 def experiment(method: str, environment: str, preset: str) -> Experiment:
     """The named experiment, or a `UsageError` that lists the choices."""
@@ -75,14 +109,19 @@ def experiment(method: str, environment: str, preset: str) -> Experiment:
         return replace(mesa, method=Uniform(mesa.method.mixing))
     if method == "plain":
         return replace(mesa, method=Plain())
-    return replace(mesa, method=Plain(), algorithm=_published_maddpg(preset))
+    return replace(mesa, method=Plain(), algorithm=_published_maddpg(mesa.family, preset))
 
 
-def _published_maddpg(preset: str) -> Maddpg:
+def _published_maddpg(family: TaskFamily, preset: str) -> Maddpg:
+    if isinstance(family, ParticleClimbFamily):
+        return PAPER_PARTICLE_MADDPG if preset == "paper" else QUICK_PARTICLE_MADDPG
     return PAPER_MADDPG if preset == "paper" else QUICK_MADDPG
 
 
 def _mesa(environment: str, preset: str) -> Experiment:
+    family = FAMILIES[environment]
+    if isinstance(family, ParticleClimbFamily):
+        return _particles(family, preset)
     multi = environment == "climb-multi"
     paper = _paper(environment, Schedule(100_000, num_envs=10, replay_capacity=20_000) if multi else Schedule(50_000))
     if preset == "paper":
@@ -117,8 +156,59 @@ def _paper(environment: str, schedule: Schedule) -> Experiment:
     )
 
 
+def _particles(family: ParticleClimbFamily, preset: str) -> Experiment:
+    """Particle worlds; where Table 1 has two numbers for MPE, the first is read as that of 2 agents."""
+    world = family.world
+    few = world.num_agents <= 2
+    schedule = Schedule(3_000_000 if few else 6_000_000, 64, 50, 50_000, 8, 300, 5_000)
+    method = Mesa(
+        explorer=PAPER_PARTICLE_MADDPG,
+        collect=replace(schedule, total_steps=500_000, num_evaluations=10),
+        explore=replace(schedule, total_steps=3_000_000, num_evaluations=15),
+        capacity=512,
+        num_clusters=world.num_landmarks,
+        reward=CoverageReward(_occupancy(world), distance_threshold=0.15),
+        num_explorers=2 if few else 4,
+        mixing=Mixing(Linear(0.5, 0.0, 0.5)),
+    )
+    paper = Experiment(method, family, PAPER_PARTICLE_MADDPG, schedule, num_train_tasks=30, eval_episodes=32, lanes=1)
+    if preset == "paper":
+        return paper
+    net = Entities(world.num_landmarks, world.num_agents - 1, world.num_own, told=2)
+    learning = Schedule(1_500_000, 80, 30, 50_000, 6, 16, 20_000)
+    method = replace(
+        method,
+        explorer=replace(PARTICLE_EXPLORER, actor_net=net, critic_net=net),
+        collect=replace(learning, total_steps=80_000, warmup_steps=60_000, num_evaluations=1),
+        explore=Budget(1_150_000 if few else 2_000_000, 256, 12),
+        action_repeat=2,
+        least_value=0.1,
+        reward=RecordReward(_occupancy(world), distance_threshold=0.1, tell_demand=True, width=0.5),
+        num_explorers=2,
+        global_count="probability",
+        mixing=Mixing(Linear(0.6, 0.0, 0.5)),
+    )
+    quick = replace(paper, method=method, algorithm=PARTICLE_LEARNER, schedule=learning)
+    return quick if preset == "quick" else _smoke(quick)
+
+
+def _occupancy(world: ParticleClimb) -> SortedOccupancy:
+    return SortedOccupancy(world.num_landmarks, world.num_own, world.radius)
+
+
 def _smoke(quick: Experiment) -> Experiment:
     assert isinstance(quick.method, Mesa)
+    if isinstance(quick.family, ParticleClimbFamily):
+        return _smoke_particles(quick)
     tiny = Schedule(1_000, warmup_steps=500, num_envs=10, batch_size=8, replay_capacity=1_000, num_evaluations=3)
     method = replace(quick.method, collect=tiny, explore=tiny, num_explorers=2, coverage_episodes=10)
     return replace(quick, method=method, schedule=tiny, num_train_tasks=4, num_test_tasks=2, lanes=2)
+
+
+def _smoke_particles(quick: Experiment) -> Experiment:
+    """A short horizon and large landmarks: then even a few hundred random steps fill M_*."""
+    assert isinstance(quick.method, Mesa) and isinstance(quick.family, ParticleClimbFamily)
+    tiny = Schedule(3_200, 10, 3, 1_600, 1, 4, 100)
+    method = replace(quick.method, collect=tiny, explore=Budget(1_600, 16, 3), coverage_episodes=10)
+    family = replace(quick.family, world=replace(quick.family.world, horizon=16))
+    return replace(quick, method=method, family=family, schedule=tiny, num_train_tasks=20, num_test_tasks=2)

@@ -11,6 +11,11 @@ METHODS = {
 ENVIRONMENTS = {
     "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",
     "climb-multi": "five-stage climb game: own (k, u) at every stage",
+    "mpe-2a3l": "particle world: 2 agents among 3 landmarks (the paper's visualization)",
+    "mpe-2a5l": "particle world: 2 agents meet at one of 5 landmarks",
+    "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
+    "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
+    "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
 }
 PRESETS = {
     "smoke": "seconds: checks that everything runs",

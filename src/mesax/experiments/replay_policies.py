@@ -47,12 +47,12 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform")
     if not (run.path / "policies" / "explorers").is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
-    explorers = load_explorers(experiment.method.explorer, spec, run.path / "policies" / "explorers").policies
+    explorers = load_explorers(experiment.method, spec, run.path / "policies" / "explorers").policies
     number = jax.tree.leaves(explorers)[0].shape[0]
     choices = [f"explorer-{index}" for index in range(1, number + 1)]
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
-    policy: Policy = tree_index(explorers, choices.index(name))
+    policy: Policy = experiment.method.deployed(spec, tree_index(explorers, choices.index(name)))
     return policy
 
 

@@ -19,18 +19,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
 from mesax.checkpoint import load_tree, read_manifest, save_tree
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import ActionRepeat, Environment, TaskFamily
 from mesax.errors import UsageError
 from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
 from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures
 from mesax.methods.single_task import adapt_stage
-from mesax.policy import ExplorationPolicySet
-from mesax.rewards.coverage import CoverageReward, CoverageState
+from mesax.policy import ExplorationPolicySet, Repeated
+from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, RecordReward
 from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
-from mesax.training.driver import compiled, learn
-from mesax.training.off_policy import LearnerAlone, Mixing, OffPolicyLoop, Schedule
+from mesax.training.driver import Loop, compiled, learn
+from mesax.training.off_policy import Budget, Mixing, OffPolicyLoop, Schedule
+from mesax.training.on_policy import OnPolicyLoop
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
 
 COLLECT_STREAM = 1
@@ -42,12 +43,14 @@ COUNT_STREAM = 5
 class Mesa:
     """Meta-learned exploration."""
 
-    explorer: OffPolicyAlgorithm
-    """Learner of the exploration policies."""
+    explorer: OffPolicyAlgorithm | OnPolicyAlgorithm
+    """Learner of the exploration policies: any will do, only the learner of the test tasks must be off-policy."""
     collect: Schedule = Schedule(total_steps=30_000)
     """Stage 1, per training task."""
-    explore: Schedule = Schedule(total_steps=50_000)
-    """Stage 2, per exploration policy."""
+    explore: Schedule | Budget = Schedule(total_steps=50_000)
+    """Stage 2, per exploration policy: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
+    action_repeat: int = 1
+    """Steps for which explorers hold each action."""
     threshold: Threshold = Threshold()
     """R*: which rewards are high."""
     relabel_discount: float = 0.05
@@ -58,8 +61,8 @@ class Mesa:
     """Members of M_* at most; thinned evenly over clusters."""
     num_clusters: int = 64
     """C of the KMeans hash."""
-    reward: CoverageReward = CoverageReward()
-    """Eq. (6): features, distance, decay."""
+    reward: CoverageReward | RecordReward = CoverageReward()
+    """What explorers are paid for: Eq. (6) or records; features, distance, decay."""
     num_explorers: int = 4
     """E, at most."""
     global_count: Literal["probability", "mean"] = "mean"
@@ -76,6 +79,7 @@ class Mesa:
     def __post_init__(self) -> None:
         """Refuse settings that cannot explore."""
         least = {"capacity": 1, "num_clusters": 1, "num_explorers": 1, "coverage_episodes": 1, "keep_trajectories": 0}
+        least |= {"action_repeat": 1}
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise UsageError(f"{name.replace('_', '-')} must be at least {value}, not {getattr(self, name)}")
@@ -87,7 +91,7 @@ class Mesa:
         spec = experiment.family.env.spec
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
         collect_steps = self.collect.steps(spec.horizon)
-        explore_steps = self.explore.steps(spec.horizon) * self.num_explorers
+        explore_steps = self.explore_steps(spec) * self.num_explorers
         return (
             Stage(
                 "collect",
@@ -98,9 +102,42 @@ class Mesa:
             adapt_stage(
                 experiment,
                 self.mixing,
-                lambda host: load_explorers(self.explorer, spec, host.outputs("explore")[0] / "explorers"),
+                lambda host: self.deployed(spec, load_explorers(self, spec, host.outputs("explore")[0] / "explorers")),
             ),
         )
+
+    def explore_steps(self, spec: EnvSpec) -> int:
+        """Environment steps of stage 2 for one explorer, every repetition of an action counted."""
+        return self.explore.steps(spec.horizon // self.action_repeat) * self.action_repeat
+
+    def explore_loop(self, env: Environment) -> Loop:
+        """Stage 2's loop: on coverage instead of the task's reward."""
+        env = ActionRepeat(env, self.action_repeat) if self.action_repeat > 1 else env
+        if isinstance(self.explore, Schedule):
+            return OffPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
+        return OnPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
+
+    def policy(self, spec: EnvSpec, state: CoverageState, learner: Any) -> Any:
+        """An explorer as it plays in the environment itself: one value, with all it has to know of M_*."""
+        own = self.explorer.behavior(self.reward.learner_spec(spec), learner, jnp.ones(()))
+        return self.reward.equip(spec, state, own)
+
+    def deployed(self, spec: EnvSpec, policy: Any) -> Any:
+        """An explorer, or a set of them, at the pace at which they were trained."""
+        return Repeated(policy, spec, self.action_repeat) if self.action_repeat > 1 else policy
+
+    def empty_coverage(self, spec: EnvSpec) -> CoverageState:
+        """A coverage state of the right shapes, with nothing in it."""
+        size, capacity, clusters = self.reward.feature_size(spec), self.capacity, self.num_clusters
+        subspace = HighRewardSet(
+            jnp.zeros((capacity, size)),
+            jnp.zeros(capacity),
+            jnp.zeros(capacity, bool),
+            jnp.zeros(capacity, jnp.int32),
+            jnp.zeros((clusters, size)),
+            jnp.zeros(clusters, bool),
+        )
+        return CoverageState(subspace, jnp.zeros(clusters))
 
     def _collect(self, experiment: Experiment, group: list[int], host: Host) -> None:
         """Stage 1 on a group of training tasks."""
@@ -163,13 +200,15 @@ class Mesa:
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
-            row = {"phase": "explore", "policy": number, "step": self.explore.steps(spec.horizon)}
+            row = {"phase": "explore", "policy": number, "step": self.explore_steps(spec)}
             host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
         save_explorers(policies, host.directory / "explorers")
         save_tree(host.directory / "coverage", state, {"num_explorers": len(policies)})
-        pictures = coverage_pictures(experiment, self.reward, state, policies, 10 * self.coverage_episodes)
+        visitors = {f"explorer {index}": self.deployed(spec, policy) for index, policy in enumerate(policies, start=1)}
+        visitors["all explorers"] = self.deployed(spec, ExplorationPolicySet(tree_stack(policies)))
+        pictures = coverage_pictures(experiment, self.reward, state, visitors, 10 * self.coverage_episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
         host.document("coverage", pictures)
 
@@ -178,40 +217,40 @@ class Mesa:
     ) -> tuple[Any, CoverageReport]:
         """One exploration policy and what it covers."""
         family = experiment.family
-        loop = OffPolicyLoop(family.env, self.explorer, self.explore, behavior=LearnerAlone(), reward_model=self.reward)
+        spec, loop = family.env.spec, self.explore_loop(family.env)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
         keys = experiment.key(EXPLORE_STREAM, number)[None]
-        budget = self.explore.steps(family.env.spec.horizon)
-        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=1):
-            learner = tree_index(chunk.learner, 0)
-            policy = self.explorer.behavior(family.env.spec, learner, jnp.ones(()))
+        budget = self.explore_steps(spec)
+        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0):
+            policy = self.policy(spec, state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, number)
-            row = {"phase": "explore", "policy": number, "step": chunk.step}
+            step = chunk.step * self.action_repeat
+            row = {"phase": "explore", "policy": number, "step": step}
             row |= {"intrinsic_return": float(chunk.metrics["learnt_return"][0])}
             row |= {name: float(value[0]) for name, value in chunk.metrics.items() if name != "learnt_return"}
             host.rows("metrics", [row | report.row()])
             if chunk.compile_seconds:
                 host.compiled(chunk.compile_seconds)
             note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
-            host.report(number * budget + chunk.step, note)
+            host.report(number * budget + step, note)
         return policy, report
 
     def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
         key = experiment.key(COUNT_STREAM, number)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
+        policy = self.deployed(experiment.family.env.spec, policy)
         return coverage_of(experiment.family, self.reward, state, policy, split.train, key, self.coverage_episodes)
 
 
 @dataclass(frozen=True)
 class _Featurize:
-    reward: CoverageReward
+    reward: CoverageReward | RecordReward
     family: TaskFamily
 
     def __call__(self, episodes: Episode) -> tuple[Array, Array]:
-        spec = self.family.env.spec
         transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        features = jax.vmap(jax.vmap(lambda step: self.reward.features(spec, step)))(transitions)
+        features = self.reward.features_of(self.family.env.spec, episodes)
         return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
 
 
@@ -247,12 +286,13 @@ def save_explorers(policies: list[Any], directory: Path) -> None:
     save_tree(directory, tree_stack(policies), {"num_explorers": len(policies)})
 
 
-def load_explorers(explorer: OffPolicyAlgorithm, spec: EnvSpec, directory: Path) -> ExplorationPolicySet:
+def load_explorers(method: Mesa, spec: EnvSpec, directory: Path) -> ExplorationPolicySet:
     """The explorers that stage 2 saved, for an environment of the same sizes."""
     number = read_manifest(directory)["facts"]["num_explorers"]
 
     def one(key: Array) -> Any:
-        return explorer.behavior(spec, explorer.init(spec, key), jnp.ones(()))
+        learner = method.explorer.init(method.reward.learner_spec(spec), key)
+        return method.policy(spec, method.empty_coverage(spec), learner)
 
     like = jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
     return ExplorationPolicySet(load_tree(directory, like))

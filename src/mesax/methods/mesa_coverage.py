@@ -12,10 +12,10 @@ from jaxtyping import Array, PyTree
 
 from mesax.envs.base import TaskFamily
 from mesax.methods.base import Experiment
-from mesax.policy import ExplorationPolicySet, Policy, UniformPolicy
-from mesax.rewards.coverage import CoverageReward, CoverageState, visit_counts
+from mesax.policy import Policy, UniformPolicy
+from mesax.rewards.coverage import CoverageReward, CoverageState, RecordReward, visit_counts
 from mesax.training.driver import compiled, play_episodes
-from mesax.types import EnvSpec, Episode, Key, tree_stack
+from mesax.types import EnvSpec, Episode, Key
 
 COVERAGE_STREAM = 4
 LARGEST_PICTURE = 20_000
@@ -50,7 +50,7 @@ class CoverageReport:
 
 @dataclass(frozen=True)
 class _Visits:
-    reward: CoverageReward
+    reward: CoverageReward | RecordReward
     spec: EnvSpec
     family: TaskFamily
 
@@ -64,7 +64,7 @@ class _Visits:
 
 def coverage_of(
     family: TaskFamily,
-    reward: CoverageReward,
+    reward: CoverageReward | RecordReward,
     state: CoverageState,
     policy: Policy,
     tasks: PyTree,
@@ -92,17 +92,19 @@ def _true_visits(configurations: np.ndarray, rewarding: np.ndarray) -> list[np.n
 
 
 def coverage_pictures(
-    experiment: Experiment, reward: CoverageReward, state: CoverageState, policies: list[Any], num_episodes: int
+    experiment: Experiment,
+    reward: CoverageReward | RecordReward,
+    state: CoverageState,
+    explorers: dict[str, Any],
+    num_episodes: int,
 ) -> dict[str, Any]:
-    """What uniform play, each explorer and all of them visit on the *unseen* tasks, for the coverage figure."""
+    """What uniform play and the explorers visit on the *unseen* tasks, for the coverage figure."""
     family, spec = experiment.family, experiment.family.env.spec
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    visitors: list[tuple[str, Any]] = [("uniform", UniformPolicy(spec.action_space))]
-    visitors += [(f"explorer {number}", policy) for number, policy in enumerate(policies, start=1)]
-    visitors.append(("all explorers", ExplorationPolicySet(tree_stack(policies))))
+    visitors: dict[str, Any] = {"uniform": UniformPolicy(spec.action_space)} | explorers
     rewarding = family.rewarding_configurations(split.train)
     entries = []
-    for number, (name, policy) in enumerate(visitors):
+    for number, (name, policy) in enumerate(visitors.items()):
         key = experiment.key(COVERAGE_STREAM, number)
         episodes = play_episodes(family.env, split.test, policy, key, num_episodes)
         visited = np.asarray(compiled(_Visits(reward, spec, family))(state, episodes)[1])
