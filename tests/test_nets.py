@@ -33,7 +33,7 @@ def create(kind: str, config, key):
     if kind == "single":
         return config.build(INPUTS, 2, key)
     if kind == "ensemble":
-        return Ensemble.create(config, 3, INPUTS, key)
+        return Ensemble.create(config, 3, (INPUTS - 1, 1), key)
     return Team.create(config, AGENTS, (INPUTS, 2), key, shared=kind == "shared team", head_gain=1.0)
 
 

@@ -43,6 +43,7 @@ def small_subspace() -> HighRewardSet:
         jnp.array(rows + padding),
         jnp.array([*VALUES, 9.0, 9.0]),
         jnp.array([True, True, True, False, False]),
+        jnp.array([0, 1, 1, 0, 0]),
         jnp.array(centroids),
         jnp.array([True, True, False]),
     )
@@ -180,8 +181,13 @@ def test_distances_equal_brute_force(seed, scale):
 match_of = jax.jit(match)
 
 
+def mask_of(number: int):
+    """All valid, all in the first cluster."""
+    return jnp.ones(number, bool), jnp.zeros(number, jnp.int32)
+
+
 def test_near_is_strictly_within_the_threshold():
-    member = HighRewardSet(jnp.zeros((1, 1)), jnp.ones(1), jnp.array([True]), jnp.zeros((1, 1)), jnp.array([True]))
+    member = HighRewardSet(jnp.zeros((1, 1)), jnp.ones(1), *mask_of(1), jnp.zeros((1, 1)), jnp.array([True]))
     near = [bool(match_of(member, jnp.array([x]), 0.5).near) for x in (0.0, 0.49, 0.5, 0.51)]
     assert near == [True, True, False, False]
 
@@ -190,7 +196,7 @@ def test_far_from_the_origin_near_is_still_near():
     """Features in raw units may be large: |a|^2 - 2ab + |b|^2 must not drown small distances in rounding."""
     point = jnp.array([1000.0, -2000.0])
     subspace = HighRewardSet(
-        jnp.stack([point, point + 0.3]), jnp.array([1.0, 2.0]), jnp.ones(2, bool), point[None], jnp.ones(1, bool)
+        jnp.stack([point, point + 0.3]), jnp.array([1.0, 2.0]), *mask_of(2), point[None], jnp.ones(1, bool)
     )
     found = match_of(subspace, point, 0.1)
     assert (bool(found.near), int(found.member)) == (True, 0)
