@@ -164,7 +164,7 @@ def test_visit_counts():
 def test_visit_counts_against_a_loop(steps):
     cluster, near = (np.array(column)[None] for column in zip(*steps, strict=True))
     expected = [sum(at == c and is_near for at, is_near in steps) for c in range(3)]
-    np.testing.assert_array_equal(visit_counts(Match(near, near, cluster, cluster), 3)[0], expected)
+    np.testing.assert_array_equal(visit_counts(Match(near, near, cluster, cluster, near), 3)[0], expected)
 
 
 distances_of = jax.jit(jax.vmap(squared_distances, in_axes=(0, None)))

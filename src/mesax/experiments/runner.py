@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mesax.experiments.progress import Progress
-from mesax.experiments.statistics import summarize
+from mesax.experiments.statistics import explorer_figures, summarize
 from mesax.experiments.store import RunDirectory
 from mesax.experiments.workers import InProcess, Pool
 from mesax.methods.base import Experiment, Stage
@@ -95,6 +96,9 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
         wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),
         run_dir=str(run.path),
     )
+    coverage = run.path / "coverage.json"
+    if coverage.is_file():
+        summary["explorers"] = explorer_figures(json.loads(coverage.read_text(encoding="utf-8")))
     run.write_json("summary.json", summary)
     return summary
 

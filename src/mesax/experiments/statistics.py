@@ -266,6 +266,13 @@ def summarize(
     }
 
 
+def explorer_figures(coverage: Json) -> Json:
+    """What the explorers reach on unseen tasks, beside uniform play, from coverage.json."""
+    names = ("distinct_visits", "high_reward_steps")
+    figures = {visitor["name"]: {name: visitor[name] for name in names} for visitor in coverage["visitors"]}
+    return {"visitors": figures, "leaks": coverage.get("leaks")}
+
+
 def _task_summary(curve: Curve, threshold: float) -> Json:
     return {
         "task": curve.task,

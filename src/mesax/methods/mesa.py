@@ -22,9 +22,9 @@ from jaxtyping import Array
 from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
 from mesax.checkpoint import load_tree, read_manifest, save_tree
 from mesax.envs.base import ActionRepeat, Environment, TaskFamily
-from mesax.errors import UsageError
+from mesax.errors import StoreError, UsageError
 from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
-from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures
+from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
 from mesax.methods.single_task import adapt_stage
 from mesax.policy import ExplorationPolicySet, Repeated
 from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, RecordReward
@@ -75,6 +75,8 @@ class Mesa:
     """Whole high-return episodes kept per training task."""
     mixing: Mixing = Mixing()
     """p_e on the test tasks."""
+    explorers_from: str | None = None
+    """A finished run whose explorers to use instead of meta-training anew."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot explore."""
@@ -87,8 +89,11 @@ class Mesa:
             raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
-        """Collect, explore, adapt."""
+        """Collect, explore, adapt; only the last if the explorers come from another run."""
         spec = experiment.family.env.spec
+        if self.explorers_from is not None:
+            explorers = self.deployed(spec, borrowed_explorers(self, spec, Path(self.explorers_from)))
+            return (adapt_stage(experiment, self.mixing, lambda host: explorers),)
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
         collect_steps = self.collect.steps(spec.horizon)
         explore_steps = self.explore_steps(spec) * self.num_explorers
@@ -190,6 +195,8 @@ class Mesa:
         pairs = load_pairs(host.outputs("collect"))
         subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
         state = CoverageState(subspace, jnp.zeros(self.num_clusters))
+        leaks = leak_check(experiment, self.reward, state, 20 * self.coverage_episodes)
+        host.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
         policies, missed = [], np.ones(self.num_clusters)
         for number in range(self.num_explorers):
             with keeping_last_good(host):
@@ -210,7 +217,7 @@ class Mesa:
         visitors["all explorers"] = self.deployed(spec, ExplorationPolicySet(tree_stack(policies)))
         pictures = coverage_pictures(experiment, self.reward, state, visitors, 10 * self.coverage_episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
-        host.document("coverage", pictures)
+        host.document("coverage", pictures | {"leaks": leaks})
 
     def _train_explorer(
         self, experiment: Experiment, state: CoverageState, number: int, host: Host
@@ -296,3 +303,14 @@ def load_explorers(method: Mesa, spec: EnvSpec, directory: Path) -> ExplorationP
 
     like = jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
     return ExplorationPolicySet(load_tree(directory, like))
+
+
+def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
+    """The explorers of another run, if they fit this environment and these settings."""
+    directory = run / "policies" / "explorers"
+    if not directory.is_dir():
+        raise UsageError(f"{run} has no exploration policies: it is no finished run of mesa")
+    try:
+        return load_explorers(method, spec, directory)
+    except StoreError as error:
+        raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error

@@ -18,6 +18,7 @@ from mesax.training.driver import compiled, play_episodes
 from mesax.types import EnvSpec, Episode, Key
 
 COVERAGE_STREAM = 4
+LEAK_STREAM = 6
 LARGEST_PICTURE = 20_000
 
 
@@ -84,6 +85,54 @@ def coverage_of(
         distinct_union=len(np.unique(np.concatenate(true_visits))),
         high_reward_steps=float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
     )
+
+
+@dataclass(frozen=True)
+class _Distances:
+    reward: CoverageReward | RecordReward
+    family: TaskFamily
+
+    def __call__(self, state: CoverageState, episodes: Episode) -> tuple[Array, Array]:
+        found = self.reward.matches(self.family.env.spec, state, episodes)
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        return found.distance, jax.vmap(jax.vmap(self.family.configuration))(transitions)
+
+
+def leak_check(
+    experiment: Experiment, reward: CoverageReward | RecordReward, state: CoverageState, num_episodes: int
+) -> dict[str, float | None]:
+    """Does "near M_*" mean what it should? Against the truth, on uniformly random episodes of the *unseen* tasks.
+
+    Needs no training, takes seconds, and finds a feature map that leaks reward before an explorer exploits it.
+    """
+    family = experiment.family
+    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    uniform = UniformPolicy(family.env.spec.action_space)
+    episodes = play_episodes(family.env, split.test, uniform, experiment.key(LEAK_STREAM), num_episodes)
+    distance, configuration = (np.asarray(a) for a in compiled(_Distances(reward, family))(state, episodes))
+    true = np.isin(configuration, family.rewarding_configurations(split.train))
+    happened = episodes.mask
+    return leaks(distance[happened], true[happened], reward.distance_threshold)
+
+
+def leaks(distance: np.ndarray, true: np.ndarray, threshold: float) -> dict[str, float | None]:
+    """Precision and recall of `distance < threshold`, and the precision at the distance that recalls 90%."""
+
+    def precision(limit: float) -> float | None:
+        near = distance <= limit
+        return float(np.mean(true[near])) if near.any() else None
+
+    inside = np.nextafter(threshold, 0.0)
+    reach = float(np.quantile(distance[true], 0.9)) if true.any() else None
+    return {
+        "threshold": threshold,
+        "steps": int(true.size),
+        "rewarding_steps": int(true.sum()),
+        "precision": precision(inside),
+        "recall": float(np.mean(distance[true] <= inside)) if true.any() else None,
+        "distance_at_recall_90": reach,
+        "precision_at_recall_90": None if reach is None else precision(reach),
+    }
 
 
 def _true_visits(configurations: np.ndarray, rewarding: np.ndarray) -> list[np.ndarray]:

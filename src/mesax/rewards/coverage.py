@@ -63,6 +63,7 @@ class Match(eqx.Module):
     value: Float[Array, ""]
     cluster: Int[Array, ""]
     member: Int[Array, ""]
+    distance: Float[Array, ""]
 
 
 def squared_distances(point: Float[Array, " features"], others: Float[Array, "others features"]) -> Array:
@@ -79,7 +80,7 @@ def match(subspace: HighRewardSet, features: Float[Array, " features"], threshol
     to_clusters = jnp.where(subspace.cluster_valid, squared_distances(features, subspace.centroids), jnp.inf)
     member = jnp.argmin(to_members)
     near = to_members[member] < threshold**2
-    return Match(near, subspace.values[member], jnp.argmin(to_clusters), member)
+    return Match(near, subspace.values[member], jnp.argmin(to_clusters), member, jnp.sqrt(to_members[member]))
 
 
 def cluster_distances(subspace: HighRewardSet, features: Float[Array, " features"]) -> Float[Array, " clusters"]:
@@ -144,7 +145,7 @@ class _Coverage:
         """Matches of all steps of stacked episodes `[envs, time]`; padding is never near."""
         features = self.features_of(spec, episodes)
         found = jax.vmap(jax.vmap(lambda x: match(state.subspace, x, self.distance_threshold)))(features)
-        return Match(found.near & episodes.mask, found.value, found.cluster, found.member)
+        return eqx.tree_at(lambda m: m.near, found, found.near & episodes.mask)
 
     def equip(self, spec: EnvSpec, state: CoverageState, policy: Any) -> Any:
         """Tell the policy what is left, if it was trained so."""
