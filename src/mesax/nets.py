@@ -227,21 +227,23 @@ class EntityNet(eqx.Module):
         """Plain forward pass; numbers beyond the known layout (an agent's identity) are ignored."""
         x = jnp.concatenate(x) if isinstance(x, tuple) else x
         own, points, others, told = self.sizes.parts(x)
-        tokens = [jnp.broadcast_to(own, (points.shape[0], own.size)), with_length(points), told]
         if others.shape[0]:
-            pairs = jax.nn.relu(self.pair(with_length(points[:, None] - others[None])))
-            tokens += [jnp.mean(pairs, axis=1), jnp.max(pairs, axis=1)]
+            offsets = with_length(points[:, None] - others[None])
+            pairs = mean_and_max(jax.nn.relu(jax.vmap(jax.vmap(self.pair))(offsets)), axis=1)
         else:
-            tokens.append(jnp.zeros((points.shape[0], 2 * self.pair.bias.size)))
-        hidden = jax.nn.relu(self.first(jnp.concatenate(tokens, axis=1)))
-        hidden = jax.nn.relu(self.second(jnp.concatenate([hidden, self._pooled(hidden)], axis=1)))
-        weights = jax.nn.softmax(self.attention(hidden)[:, 0])
-        return memory, self.head(jnp.concatenate([weights @ hidden, self._pooled(hidden)[0]]))
+            pairs = jnp.zeros((points.shape[0], 2 * self.pair.bias.size))
+        tokens = jnp.concatenate([with_length(points), told, pairs], axis=1)
+        # What is the same for all points goes in as a part of its own: it is multiplied once.
+        hidden = jax.nn.relu(jax.vmap(lambda token: self.first((own, token)))(tokens))
+        pooled = mean_and_max(hidden, axis=0)
+        hidden = jax.nn.relu(jax.vmap(lambda token: self.second((token, pooled)))(hidden))
+        weights = jax.nn.softmax(jax.vmap(self.attention)(hidden)[:, 0])
+        return memory, self.head((weights @ hidden, mean_and_max(hidden, axis=0)))
 
-    @staticmethod
-    def _pooled(hidden: Float[Array, "points hidden"]) -> Float[Array, "points twice"]:
-        pooled = jnp.concatenate([jnp.mean(hidden, axis=0), jnp.max(hidden, axis=0)])
-        return jnp.broadcast_to(pooled, (hidden.shape[0], pooled.size))
+
+def mean_and_max(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """Both along one axis, side by side."""
+    return jnp.concatenate([jnp.mean(values, axis=axis), jnp.max(values, axis=axis)], axis=-1)
 
 
 def with_length(vectors: Float[Array, "... 2"]) -> Float[Array, "... 3"]:
