@@ -294,7 +294,7 @@ class Entities:
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> EntityNet:
         """A fresh net with a linear head of the given gain."""
-        if inputs < self.inputs:
+        if inputs not in (self.inputs, self.inputs + self.num_others + 1):  # with or without the agent's identity
             raise UsageError(
                 f"a net over {self.num_points} points and {self.num_others} others needs {self.inputs}"
                 f" inputs, but observations have {inputs}"

@@ -268,10 +268,19 @@ def _parse(text: str, hint: Any, current: Any, path: str) -> Any:
         parts = ", ".join(f"--{path}.{name.replace('_', '-')}" for name in names)
         raise UsageError(f"--{path} cannot be set as a whole" + (f"; set its parts: {parts}" if parts else ""))
     try:
-        return _read_any(text.strip(), members)
+        return _inheriting(_read_any(text.strip(), members), current)
     except _Refused as error:
         expected = _either([_expected(member) for member in members])
         raise UsageError(f"--{path}: cannot use {text!r}; expected {expected}") from error
+
+
+def _inheriting(chosen: Any, current: Any) -> Any:
+    """Another kind of the same base keeps the settings of that base: only what differs starts from its defaults."""
+    if not (_is_dataclass(chosen) and _is_dataclass(current)):
+        return chosen
+    shared = [kind for kind in type(chosen).__mro__ if kind in type(current).__mro__ and dataclasses.is_dataclass(kind)]
+    names = [field.name for field in dataclasses.fields(shared[0])] if shared else []
+    return dataclasses.replace(chosen, **{name: getattr(current, name) for name in names})
 
 
 def _read_any(text: str, members: Iterable[Any]) -> Any:
