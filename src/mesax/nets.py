@@ -330,6 +330,10 @@ class Additive(eqx.Module):
         memory, out = self.net.step(memory, obs)
         return memory, out[:1] + jnp.sum(out[1:] * action, keepdims=True)
 
+    def advantages(self, memory: Memory, obs: Float[Array, " obs"]) -> Float[Array, " action"]:
+        """What each entry of the action features adds."""
+        return self.net.step(memory, obs)[1][1:]
+
 
 NetConfig: TypeAlias = Mlp | Gru | Entities
 NetT = TypeVar("NetT", bound=PyTree)

@@ -47,6 +47,8 @@ class ActorProblem:
     q_of_one: Callable[[Float[Array, "agents features"]], Float[Array, "batch time"]]
     """Value of one and the same joint action at all these states: much cheaper under `vmap` over actions."""
     action_space: ActionSpace
+    advantages: Float[Array, "batch time agents features"] | None = None
+    """What each own action adds to the value whatever the others do, if the critic is additive."""
 
 
 class ActorUpdate(Protocol):
@@ -132,6 +134,8 @@ class ExpectedGradient:
     def loss(self, problem: ActorProblem, key: Key) -> Array:
         """- sum_i sum_a pi_i(a) Q(a, a_-i)."""
         num_actions = problem.outputs.shape[-1]
+        if problem.advantages is not None:  # the partners only add a constant
+            return -jnp.sum(jax.nn.softmax(problem.outputs) * problem.advantages, axis=(-2, -1))
         sampled = sampled_features(jax.lax.stop_gradient(problem.outputs), problem.action_space, key)
         partners = sampled if self.partners == "policy" else problem.played
 

@@ -262,7 +262,9 @@ class Maddpg:
             value = jax.vmap(jax.vmap(lambda m, o: critics.step(m, (o.reshape(-1), joint.reshape(-1)))[1]))
             return jnp.min(value(at, obs), axis=-1)
 
-        problem = ActorProblem(outputs, played, pool, q, q_of_one, spec.action_space)
+        problem = ActorProblem(
+            outputs, played, pool, q, q_of_one, spec.action_space, self._advantages(critics, at, obs, outputs.shape)
+        )
         improvement = self.actor_update.loss(problem, key)
         squares = jnp.mean(jnp.square(outputs), axis=(-2, -1))
         loss = masked_mean(improvement, batch.mask) + self.logit_penalty * masked_mean(squares, batch.mask)
@@ -270,6 +272,17 @@ class Maddpg:
             return loss, jnp.zeros(())
         mean_entropy = masked_mean(entropy(outputs), batch.mask)
         return loss - self.entropy_bonus * mean_entropy, mean_entropy
+
+    def _advantages(self, critics: Ensemble, at: Memory, obs: Array, shape: tuple[int, ...]) -> Array | None:
+        """Each own action's part of an additive critic, averaged over the ensemble."""
+        if not self.additive_critic:
+            return None
+
+        def of_step(memory: Memory, obs: Array) -> Array:
+            rated = jax.vmap(lambda critic, m: critic.advantages(m, obs.reshape(-1)))(critics.nets, memory)
+            return jnp.mean(rated, axis=0)
+
+        return jax.lax.stop_gradient(jax.vmap(jax.vmap(of_step))(at, obs).reshape(shape))
 
     def _samples_candidates(self, spec: EnvSpec) -> bool:
         update = self.actor_update

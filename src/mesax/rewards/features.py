@@ -72,4 +72,13 @@ class SortedOccupancy:
         obs = transition.next_obs[:, self.obs_from : self.obs_from + 2 * self.num_points]
         distance = jnp.linalg.norm(obs.reshape(-1, self.num_points, 2), axis=-1)
         occupancy = jax.nn.sigmoid((self.radius - distance) / self.softness)
-        return -jnp.sort(-occupancy, axis=0).T.reshape(-1)
+        return jnp.stack(descending(list(occupancy)), axis=1).reshape(-1)
+
+
+def descending(rows: list[Array]) -> list[Array]:
+    """Rows sorted entry by entry, largest first: a network of comparisons, many times faster on a CPU than a sort."""
+    rows = list(rows)
+    for turn in range(len(rows)):
+        for low in range(turn % 2, len(rows) - 1, 2):
+            rows[low], rows[low + 1] = jnp.maximum(*rows[low : low + 2]), jnp.minimum(*rows[low : low + 2])
+    return rows
