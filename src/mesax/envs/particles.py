@@ -71,18 +71,18 @@ class ParticlePhysics:
         masses = jnp.ones((len(bodies.size), 1)) if bodies.mass is None else jnp.asarray(bodies.mass)[:, None]
         faster = velocity * (1.0 - self.damping) + force / masses * self.time_step
         if bodies.max_speed is not None:
-            speed = jnp.linalg.norm(faster, axis=1, keepdims=True)
-            limit = jnp.asarray(bodies.max_speed)[:, None]
-            faster = jnp.where(speed > limit, faster / jnp.where(speed > limit, speed, 1.0) * limit, faster)
+            speed, limit = _length(faster)[:, None], jnp.asarray(bodies.max_speed)[:, None]
+            # The limit may be infinite: it must not enter the branch that is not taken, nor its gradient.
+            over = speed > limit
+            faster = faster * (jnp.where(over, limit, 1.0) / jnp.where(over, speed, 1.0))
         moved = position + self.time_step * (velocity if self.integration == "position-first" else faster)
-        if not all(bodies.movable):
-            movable = jnp.asarray(bodies.movable)[:, None]
-            moved, faster = jnp.where(movable, moved, position), jnp.where(movable, faster, velocity)
-        if self.wall is None:
+        if self.wall is not None:
+            outward = (jnp.abs(moved) >= self.wall) & (jnp.sign(faster) == jnp.sign(moved))
+            moved, faster = jnp.clip(moved, -self.wall, self.wall), jnp.where(outward, 0.0, faster)
+        if all(bodies.movable):
             return moved, faster
-        inside = jnp.clip(moved, -self.wall, self.wall)
-        outward = (jnp.abs(moved) >= self.wall) & (jnp.sign(faster) == jnp.sign(moved))
-        return inside, jnp.where(outward, 0.0, faster)
+        movable = jnp.asarray(bodies.movable)[:, None]
+        return jnp.where(movable, moved, position), jnp.where(movable, faster, velocity)
 
     def contact_forces(self, bodies: Bodies, position: Float[Array, "bodies 2"]) -> Float[Array, "bodies 2"]:
         """Sum of the repulsions on each body."""
@@ -90,9 +90,15 @@ class ParticlePhysics:
         if not pairs.any():
             return jnp.zeros_like(position)
         apart = position[:, None] - position[None]
-        distance = jnp.linalg.norm(jnp.where(pairs[..., None], apart, 1.0), axis=-1)
+        distance = _length(jnp.where(pairs[..., None], apart, 1.0))
         # Two bodies at the very same point have no line between them: dividing by their distance would give NaN.
         direction = apart / jnp.where(distance > 0, distance, 1.0)[..., None]
         least = np.add.outer(bodies.size, bodies.size)
         depth = jax.nn.softplus(-(distance - least) / self.contact_margin) * self.contact_margin
         return jnp.sum(jnp.where(pairs[..., None], self.contact_force * depth[..., None] * direction, 0.0), axis=1)
+
+
+def _length(vectors: Float[Array, "... 2"]) -> Float[Array, "..."]:
+    """Euclidean length; at zero its gradient is zero, where that of `jnp.linalg.norm` is NaN."""
+    square = jnp.sum(jnp.square(vectors), axis=-1)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
