@@ -11,7 +11,7 @@ the maintained reference, step by step (tests/envs/test_particles.py drives both
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from mesax.types import Discrete
 DIRECTIONS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
 """Unit force of the five discrete actions: stay, left, right, down, up."""
 ACTIONS = Discrete(len(DIRECTIONS))
+Integration: TypeAlias = Literal["position-first", "velocity-first"]
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,18 @@ class ParticlePhysics:
     damping: float = 0.25
     contact_force: float = 100.0
     contact_margin: float = 1e-3
-    integration: Literal["position-first", "velocity-first"] = "position-first"
+    integration: Integration = "position-first"
     wall: float | None = None
     """Positions are held within +- this; what presses against the wall stops. None: the plane has no end."""
 
     def __post_init__(self) -> None:
         """Refuse worlds without time or space."""
-        if self.time_step <= 0 or self.contact_margin <= 0:
-            raise UsageError("time-step and contact-margin must be above 0")
-        if self.wall is not None and self.wall <= 0:
-            raise UsageError(f"wall must be above 0, not {self.wall}")
+        for name in ("time_step", "contact_margin", "wall"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:  # so that NaN is refused too
+                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {value}")
+        if self.integration not in (choices := get_args(Integration)):
+            raise UsageError(f"integration must be {' or '.join(choices)}, not {self.integration}")
 
     def step(
         self, bodies: Bodies, position: Float[Array, "bodies 2"], velocity: Float[Array, "bodies 2"], force: Array
