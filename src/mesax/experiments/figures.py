@@ -229,7 +229,7 @@ def meta_training(run: RunResults) -> Figure:
     uniform = [one for one in (run.coverage or {}).get("visitors", ()) if one["name"] == "uniform"]
     if uniform and drawn[-1] == "distinct_visits":
         level = uniform[0]["distinct_visits"]
-        grid[-1].axhline(level, color=INK, linewidth=1, linestyle=":", label="uniform play")
+        grid[-1].axhline(level, color=INK, linewidth=1, linestyle="--", label="uniform play")
     figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right center", frameon=False)
     return figure
 
@@ -239,6 +239,11 @@ def explorer_coverage(run: RunResults, task: int | None = None) -> Figure:
     """A test task's payoff, and how often uniform play, each explorer and all of them play joint actions."""
     if run.coverage is None or not run.coverage.get("shape"):
         reason = f"{run.run['method']} recorded no visits of joint actions"
+        raise UsageError(f"no explorer pictures for {run.directory}: {reason}")
+    if len(run.coverage["shape"]) < 2 or any(one["frequency"] is None for one in run.coverage["visitors"]):
+        reason = (
+            f"{' x '.join(map(str, run.coverage['shape']))} configurations cannot be shown as maps of joint actions"
+        )
         raise UsageError(f"no explorer pictures for {run.directory}: {reason}")
     targets = run.run["test_tasks"][_hardest_task(run) if task is None else task]["target"]
     payoffs = np.stack([_payoff(run, k, u) for k, u in targets])
