@@ -155,7 +155,17 @@ def test_uniform_play_is_a_dashed_level_beside_the_explorers_visits(run):
         drawn = lines[f"explorer {policy + 1}"]
         assert drawn.get_xdata().tolist() == [row["step"] for row in rows]
         assert drawn.get_ydata().tolist() == [row["distinct_visits"] for row in rows]
-    assert visits.get_ylim()[0] <= 0 and visits.get_ylim()[1] >= level
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 40.0])
+def test_the_level_of_uniform_play_is_in_sight(run, level):
+    """Also where explorers are worse than chance, and where nobody visits anything."""
+    visitors = [{**one, "distinct_visits": level} for one in run.coverage["visitors"]]
+    metrics = tuple(row | {"distinct_visits": 0.0} for row in run.metrics if row["phase"] == "explore")
+    (_, visits) = figures.meta_training(replace(with_coverage(run, visitors=visitors), metrics=metrics)).axes
+    bottom, top = visits.get_ylim()
+    assert bottom == 0.0 and top > level
+    assert visits.get_xlim() == (0, max(row["step"] for row in metrics))
 
 
 def test_before_stage_2_has_ended_there_is_no_level_yet(run):
