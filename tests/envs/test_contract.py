@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mesax.envs.climb import ClimbFamily
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, leading_size, tree_index, tree_stack
@@ -17,6 +18,10 @@ FAMILIES = {
     "climb-one": ClimbFamily(),
     "climb-multi": ClimbFamily(num_stages=3, num_actions=4),
     "three agents": ClimbFamily(num_agents=3, num_actions=3, num_stages=2),
+    "particles": ParticleClimbFamily(ParticleClimb(horizon=6)),
+    "three particles that collide": ParticleClimbFamily(
+        ParticleClimb(3, 4, horizon=5, agents_collide=True, wall=None, observe_position=True)
+    ),
 }
 ENVS = {name: (family.env, family.split(0, 4, 1).train) for name, family in FAMILIES.items()} | {
     "discrete probes": (TabularGame(), tree_stack([probe.task for probe in PROBES.values()])),

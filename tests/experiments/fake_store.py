@@ -60,6 +60,36 @@ def write_run(path: Path, fake: FakeRun | None = None) -> Path:
     return path
 
 
+def write_landmark_run(path: Path, num_landmarks: int = 5, num_explorers: int = 2) -> Path:
+    """A run about particles: tasks are layouts, and visits are counted for each landmark."""
+    write_run(path, FakeRun(num_tasks=4, evaluations=12, num_explorers=num_explorers, num_actions=4))
+    rng = np.random.default_rng(num_landmarks)
+    run, coverage = (json.loads((path / f"{name}.json").read_text()) for name in ("run", "coverage"))
+    for name in ("num_actions", "num_stages"):
+        del run["family"][name]
+    run["env"] = run["family"]["name"] = "particle-climb"
+    run["family"] |= {
+        "num_agents": 2,
+        "num_landmarks": num_landmarks,
+        "count": 2,
+        "return_is": "sum",
+        "groups": ["k=2"],
+    }
+    for number, task in enumerate(run["test_tasks"] + run["train_tasks"]):
+        layout = rng.uniform(-1, 1, (num_landmarks, 2)).round(4).tolist()
+        task |= {
+            "label": f"u={number % num_landmarks}",
+            "group": "k=2",
+            "target": [[number % num_landmarks, 2], *layout],
+        }
+    for visitor in coverage["visitors"]:
+        visitor["frequency"] = rng.uniform(0, 12, (1, num_landmarks)).round(6).tolist()
+    coverage |= {"num_stages": 1, "shape": [num_landmarks], "dataset": np.ones((1, num_landmarks)).tolist()}
+    _write_json(path / "run.json", run)
+    _write_json(path / "coverage.json", coverage)
+    return path
+
+
 def _tasks(fake: FakeRun) -> list[Json]:
     """Test tasks, then ten training tasks; they depend on the seed only, so every method gets the same."""
     rng = np.random.default_rng(fake.seed)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from mesax.envs.base import Step, TaskInfo, TaskSplit
-from mesax.envs.particles import ACTIONS, DIRECTIONS, Bodies, ParticlePhysics
+from mesax.envs.particles import ACTIONS, DIRECTIONS, Bodies, Integration, ParticlePhysics
 from mesax.errors import UsageError
 from mesax.types import Action, EnvSpec, Key, Transition, leading_size, tree_index
 
@@ -63,7 +63,7 @@ class ParticleClimb:
     """Force of a unit action."""
     observe_position: bool = False
     """Whether an agent sees its own position, after its velocity."""
-    integration: str = "position-first"
+    integration: Integration = "position-first"
     """Order of integration: position-first (mpe2) or velocity-first (the original code)."""
 
     def __post_init__(self) -> None:
@@ -74,18 +74,16 @@ class ParticleClimb:
         if not 0.0 < self.delta < 1.0:
             raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
         for name in ("radius", "start_range", "agent_size", "acceleration"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:  # so that NaN is refused too
                 raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name)}")
-        if self.integration not in ("position-first", "velocity-first"):
-            raise UsageError(f"integration must be position-first or velocity-first, not {self.integration}")
+        _ = self.physics  # refuses impossible walls and orders of integration
         if self.wall is not None and self.start_range > self.wall:
             raise UsageError(f"start-range {self.start_range} reaches beyond the wall at {self.wall}")
-        _ = self.physics
 
     @property
     def physics(self) -> ParticlePhysics:
         """MPE's constants with this world's walls."""
-        return ParticlePhysics(wall=self.wall, integration=self.integration)  # type: ignore[arg-type]
+        return ParticlePhysics(wall=self.wall, integration=self.integration)
 
     @property
     def num_own(self) -> int:
@@ -168,8 +166,12 @@ class ParticleClimbFamily:
             raise UsageError(f"k must lie between 1 and the number of agents {self.world.num_agents}, not {self.count}")
         if self.count < self.world.num_agents and self.world.num_landmarks < 2:
             raise UsageError("with k below the number of agents there must be a second landmark for the others")
-        if self.landmark_range <= 0 or self.gap < 0:
-            raise UsageError("landmark-range must be above 0 and gap must not be negative")
+        if not self.landmark_range > 0:
+            raise UsageError(f"landmark-range must be above 0, not {self.landmark_range}")
+        if not self.gap >= 0:
+            raise UsageError(f"gap must not be negative, not {self.gap}")
+        if self.world.wall is not None and self.landmark_range > self.world.wall:
+            raise UsageError(f"landmark-range {self.landmark_range} reaches beyond the wall at {self.world.wall}")
         # Discs with half the separation as radius, packed as densely as a plane allows, in the square they may touch.
         separation = 2 * self.world.radius + self.gap
         room = (2 * self.landmark_range + separation) ** 2 * np.pi / np.sqrt(12)
@@ -227,7 +229,7 @@ class ParticleClimbFamily:
         """Tasks with layouts of their own; targets cycle, so that no landmark's number is rare."""
         tasks = [self._draw(seed, number) for number in range(num_train)]
         tasks += [self._draw(seed, -1 - number) for number in range(num_test)]
-        layouts = np.stack([layout for layout, _ in tasks]).astype(np.float32)
+        layouts = np.array([layout for layout, _ in tasks], np.float32).reshape(-1, self.world.num_landmarks, 2)
         targets = np.array([target for _, target in tasks], np.int32)
         stacked = ParticleTask(jnp.asarray(layouts), jnp.asarray(targets), jnp.full(len(tasks), self.count, jnp.int32))
         return TaskSplit(tree_index(stacked, slice(num_train)), tree_index(stacked, slice(num_train, None)))

@@ -11,7 +11,7 @@ the maintained reference, step by step (tests/envs/test_particles.py drives both
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from mesax.types import Discrete
 DIRECTIONS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
 """Unit force of the five discrete actions: stay, left, right, down, up."""
 ACTIONS = Discrete(len(DIRECTIONS))
+Integration: TypeAlias = Literal["position-first", "velocity-first"]
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,18 @@ class ParticlePhysics:
     damping: float = 0.25
     contact_force: float = 100.0
     contact_margin: float = 1e-3
-    integration: Literal["position-first", "velocity-first"] = "position-first"
+    integration: Integration = "position-first"
     wall: float | None = None
     """Positions are held within +- this; what presses against the wall stops. None: the plane has no end."""
 
     def __post_init__(self) -> None:
         """Refuse worlds without time or space."""
-        if self.time_step <= 0 or self.contact_margin <= 0:
-            raise UsageError("time-step and contact-margin must be above 0")
-        if self.wall is not None and self.wall <= 0:
-            raise UsageError(f"wall must be above 0, not {self.wall}")
+        for name in ("time_step", "contact_margin", "wall"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:  # so that NaN is refused too
+                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {value}")
+        if self.integration not in (choices := get_args(Integration)):
+            raise UsageError(f"integration must be {' or '.join(choices)}, not {self.integration}")
 
     def step(
         self, bodies: Bodies, position: Float[Array, "bodies 2"], velocity: Float[Array, "bodies 2"], force: Array
@@ -71,18 +74,18 @@ class ParticlePhysics:
         masses = jnp.ones((len(bodies.size), 1)) if bodies.mass is None else jnp.asarray(bodies.mass)[:, None]
         faster = velocity * (1.0 - self.damping) + force / masses * self.time_step
         if bodies.max_speed is not None:
-            speed = jnp.linalg.norm(faster, axis=1, keepdims=True)
-            limit = jnp.asarray(bodies.max_speed)[:, None]
-            faster = jnp.where(speed > limit, faster / jnp.where(speed > limit, speed, 1.0) * limit, faster)
+            speed, limit = _length(faster)[:, None], jnp.asarray(bodies.max_speed)[:, None]
+            # The limit may be infinite: it must not enter the branch that is not taken, nor its gradient.
+            over = speed > limit
+            faster = faster * (jnp.where(over, limit, 1.0) / jnp.where(over, speed, 1.0))
         moved = position + self.time_step * (velocity if self.integration == "position-first" else faster)
-        if not all(bodies.movable):
-            movable = jnp.asarray(bodies.movable)[:, None]
-            moved, faster = jnp.where(movable, moved, position), jnp.where(movable, faster, velocity)
-        if self.wall is None:
+        if self.wall is not None:
+            outward = (jnp.abs(moved) >= self.wall) & (jnp.sign(faster) == jnp.sign(moved))
+            moved, faster = jnp.clip(moved, -self.wall, self.wall), jnp.where(outward, 0.0, faster)
+        if all(bodies.movable):
             return moved, faster
-        inside = jnp.clip(moved, -self.wall, self.wall)
-        outward = (jnp.abs(moved) >= self.wall) & (jnp.sign(faster) == jnp.sign(moved))
-        return inside, jnp.where(outward, 0.0, faster)
+        movable = jnp.asarray(bodies.movable)[:, None]
+        return jnp.where(movable, moved, position), jnp.where(movable, faster, velocity)
 
     def contact_forces(self, bodies: Bodies, position: Float[Array, "bodies 2"]) -> Float[Array, "bodies 2"]:
         """Sum of the repulsions on each body."""
@@ -90,9 +93,15 @@ class ParticlePhysics:
         if not pairs.any():
             return jnp.zeros_like(position)
         apart = position[:, None] - position[None]
-        distance = jnp.linalg.norm(jnp.where(pairs[..., None], apart, 1.0), axis=-1)
+        distance = _length(jnp.where(pairs[..., None], apart, 1.0))
         # Two bodies at the very same point have no line between them: dividing by their distance would give NaN.
         direction = apart / jnp.where(distance > 0, distance, 1.0)[..., None]
         least = np.add.outer(bodies.size, bodies.size)
         depth = jax.nn.softplus(-(distance - least) / self.contact_margin) * self.contact_margin
         return jnp.sum(jnp.where(pairs[..., None], self.contact_force * depth[..., None] * direction, 0.0), axis=1)
+
+
+def _length(vectors: Float[Array, "... 2"]) -> Float[Array, "..."]:
+    """Euclidean length; at zero its gradient is zero, where that of `jnp.linalg.norm` is NaN."""
+    square = jnp.sum(jnp.square(vectors), axis=-1)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)

@@ -216,6 +216,7 @@ def meta_training(run: RunResults) -> Figure:
     if not drawn:
         reason = f"{run.run['method']} logged no training of explorers"
         raise UsageError(f"no explorer training for {run.directory}: {reason}")
+    uniform = [one for one in (run.coverage or {}).get("visitors", ()) if one["name"] == "uniform"]
     figure = _new_figure(3.2 * len(drawn) + 1.4, 2.6)
     grid = figure.subplots(1, len(drawn), squeeze=False)[0]
     for axes, metric in zip(grid, drawn, strict=True):
@@ -223,13 +224,13 @@ def meta_training(run: RunResults) -> Figure:
             own = [(row["step"], row[metric]) for row in rows if row["policy"] == policy and metric in row]
             label, color = f"explorer {policy + 1}", PALETTE[index % len(PALETTE)]
             axes.plot(*np.array(own).reshape(-1, 2).T, color=color, linewidth=1.5, label=label)
+        if uniform and metric == "distinct_visits":
+            level = uniform[0]["distinct_visits"]
+            axes.axhline(level, color=INK, linewidth=1, linestyle="--", label="uniform play")
         axes.set_title(titles[metric])
         _steps_axis(axes)
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    uniform = [one for one in (run.coverage or {}).get("visitors", ()) if one["name"] == "uniform"]
-    if uniform and drawn[-1] == "distinct_visits":
-        level = uniform[0]["distinct_visits"]
-        grid[-1].axhline(level, color=INK, linewidth=1, linestyle=":", label="uniform play")
+        low, high = min(0.0, axes.dataLim.y0), max(0.0, axes.dataLim.y1)
+        axes.set_ylim(low, high + (0.06 * (high - low) or 1.0))
     figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right center", frameon=False)
     return figure
 
@@ -239,6 +240,11 @@ def explorer_coverage(run: RunResults, task: int | None = None) -> Figure:
     """A test task's payoff, and how often uniform play, each explorer and all of them play joint actions."""
     if run.coverage is None or not run.coverage.get("shape"):
         reason = f"{run.run['method']} recorded no visits of joint actions"
+        raise UsageError(f"no explorer pictures for {run.directory}: {reason}")
+    if len(run.coverage["shape"]) < 2 or any(one["frequency"] is None for one in run.coverage["visitors"]):
+        reason = (
+            f"{' x '.join(map(str, run.coverage['shape']))} configurations cannot be shown as maps of joint actions"
+        )
         raise UsageError(f"no explorer pictures for {run.directory}: {reason}")
     targets = run.run["test_tasks"][_hardest_task(run) if task is None else task]["target"]
     payoffs = np.stack([_payoff(run, k, u) for k, u in targets])

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
-from mesax.experiments import figures
+from mesax.experiments import figures, figures_particles
 from mesax.experiments.statistics import RunResults, load_run
 
 
@@ -17,7 +17,7 @@ def draw_run(directory: Path) -> list[Path]:
     run = load_run(directory)
     drawings: dict[str, Callable[[], Figure]] = {
         "learning-curves": lambda: figures.learning_curves([run], by_group=True),
-        "explorer-coverage": lambda: figures.explorer_coverage(run),
+        "explorer-coverage": lambda: figures_particles.explorer_visits(run),
         "meta-training": lambda: figures.meta_training(run),
     }
     return _draw(drawings, directory / "figures")

@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
-from mesax.experiments import figures
+from mesax.experiments import figures, figures_particles
 from mesax.experiments.statistics import (
     RunResults,
     bootstrap_interval,
@@ -115,7 +115,14 @@ CURVES = (
 )
 DOTS = "Dots: the final return of each task run. Diamonds: their mean with its 95% interval."
 VISITS = "What uniform play, each explorer and all explorers together visit, beside the payoff of one test task."
-TRAINING = "Intrinsic return, and the distinct rewarding visits that it is meant to bring about."
+PLACES = (
+    "Steps per episode that uniform play, each explorer and all explorers together spend at each place on unseen test "
+    "tasks, and how many distinct places that pay in a training task each of them visits."
+)
+TRAINING = (
+    "Training of the explorers: intrinsic return, and the distinct rewarding visits that it is meant to bring about. "
+    "Dashed: the visits of uniform play, on the unseen test tasks."
+)
 
 
 def _warnings(runs: Sequence[RunResults]) -> str:
@@ -162,8 +169,9 @@ def _sentences(runs: Sequence[RunResults]) -> str:
 def _run_section(label: str, run: RunResults) -> str:
     parts = [f"<h2>{escape(label)}: {escape(str(run.run['env']))}</h2>"]
     parts += ["<h3>Test tasks</h3>", to_html(task_table(run))]
-    parts += ["<h3>What the explorers visit</h3>", _figure(partial(figures.explorer_coverage, run), VISITS)]
-    parts += ["<h3>Training of the explorers</h3>", _figure(partial(figures.meta_training, run), TRAINING)]
+    visits = PLACES if figures_particles.in_a_row(run) else VISITS
+    parts += ["<h3>What the explorers visit</h3>", _figure(partial(figures_particles.explorer_visits, run), visits)]
+    parts += ["<h3>Coverage during stage 2</h3>", _figure(partial(figures.meta_training, run), TRAINING)]
     parts += ["<h3>High-reward dataset</h3>", _dataset(run)]
     parts += ["<h3>Differences from the paper</h3>", _paper_differences(run)]
     parts += ["<h3>Provenance</h3>", _pairs(_provenance(run))]

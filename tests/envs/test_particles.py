@@ -1,0 +1,309 @@
+"""The particle world moves as MPE's does, step by step, and as computed by hand; walls, limits and contacts hold."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpe2.simple_spread.simple_spread import raw_env as spread
+from mpe2.simple_tag.simple_tag import raw_env as tag
+
+from mesax.envs.particle_climb import ParticleClimb, ParticleState, ParticleTask
+from mesax.envs.particles import DIRECTIONS, Bodies, ParticlePhysics
+from mesax.errors import UsageError
+
+STEPS = 25
+ONE = Bodies.alike(1, 0.15)
+TAGS = {"one of each": (1, 1, 1), "default": (1, 3, 2), "crowd": (2, 4, 3)}  # good agents, adversaries, obstacles
+
+
+def mpe_state(env) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and velocities of mpe2's agents, then of its landmarks."""
+    states = [entity.state for entity in env.world.entities]
+    return np.stack([state.p_pos for state in states]), np.stack([state.p_vel for state in states])
+
+
+def crowded(env, seed: int) -> None:
+    """A fresh episode, in a part of the plane so small that bodies overlap from the start."""
+    env.reset(seed=seed)
+    for entity in env.world.entities:
+        entity.state.p_pos = 0.5 * entity.state.p_pos
+
+
+def chase(random: np.random.Generator, position: np.ndarray) -> np.ndarray:
+    """Actions of which half are random and half lead to the middle, where the others are."""
+    away = np.argmax(np.abs(position), axis=1)
+    home = 1 + 2 * away + (np.take_along_axis(position, away[:, None], 1)[:, 0] < 0)
+    return np.where(random.random(len(position)) < 0.5, home, random.integers(0, 5, len(position)))
+
+
+def mpe_step(env, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    for action in actions:
+        env.step(int(action))
+    return mpe_state(env)
+
+
+def contacts(bodies: Bodies, position: np.ndarray) -> int:
+    """How many pairs of colliding bodies overlap."""
+    apart = np.linalg.norm(position[:, None] - position[None], axis=-1)
+    touching = (apart < np.add.outer(bodies.size, bodies.size)) & np.outer(bodies.collides, bodies.collides)
+    return int(np.sum(np.triu(touching, 1)))
+
+
+def bodies_of(env) -> Bodies:
+    entities = env.world.entities
+    return Bodies(
+        size=tuple(one.size for one in entities),
+        movable=tuple(one.movable for one in entities),
+        collides=tuple(one.collide for one in entities),
+        mass=tuple(one.mass for one in entities),
+        max_speed=tuple(np.inf if one.max_speed is None else one.max_speed for one in entities),
+    )
+
+
+def compiled_step(env) -> Callable:
+    """Our step of mpe2's world; agents without an acceleration of their own have 5."""
+    bodies = bodies_of(env)
+    acceleration = np.zeros((len(bodies.size), 1))
+    acceleration[: len(env.world.agents), 0] = [agent.accel or 5.0 for agent in env.world.agents]
+
+    def step(position, velocity, action):
+        still = jnp.zeros(len(bodies.size) - len(action), action.dtype)
+        force = jnp.asarray(DIRECTIONS)[jnp.concatenate([action, still])] * jnp.asarray(acceleration)
+        return ParticlePhysics().step(bodies, position, velocity, force)
+
+    return jax.jit(step)
+
+
+def drive(env, episodes: int, follow: Callable) -> int:
+    """Play mpe2 and hand every step to `follow(before, actions, after, first)`; returns overlaps on the way."""
+    random, found, bodies = np.random.default_rng(len(env.world.entities)), 0, bodies_of(env)
+    for episode in range(episodes):
+        crowded(env, episode)
+        before = mpe_state(env)
+        for time in range(STEPS):
+            actions = chase(random, before[0][: len(env.world.agents)])
+            after = mpe_step(env, actions)
+            follow(before, actions, after, time == 0)
+            before = after
+            found += contacts(bodies, after[0])
+    return found
+
+
+# Parity with mpe2
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_episodes_of_simple_spread_in_double_precision(number: int):
+    env = spread(N=number, max_cycles=STEPS + 1)
+    with jax.enable_x64(True):
+        step, state = compiled_step(env), None
+
+        def follow(before, actions, after, first):
+            nonlocal state
+            state = step(*(before if first else state), actions)
+            np.testing.assert_allclose(state, after, rtol=0, atol=1e-9)
+
+        overlaps = drive(env, 30, follow)
+    assert state is not None and state[0].dtype == np.float64
+    assert overlaps > 100 or number == 1
+
+
+@pytest.mark.parametrize("sizes", TAGS.values(), ids=TAGS)
+def test_episodes_of_simple_tag_in_double_precision(sizes: tuple[int, int, int]):
+    """Agents with a greatest speed, pushed by each other and by obstacles that do not move."""
+    env = tag(*sizes, max_cycles=STEPS + 1)
+    fastest = 0.0
+    with jax.enable_x64(True):
+        step, state = compiled_step(env), None
+
+        def follow(before, actions, after, first):
+            nonlocal state, fastest
+            state = step(*(before if first else state), actions)
+            np.testing.assert_allclose(state, after, rtol=0, atol=1e-9)
+            fastest = max(fastest, float(np.linalg.norm(state[1], axis=1).max()))
+
+        assert drive(env, 20, follow) > 100
+    assert fastest == pytest.approx(1.3), "someone reached the speed limit"
+
+
+@pytest.mark.parametrize("scenario", [spread, tag], ids=["spread", "tag"])
+def test_every_single_step_in_single_precision(scenario):
+    """From the same state each time: contacts multiply rounding errors, so whole episodes drift apart."""
+    env = scenario(max_cycles=STEPS + 1)
+    step = compiled_step(env)
+
+    def follow(before, actions, after, first):
+        ours = step(*(jnp.asarray(part, jnp.float32) for part in before), actions)
+        assert ours[0].dtype == jnp.float32
+        np.testing.assert_allclose(ours, after, rtol=0, atol=5e-6)
+
+    assert drive(env, 10, follow) > 50
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_a_climb_world_without_walls_moves_and_observes_as_simple_spread(number: int):
+    env = spread(N=number, max_cycles=STEPS + 1)
+    world = ParticleClimb(number, number, wall=None, agents_collide=True, horizon=STEPS)
+    placed = dataclasses.replace(world, observe_position=True)
+    names, key, state, task = env.possible_agents, jax.random.key(0), None, None
+    with jax.enable_x64(True):
+        step = jax.jit(world.step)
+
+        def follow(before, actions, after, first):
+            nonlocal state, task
+            if first:
+                task = ParticleTask(jnp.asarray(before[0][number:]), jnp.array(0), jnp.array(1))
+                state = ParticleState(*(jnp.asarray(part[:number]) for part in before))
+            state, outcome = step(task, state, jnp.asarray(actions), key)
+            np.testing.assert_allclose([state.position, state.velocity], np.array(after)[:, :number], rtol=0, atol=1e-9)
+            seen = np.stack([env.observe(name) for name in names])
+            whole = seen[:, : 4 * number + 2]  # without what others say
+            np.testing.assert_allclose(placed.observe(task, state), whole, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(outcome.obs, np.delete(whole, [2, 3], axis=1), rtol=0, atol=1e-6)
+
+        drive(env, 3, follow)
+
+
+# By hand
+
+
+def travel(physics: ParticlePhysics, force, steps: int, start=(0.0, 0.0), speed=(0.0, 0.0), bodies: Bodies = ONE):
+    """Positions and velocities of a single body after each step under a constant force."""
+    position, velocity = jnp.array([start]), jnp.array([speed])
+    path = []
+    for _ in range(steps):
+        position, velocity = physics.step(bodies, position, velocity, jnp.array([force]))
+        path.append((position[0], velocity[0]))
+    positions, velocities = zip(*path, strict=True)
+    return np.array(positions), np.array(velocities)
+
+
+@pytest.mark.parametrize(
+    ("integration", "places"),
+    [
+        ("velocity-first", [0.05, 0.1375, 0.253125, 0.38984375]),
+        ("position-first", [0.0, 0.05, 0.1375, 0.253125]),
+    ],
+)
+def test_displacements_under_constant_thrust(integration, places: list[float]):
+    """v: .5, .75 * .5 + .5 = .875, 1.15625, 1.3671875; a tenth of each is traveled, at once or a step later."""
+    positions, velocities = travel(ParticlePhysics(integration=integration), (5.0, 0.0), 4)
+    np.testing.assert_allclose(positions[:, 0], places, rtol=1e-6)
+    np.testing.assert_allclose(velocities[:, 0], [0.5, 0.875, 1.15625, 1.3671875], rtol=1e-6)
+    assert not positions[:, 1].any() and not velocities[:, 1].any()
+
+
+def test_the_five_actions():
+    world = ParticleClimb(num_agents=5, wall=None)
+    task = ParticleTask(jnp.zeros((5, 2)), jnp.array(0), jnp.array(1))
+    still = ParticleState(jnp.zeros((5, 2)), jnp.zeros((5, 2)))
+    after, _ = world.step(task, still, jnp.arange(5), jax.random.key(0))
+    np.testing.assert_allclose(after.velocity, [[0, 0], [-0.5, 0], [0.5, 0], [0, -0.5], [0, 0.5]])
+    faster = dataclasses.replace(world, acceleration=2.0).step(task, still, jnp.arange(5), jax.random.key(0))[0]
+    np.testing.assert_allclose(faster.velocity, 0.4 * np.asarray(after.velocity))
+
+
+def test_thrust_and_damping_balance_at_the_terminal_speed():
+    """F dt / (m damping) = 5 * .1 / .25."""
+    _, velocities = travel(ParticlePhysics(), (5.0, 0.0), 60)
+    assert velocities[-1, 0] == pytest.approx(2.0, rel=1e-5)
+    _, heavy = travel(ParticlePhysics(), (5.0, 0.0), 60, bodies=dataclasses.replace(ONE, mass=(4.0,)))
+    assert heavy[-1, 0] == pytest.approx(0.5, rel=1e-5)
+
+
+def test_speed_is_limited_in_any_direction():
+    limited = dataclasses.replace(ONE, max_speed=(1.0,))
+    _, velocities = travel(ParticlePhysics(), (3.0, -4.0), 30, bodies=limited)
+    speeds = np.linalg.norm(velocities, axis=1)
+    np.testing.assert_allclose(speeds[:3], [0.5, 0.875, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(speeds[2:], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(velocities[-1], [0.6, -0.8], rtol=1e-6)
+    _, free = travel(ParticlePhysics(), (3.0, -4.0), 30, bodies=dataclasses.replace(ONE, max_speed=(np.inf,)))
+    np.testing.assert_array_equal(free, travel(ParticlePhysics(), (3.0, -4.0), 30)[1])
+
+
+def test_repulsion_by_hand():
+    """Overlap .1 of two bodies: a force of 100 * .1, opposite on both, along the line between them."""
+    bodies = Bodies.alike(2, 0.15)
+    forces = ParticlePhysics().contact_forces(bodies, jnp.array([[0.0, 0.0], [0.12, 0.16]]))
+    np.testing.assert_allclose(forces, [[-6.0, -8.0], [6.0, 8.0]], rtol=1e-5)
+    touching = ParticlePhysics().contact_forces(bodies, jnp.array([[0.0, 0.0], [0.3, 0.0]]))
+    np.testing.assert_allclose(touching[:, 0], np.array([-1, 1]) * 0.1 * np.log(2), rtol=1e-3)
+    apart = ParticlePhysics().contact_forces(bodies, jnp.array([[0.0, 0.0], [0.4, 0.0]]))
+    np.testing.assert_allclose(apart, 0.0, atol=1e-12)
+    ghosts = Bodies((0.15,) * 3, (True,) * 3, (True, False, False))
+    assert not np.any(ParticlePhysics().contact_forces(ghosts, jnp.zeros((3, 2))))
+
+
+# Walls
+
+
+@pytest.mark.parametrize("integration", ["position-first", "velocity-first"])
+def test_a_wall_holds_and_stops_only_what_presses_against_it(integration):
+    physics = ParticlePhysics(wall=1.0, integration=integration)
+    positions, velocities = travel(physics, (5.0, 0.0), 20, start=(0.9, -0.5), speed=(0.0, 1.0))
+    assert positions.max() <= 1.0 and np.all(positions[4:, 0] == 1.0)
+    assert np.all(velocities[4:, 0] == 0.0), "pressing on does not gather speed"
+    np.testing.assert_allclose(velocities[:, 1], 0.75 ** np.arange(1, 21), rtol=1e-5)
+    assert positions[-1, 1] > -0.25, "sliding along the wall is free"
+
+
+def test_a_wall_lets_go_at_once():
+    for side in (-1.0, 1.0):
+        positions, velocities = travel(ParticlePhysics(wall=1.0), (-5.0 * side, 0.0), 2, start=(side, 0.0))
+        np.testing.assert_allclose(velocities[:, 0], [-0.5 * side, -0.875 * side])
+        np.testing.assert_allclose(positions[:, 0], [side, 0.95 * side])
+
+
+def test_corners_hold_both_ways():
+    positions, velocities = travel(ParticlePhysics(wall=0.5), (5.0, -5.0), 20, start=(0.4, -0.4))
+    np.testing.assert_array_equal(positions[-1], [0.5, -0.5])
+    np.testing.assert_array_equal(velocities[-1], [0.0, 0.0])
+
+
+def test_what_does_not_move_stays_even_beyond_the_wall():
+    post = Bodies.alike(1, 0.2, movable=False)
+    positions, velocities = travel(ParticlePhysics(wall=1.0), (5.0, 0.0), 3, start=(1.5, 0.0), bodies=post)
+    np.testing.assert_array_equal(positions, [[1.5, 0.0]] * 3)
+    assert not velocities.any()
+
+
+# Bodies at the very same point
+
+
+@pytest.mark.parametrize("others", [(), ((0.1, 0.0),), ((0.5, 0.5), (0.0, 0.0))])
+def test_bodies_in_one_point_give_numbers_and_finite_gradients(others):
+    position = jnp.array([(0.0, 0.0), (0.0, 0.0), *others])
+    bodies = dataclasses.replace(Bodies.alike(len(position), 0.15), max_speed=(1.0, *(np.inf,) * (len(others) + 1)))
+
+    def last_place(position, velocity, force):
+        for _ in range(3):
+            position, velocity = ParticlePhysics(wall=2.0).step(bodies, position, velocity, force)
+        return jnp.sum(jnp.square(position)) + jnp.sum(velocity), (position, velocity)
+
+    still = jnp.zeros_like(position)
+    slopes, after = jax.jit(jax.grad(last_place, argnums=(0, 1, 2), has_aux=True))(position, still, still)
+    for array in jax.tree.leaves((slopes, after)):
+        assert np.all(np.isfinite(array))
+
+
+def test_bodies_in_one_point_do_not_push_each_other():
+    assert not np.any(ParticlePhysics().contact_forces(Bodies.alike(2, 0.15), jnp.full((2, 2), 0.3)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"time_step": 0.0}, "time-step must be above 0, not 0.0"),
+        ({"contact_margin": -1.0}, "contact-margin must be above 0, not -1.0"),
+        ({"wall": 0.0}, "wall must be above 0, not 0.0"),
+        ({"wall": float("nan")}, "wall must be above 0, not nan"),
+        ({"integration": "both"}, "integration must be position-first or velocity-first, not both"),
+    ],
+)
+def test_impossible_physics(settings: dict, message: str):
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        ParticlePhysics(**settings)
