@@ -26,7 +26,9 @@ from mesax.experiments.tables import (
     comparison_table,
     dataset_table,
     difference_table,
+    explorer_table,
     format_number,
+    leak_table,
     pool_seeds,
     run_labels,
     task_table,
@@ -171,6 +173,8 @@ def _run_section(label: str, run: RunResults) -> str:
     parts += ["<h3>Test tasks</h3>", to_html(task_table(run))]
     visits = PLACES if figures_particles.in_a_row(run) else VISITS
     parts += ["<h3>What the explorers visit</h3>", _figure(partial(figures_particles.explorer_visits, run), visits)]
+    for table in (explorer_table(run), leak_table(run)):
+        parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []
     parts += ["<h3>Coverage during stage 2</h3>", _figure(partial(figures.meta_training, run), TRAINING)]
     parts += ["<h3>High-reward dataset</h3>", _dataset(run)]
     parts += ["<h3>Differences from the paper</h3>", _paper_differences(run)]

@@ -216,6 +216,39 @@ def dataset_table(run: RunResults) -> Table:
     return Table("High-reward dataset", columns, tuple(rows))
 
 
+def explorer_table(run: RunResults) -> Table:
+    """What each visitor reaches on unseen test tasks, before anything is learnt there."""
+    rows = []
+    for visitor in (run.coverage or {}).get("visitors", []):
+        orders = [" → ".join(map(str, order[:8])) or "none" for order in visitor.get("orders", [])]
+        reached = (format_number(visitor["distinct_visits"]), format_number(visitor["high_reward_steps"]))
+        rows.append((str(visitor["name"]), *reached, "; ".join(orders) or NOTHING))
+    return Table(
+        "What visitors reach on unseen tasks",
+        ("visitor", "distinct rewarding visits", "high-reward steps", "order of visits in a few episodes"),
+        tuple(rows),
+        "Per episode. Rewarding: configurations that pay the highest reward in some training task. High-reward steps:"
+        " steps that pay it on the unseen task itself, zero-shot. Orders list configurations by number.",
+    )
+
+
+def leak_table(run: RunResults) -> Table:
+    """Whether "near M_*" means what it should, under the feature map of this run."""
+    leaks = (run.coverage or {}).get("leaks") or {}
+    names = {
+        "precision": "precision at the threshold",
+        "recall": "recall at the threshold",
+        "threshold": "distance threshold",
+        "precision_at_recall_90": "precision where recall is 90%",
+        "distance_at_recall_90": "distance where recall is 90%",
+        "rewarding_steps": "truly rewarding steps",
+        "steps": "steps checked",
+    }
+    rows = [(text, format_number(leaks[name])) for name, text in names.items() if name in leaks]
+    note = "Uniformly random play on unseen test tasks; near M_* against what the rules say is rewarding."
+    return Table("Leak check", ("figure", "value"), tuple(rows), note)
+
+
 def format_number(value: float | None) -> str:
     """A number with the digits that matter: two decimals below 100, none above it or for counts."""
     if value is None:

@@ -20,6 +20,7 @@ from mesax.types import EnvSpec, Episode, Key
 COVERAGE_STREAM = 4
 LEAK_STREAM = 6
 LARGEST_PICTURE = 20_000
+SHOWN_ORDERS = 4
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ def coverage_pictures(
                 "distinct_visits": float(np.mean([len(row) for row in _true_visits(visited, rewarding)])),
                 "high_reward_steps": float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
                 "frequency": _frequency(family, visited),
+                "orders": [visit_order(row, rewarding) for row in visited[:SHOWN_ORDERS]],
             }
         )
     return {
@@ -173,6 +175,11 @@ def coverage_pictures(
         "dataset_size": int(state.subspace.valid.sum()),
         "clusters": int(state.subspace.cluster_valid.sum()),
     }
+
+
+def visit_order(configurations: np.ndarray, rewarding: np.ndarray) -> list[int]:
+    """The rewarding configurations of one episode in the order of their first visits."""
+    return [int(number) for number in dict.fromkeys(configurations.tolist()) if number in rewarding]
 
 
 def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
