@@ -74,9 +74,9 @@ PARTICLE_LEARNER = Maddpg(
     actor_update=ExpectedGradient("policy"),
     additive_critic=True,
     trace=0.8,
-    actor_optimizer=Adam(1e-3),
-    critic_optimizer=Adam(1e-3),
-    discount=0.97,
+    actor_optimizer=Adam(2e-3),
+    critic_optimizer=Adam(2e-3),
+    discount=0.95,
     target_rate=0.02,
     entropy_bonus=0.05,
     exploration=Linear(0.05, 0.05, 0.0),
@@ -165,7 +165,7 @@ def _particles(family: ParticleClimbFamily, preset: str) -> Experiment:
         explorer=PAPER_PARTICLE_MADDPG,
         collect=replace(schedule, total_steps=500_000, num_evaluations=10),
         explore=replace(schedule, total_steps=3_000_000, num_evaluations=15),
-        capacity=512,
+        capacity=256,
         num_clusters=world.num_landmarks,
         reward=CoverageReward(_occupancy(world), distance_threshold=0.15),
         num_explorers=2 if few else 4,
@@ -175,12 +175,12 @@ def _particles(family: ParticleClimbFamily, preset: str) -> Experiment:
     if preset == "paper":
         return paper
     net = Entities(world.num_landmarks, world.num_agents - 1, world.num_own, told=2)
-    learning = Schedule(1_500_000, 80, 30, 50_000, 6, 16, 20_000)
+    learning = Schedule(2_000_000, 80, 30, 50_000, 12 if few else 16, 8, 25_000)
     method = replace(
         method,
         explorer=replace(PARTICLE_EXPLORER, actor_net=net, critic_net=net),
         collect=replace(learning, total_steps=80_000, warmup_steps=60_000, num_evaluations=1),
-        explore=Budget(1_150_000 if few else 2_000_000, 256, 12),
+        explore=Budget(1_100_000 if few else 1_600_000, 256, 12),
         action_repeat=2,
         least_value=0.1,
         reward=RecordReward(_occupancy(world), distance_threshold=0.1, tell_demand=True, width=0.5),
