@@ -229,13 +229,14 @@ class EntityNet(eqx.Module):
         own, points, others, told = self.sizes.parts(x)
         tokens = [jnp.broadcast_to(own, (points.shape[0], own.size)), with_length(points), told]
         if others.shape[0]:
-            pairs = jax.nn.relu(self.pair(with_length(points[:, None] - others[None])))
+            offsets = with_length(points[:, None] - others[None])
+            pairs = jax.nn.relu(jax.vmap(jax.vmap(self.pair))(offsets))
             tokens += [jnp.mean(pairs, axis=1), jnp.max(pairs, axis=1)]
         else:
             tokens.append(jnp.zeros((points.shape[0], 2 * self.pair.bias.size)))
-        hidden = jax.nn.relu(self.first(jnp.concatenate(tokens, axis=1)))
-        hidden = jax.nn.relu(self.second(jnp.concatenate([hidden, self._pooled(hidden)], axis=1)))
-        weights = jax.nn.softmax(self.attention(hidden)[:, 0])
+        hidden = jax.nn.relu(jax.vmap(self.first)(jnp.concatenate(tokens, axis=1)))
+        hidden = jax.nn.relu(jax.vmap(self.second)(jnp.concatenate([hidden, self._pooled(hidden)], axis=1)))
+        weights = jax.nn.softmax(jax.vmap(self.attention)(hidden)[:, 0])
         return memory, self.head(jnp.concatenate([weights @ hidden, self._pooled(hidden)[0]]))
 
     @staticmethod
@@ -360,7 +361,8 @@ class Trainable(eqx.Module, Generic[NetT]):
     def descend(self, gradients: NetT, optimizer: Adam, scale: Array | float = 1.0) -> Trainable[NetT]:
         """One optimizer step along `gradients`, its length scaled (an annealed learning rate)."""
         updates, state = optimizer.transform.update(gradients, self.optimizer_state, self.net)
-        updates = updates if isinstance(scale, float) else jax.tree.map(lambda leaf: scale * leaf, updates)
+        if not (isinstance(scale, float) and scale == 1.0):
+            updates = jax.tree.map(lambda leaf: scale * leaf, updates)
         return Trainable(optax.apply_updates(self.net, updates), state)
 
 
