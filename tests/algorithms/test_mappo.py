@@ -285,8 +285,10 @@ def test_the_rate_falls_to_its_final_share():
     steps = []
     for progress in (0.0, 0.5, 1.0):
         after, _ = update(ONE_STEP, state, batch, jnp.asarray(progress, jnp.float32))
-        steps.append(jax.tree.map(lambda new, old: np.asarray(new - old), after.actors.net, state.actors.net))
-    assert max(np.abs(leaf).max(initial=0.0) for leaf in jax.tree.leaves(steps[0])) == pytest.approx(0.01, rel=0.01)
+        nets = ((learner.actors.net, learner.values.net) for learner in (after, state))
+        steps.append(jax.tree.map(lambda new, old: np.asarray(new - old), *nets))
+    for net in steps[0]:
+        assert max(np.abs(leaf).max(initial=0.0) for leaf in jax.tree.leaves(net)) == pytest.approx(0.01, rel=0.01)
     for share, step in zip((0.625, 0.25), steps[1:], strict=True):
         assert_close(step, jax.tree.map(lambda leaf, share=share: share * leaf, steps[0]), atol=1e-7)
 

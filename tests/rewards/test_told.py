@@ -120,6 +120,9 @@ def test_a_player_is_shown_what_is_learnt_from(name: str):
     assert 0.3 < learnt.mask.mean() < 1.0, "some episodes end early, some do not"
     assert np.count_nonzero(learnt.reward) > 24, "and records were made"
     np.testing.assert_allclose(shown[reached], learnt.obs[:, :-1][reached], rtol=1e-5, atol=1e-5)
+    wanted = learnt.obs[:, :, 0, 1 : 1 + reward.feature_size(ENV.spec)]
+    for row, length in zip(wanted, learnt.mask.sum(axis=1), strict=True):
+        assert np.all(row[length:] == row[length]), "what never happened was counted"
     told = learnt.obs[:, :-1, :, 1:][reached]
     assert len(np.unique(told.round(3), axis=0)) > 24, "what is told changes"
 
