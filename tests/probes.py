@@ -91,6 +91,37 @@ class ContinuousGame:
         return jnp.tile(jax.nn.one_hot(time, self.horizon), (self.num_agents, 1))
 
 
+class WalkTask(eqx.Module):
+    """How far to go."""
+
+    goal: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Agents move along a line by their actions and are paid where they stand; over when one is at the goal.
+
+    Deterministic, and the game would go on beyond its end: an agent that is moved once too often shows.
+    """
+
+    num_agents: int = 2
+    horizon: int = 6
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(self.num_agents, 1, Box(1), self.horizon)
+
+    def reset(self, task: WalkTask, key: Key) -> tuple[Array, Array]:
+        del task, key
+        position = jnp.arange(self.num_agents, dtype=jnp.float32)[:, None] / 4.0
+        return position, position
+
+    def step(self, task: WalkTask, state: Array, action: Action, key: Key) -> tuple[Array, Step]:
+        del key
+        position = state + action
+        return position, Step(position, jnp.sum(position), jnp.max(position) >= task.goal)
+
+
 @dataclass(frozen=True)
 class Probe:
     """A game, and what it asks of a learner."""

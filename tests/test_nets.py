@@ -1,4 +1,6 @@
-"""Networks: layers by hand, GRU against NumPy, episodes against steps, teams, optimizers."""
+"""Networks: layers by hand, GRU against NumPy, episodes against steps, entities, teams, optimizers."""
+
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -6,10 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.errors import UsageError
 from mesax.nets import (
     Adam,
+    Additive,
     Dense,
     Ensemble,
+    Entities,
     Gru,
     LayerNorm,
     Mlp,
@@ -22,6 +27,7 @@ from mesax.nets import (
 )
 from mesax.types import tree_index, tree_stack
 
+ENTITIES = Entities(num_points=3, num_others=2, own=2, told=2, hidden=6)
 CONFIGS = [Mlp((5,)), Gru(4, num_layers=1)]
 KINDS = ["single", "ensemble", "team", "shared team"]
 TIME, AGENTS, INPUTS = 3, 2, 3
@@ -160,6 +166,183 @@ def test_members_and_agents_start_different(getkey):
         assert len(np.unique(np.asarray(weight).reshape(len(weight), -1), axis=0)) == len(weight)
 
 
+def entity_net(sizes: Entities = ENTITIES):
+    """Weights from NumPy; those of other numbers of points and agents are the same."""
+    random = np.random.default_rng(4)
+    shapes = jax.eval_shape(lambda key: sizes.build(sizes.inputs, 4, key), jax.random.key(0))
+    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * random.normal(size=leaf.shape), jnp.float32), shapes)
+
+
+@eqx.filter_jit
+def entity_output(net, x):
+    return net.step(net.start(), x)[1]
+
+
+class Scene:
+    """What an agent observes, taken apart: itself, offsets to points, offsets to others, what it is told."""
+
+    def __init__(self, sizes: Entities, seed: int = 0):
+        random = np.random.default_rng(seed)
+        self.own = random.normal(size=sizes.own)
+        self.points = random.normal(size=(sizes.num_points, 2))
+        self.others = random.normal(size=(sizes.num_others, 2))
+        # Told of each point: one number per agent, the largest first.
+        ranks = random.uniform(size=(sizes.told, sizes.num_points, sizes.num_others + 1))
+        self.told = -np.sort(-ranks, axis=-1)
+
+    def vector(self) -> jax.Array:
+        parts = (self.own, self.points, self.others, self.told)
+        return jnp.asarray(np.concatenate([part.reshape(-1) for part in parts]), jnp.float32)
+
+
+def test_parts_of_an_observation():
+    """Two points, one other, one told vector: its ranks come as largest, second and sum."""
+    sizes = Entities(num_points=2, num_others=1, own=3, told=1)
+    assert sizes.inputs == 3 + 4 + 2 + 4
+    own, points, others, told = sizes.parts(jnp.arange(15.0))
+    assert own.tolist() == [0, 1, 2]
+    assert points.tolist() == [[3, 4], [5, 6]]
+    assert others.tolist() == [[7, 8]]
+    assert told.tolist() == [[9, 10, 19], [11, 12, 23]]
+
+
+def test_several_told_vectors_stand_side_by_side():
+    sizes = Entities(num_points=2, num_others=2, own=0, told=2)
+    told = sizes.parts(jnp.concatenate([jnp.zeros(8), jnp.arange(12.0)]))[3]
+    assert told.tolist() == [[0, 1, 3, 6, 7, 21], [3, 4, 12, 9, 10, 30]]
+
+
+def test_entity_net_by_numpy():
+    net, scene = entity_net(), Scene(ENTITIES)
+
+    def dense(v, layer):
+        return v @ np.asarray(layer.weight) + np.asarray(layer.bias)
+
+    def relu(v):
+        return np.maximum(v, 0.0)
+
+    def pooled(rows):
+        return np.concatenate([rows.mean(axis=0), rows.max(axis=0)])
+
+    rows = []
+    for number, point in enumerate(scene.points):
+        pairs = [relu(dense([*(point - other), np.linalg.norm(point - other)], net.pair)) for other in scene.others]
+        told = [[ranks[number, 0], ranks[number, 1], ranks[number].sum()] for ranks in scene.told]
+        token = [*scene.own, *point, np.linalg.norm(point), *np.ravel(told), *pooled(np.array(pairs))]
+        rows.append(relu(dense(np.array(token), net.first)))
+    rows = [relu(dense(np.concatenate([row, pooled(np.array(rows))]), net.second)) for row in rows]
+    scores = np.array([dense(row, net.attention)[0] for row in rows])
+    weights = np.exp(scores) / np.exp(scores).sum()
+    expected = dense(np.concatenate([weights @ np.array(rows), pooled(np.array(rows))]), net.head)
+    np.testing.assert_allclose(entity_output(net, scene.vector()), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_order_of_points_does_not_matter():
+    """If what is told of them moves along; if it does not, the scene is another one."""
+    net, scene, order = entity_net(), Scene(ENTITIES), [2, 0, 1]
+    output = entity_output(net, scene.vector())
+    scene.points = scene.points[order]
+    assert np.abs(entity_output(net, scene.vector()) - output).max() > 1e-2
+    scene.told = scene.told[:, order]
+    np.testing.assert_allclose(entity_output(net, scene.vector()), output, rtol=1e-4, atol=1e-5)
+
+
+def test_the_order_of_other_agents_does_not_matter():
+    net, scene = entity_net(), Scene(ENTITIES)
+    output = entity_output(net, scene.vector())
+    scene.others = scene.others[::-1]
+    np.testing.assert_allclose(entity_output(net, scene.vector()), output, rtol=1e-4, atol=1e-5)
+    scene.others = scene.others + 0.5
+    assert np.abs(entity_output(net, scene.vector()) - output).max() > 1e-3
+
+
+def test_the_same_weights_serve_any_number_of_points_and_agents():
+    """A scene in which every point and every other agent is there twice looks the same."""
+    net, scene = entity_net(replace(ENTITIES, told=0)), Scene(replace(ENTITIES, told=0))
+    larger = replace(net, sizes=replace(net.sizes, num_points=6, num_others=4))
+    assert [leaf.shape for leaf in jax.tree.leaves(entity_net(larger.sizes))] == [
+        leaf.shape for leaf in jax.tree.leaves(net)
+    ]
+    output = entity_output(net, scene.vector())
+    scene.points, scene.others = np.repeat(scene.points, 2, axis=0), np.tile(scene.others, (2, 1))
+    np.testing.assert_allclose(entity_output(larger, scene.vector()), output, rtol=1e-4, atol=1e-5)
+
+
+def test_more_agents_are_told_of_by_the_same_weights():
+    """An agent more whose number is 0 changes neither the largest, nor the second, nor the sum."""
+    net, scene = entity_net(), Scene(ENTITIES)
+    larger = replace(net, sizes=replace(net.sizes, num_others=4))
+    output = entity_output(net, scene.vector())
+    scene.others = np.tile(scene.others, (2, 1))
+    scene.told = np.concatenate([scene.told, np.zeros((2, 3, 2))], axis=-1)
+    np.testing.assert_allclose(entity_output(larger, scene.vector()), output, rtol=1e-4, atol=1e-5)
+
+
+def test_an_identity_behind_the_observation_is_ignored():
+    net, x = entity_net(), Scene(ENTITIES).vector()
+    told = entity_output(net, (x, jnp.array([0.0, 1.0, 7.0])))
+    np.testing.assert_array_equal(told, entity_output(net, x))
+
+
+def test_entities_without_other_agents():
+    sizes = Entities(num_points=2, num_others=0, hidden=6, told=1)
+    output = entity_output(entity_net(sizes), Scene(sizes).vector())
+    assert output.shape == (4,) and np.isfinite(output).all()
+
+
+def test_the_gradient_is_finite_on_top_of_a_point():
+    scene = Scene(ENTITIES)
+    scene.points[0], scene.others[0] = 0.0, 0.0
+    gradients = jax.jit(jax.grad(lambda net, x: jnp.sum(net.step((), x)[1]), argnums=(0, 1)))(
+        entity_net(), scene.vector()
+    )
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    assert any(np.any(leaf) for leaf in jax.tree.leaves(gradients))
+
+
+def test_observations_too_short_for_their_entities_are_refused():
+    assert ENTITIES.inputs == 2 + 2 * 3 + 2 * 2 + 2 * 3 * 3
+    with pytest.raises(UsageError, match="3 points and 2 others needs 30 inputs, but observations have 29"):
+        ENTITIES.build(29, 4, jax.random.key(0))
+    jax.eval_shape(lambda key: ENTITIES.build(33, 4, key), jax.random.key(0))
+
+
+@pytest.mark.parametrize("settings", [{"num_points": 0}, {"num_others": -1}, {"hidden": 1}])
+def test_impossible_entities(settings: dict):
+    with pytest.raises(UsageError, match="num-points must be at least 1"):
+        replace(ENTITIES, **settings)
+
+
+def test_additive_value_by_hand():
+    """V = 3, advantages of the first agent (1, 2) and of the second (10, 20), at the observation 1."""
+    net = Mlp(()).build(1, 5, jax.random.key(0))
+    net = eqx.tree_at(lambda n: n.head.weight, net, jnp.array([[3.0, 1.0, 2.0, 10.0, 20.0]]))
+    critic = Additive(net)
+    for first, second, expected in [(0, 0, 14.0), (0, 1, 24.0), (1, 0, 15.0), (1, 1, 25.0)]:
+        action = jnp.concatenate([jax.nn.one_hot(first, 2), jax.nn.one_hot(second, 2)])
+        assert critic.step(critic.start(), (jnp.ones(1), action))[1].tolist() == [expected]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=["mlp", "gru"])
+def test_additive_value_at_probabilities_is_the_expectation(config):
+    """Over two agents that draw independently; a recurrent one remembers observations, not actions."""
+    random = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda key: Ensemble.create(config, 2, (3, 4), key, additive=True), jax.random.key(0))
+    critics = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
+    chances, obs = np.array([[0.3, 0.7], [0.9, 0.1]]), XS[0, 0]
+    step = jax.jit(lambda action: critics.step(critics.start(), (obs, action)))
+    expected = np.zeros(2)
+    memories_seen = []
+    for first, second in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        memory, values = step(jnp.asarray(np.concatenate([np.eye(2)[first], np.eye(2)[second]]), jnp.float32))
+        expected += chances[0, first] * chances[1, second] * np.asarray(values)
+        memories_seen.append(memory)
+    memory, values = step(jnp.asarray(chances.reshape(-1), jnp.float32))
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+    for other in memories_seen:
+        jax.tree.map(np.testing.assert_array_equal, other, memory)
+
+
 def test_every_leaf_is_an_array():
     for config in CONFIGS:
         for kind in KINDS:
@@ -174,6 +357,17 @@ def test_descend_goes_down():
     for _ in range(100):
         trainable = descend(trainable)
     np.testing.assert_allclose(trainable.net, [0.0, 0.0], atol=0.2)
+
+
+@pytest.mark.parametrize("scale", [0.25, jnp.float32(0.25), np.float32(0.25)], ids=["float", "array", "NumPy"])
+def test_a_step_can_be_scaled(scale):
+    """A quarter of the step, whatever kind of number says so; Adam's memory does not change."""
+    optimizer = Adam(learning_rate=0.1)
+    start = Trainable.create(jnp.array([3.0, -2.0]), optimizer)
+    whole, part = start.descend(start.net, optimizer), start.descend(start.net, optimizer, scale)
+    np.testing.assert_allclose(part.net - start.net, 0.25 * (whole.net - start.net), rtol=1e-5)
+    np.testing.assert_allclose(part.net, [2.975, -1.975], atol=1e-4)
+    jax.tree.map(np.testing.assert_array_equal, part.optimizer_state, whole.optimizer_state)
 
 
 def test_gradients_are_clipped_by_their_global_norm():

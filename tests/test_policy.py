@@ -1,4 +1,4 @@
-"""Who acts: noise rates, clipping, explorers drawn per episode, and mixing that leaves the learner untouched."""
+"""Who acts: noise, explorers drawn per episode, repeated actions, and mixing that leaves the learner untouched."""
 
 import equinox as eqx
 import jax
@@ -13,10 +13,11 @@ from mesax.policy import (
     ExplorationPolicySet,
     ExploreOrExploit,
     GaussianNoise,
+    Repeated,
     UniformPolicy,
     with_noise,
 )
-from mesax.types import Box, Discrete
+from mesax.types import Box, Discrete, EnvSpec, tree_index
 
 AGENTS, ACTIONS, TIME, EPISODES = 2, 5, 4, 2_000
 OBS = jnp.zeros((AGENTS, 1))
@@ -127,6 +128,68 @@ def test_explorers_are_drawn_uniformly_per_episode(getkey):
     assert np.all(actions == actions[:, :1])  # never changes within an episode
     np.testing.assert_allclose(np.bincount(actions[:, 0, 0]) / EPISODES, np.full(3, 1 / 3), atol=0.04)
     np.testing.assert_array_equal(actors, EXPLORER + actions[:, 0, 0])
+
+
+class StartedAs(eqx.Module):
+    """A policy that starts from the key which a set of policies would start it with."""
+
+    policy: Sampler
+
+    def start(self, key):
+        return self.policy.start(jax.random.split(key)[1])
+
+    def act(self, memory, obs, key):
+        return self.policy.act(memory, obs, key)
+
+    def actor(self, memory):
+        return self.policy.actor(memory)
+
+
+def test_the_drawn_explorer_plays_as_if_alone(getkey):
+    """All of them act, and the others' actions and memories leave no trace."""
+    policies = Sampler(jnp.array([[[1.0, 0.0, -1.0]] * 2, [[-2.0, 0.0, 2.0]] * 2, [[0.0, 0.0, 0.0]] * 2]))
+    key = getkey()
+    actions, actors = play(ExplorationPolicySet(policies), key)
+    for number in range(3):
+        alone, _ = play(StartedAs(tree_index(policies, number)), key)
+        drawn = actors == EXPLORER + number
+        assert 0.28 * EPISODES < drawn.sum() < 0.39 * EPISODES
+        np.testing.assert_array_equal(actions[drawn], alone[drawn])
+
+
+class Counter(eqx.Module):
+    """Plays the number of its decision, and the number drawn at its start."""
+
+    def start(self, key):
+        return jnp.zeros((), jnp.int32), jax.random.uniform(key)
+
+    def act(self, memory, obs, key):
+        del obs, key
+        count, draw = memory
+        return jnp.stack([count, jnp.floor(100 * draw).astype(jnp.int32)]), (count + 1, draw)
+
+    def actor(self, memory):
+        return jnp.asarray(memory[0], jnp.int32)
+
+
+@pytest.mark.parametrize(("times", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 0, 1, 1]), (3, [0, 0, 0, 1])])
+def test_actions_are_repeated(getkey, times: int, expected: list[int]):
+    """The policy decides, and remembers, once every few steps: `actor` tells how often."""
+    spec, key = EnvSpec(AGENTS, 1, Discrete(ACTIONS), TIME), getkey()
+    actions, decisions = play(Repeated(Counter(), spec, times), key)
+    np.testing.assert_array_equal(actions[:, :, 0], np.broadcast_to(expected, (EPISODES, TIME)))
+    assert set(decisions) == {expected[-1] + 1}
+    plain, _ = play(Counter(), key)
+    np.testing.assert_array_equal(actions[:, 0], plain[:, 0])  # started with the same key
+    assert len(np.unique(actions[:, 0, 1])) == 100
+
+
+def test_repeated_random_actions_are_drawn_at_decisions(getkey):
+    key, space = getkey(), Box(2)
+    once, _ = play(UniformPolicy(space), key)
+    twice, actors = play(Repeated(UniformPolicy(space, label=2), EnvSpec(AGENTS, 1, space, TIME), 2), key)
+    np.testing.assert_array_equal(twice, np.repeat(once[:, ::2], 2, axis=1))
+    assert set(actors) == {2}
 
 
 def mixed(probability: float, learner=None):

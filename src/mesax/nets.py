@@ -287,7 +287,7 @@ class Entities:
         ends = list(itertools.accumulate([self.own, 2 * self.num_points, 2 * self.num_others]))
         own, points, others = x[: ends[0]], x[ends[0] : ends[1]], x[ends[1] : ends[2]]
         ranks = x[ends[2] : self.inputs].reshape(self.told, self.num_points, self.num_others + 1)
-        second = ranks[..., min(1, self.num_others)]
+        second = ranks[..., 1] if self.num_others else jnp.zeros_like(ranks[..., 0])
         told = jnp.stack([ranks[..., 0], second, jnp.sum(ranks, axis=-1)], axis=-1)
         told = jnp.moveaxis(told, 0, 1).reshape(self.num_points, 3 * self.told)
         return own, points.reshape(-1, 2), others.reshape(-1, 2), told
@@ -366,7 +366,8 @@ class Trainable(eqx.Module, Generic[NetT]):
     def descend(self, gradients: NetT, optimizer: Adam, scale: Array | float = 1.0) -> Trainable[NetT]:
         """One optimizer step along `gradients`, its length scaled (an annealed learning rate)."""
         updates, state = optimizer.transform.update(gradients, self.optimizer_state, self.net)
-        updates = updates if isinstance(scale, float) else jax.tree.map(lambda leaf: scale * leaf, updates)
+        if not (isinstance(scale, float) and scale == 1.0):
+            updates = jax.tree.map(lambda leaf: scale * leaf, updates)
         return Trainable(optax.apply_updates(self.net, updates), state)
 
 

@@ -11,7 +11,7 @@ import pytest
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
 from mesax.errors import UsageError
-from mesax.nets import Adam, Ensemble, Gru, Mlp, Team, Trainable
+from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, Team, Trainable
 from mesax.types import Box, Discrete, EnvSpec, Episode, Linear, random_index, tree_index, tree_stack
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
@@ -136,6 +136,56 @@ def test_losses_and_targets_of_an_update_by_hand():
         assert any(np.any(a != b) for a, b in zip(jax.tree.leaves(online), jax.tree.leaves(old), strict=True))
 
 
+# V and the two agents' advantages of their two actions, linear in the two observations.
+ADDITIVE = np.array([[1.0, 0.5, 2.0, -1.0, 0.3], [10.0, -0.2, 0.1, 0.7, 4.0]], np.float32)
+BIAS = np.array([0.5, -1.0, 1.0, 2.0, -2.0], np.float32)
+
+
+def additive_targets(given: Episode, trace: float, scales: tuple[float, ...] = (1.0,)) -> np.ndarray:
+    """Targets with critics that are multiples of the additive one."""
+    algorithm = Maddpg(discount=0.9, trace=trace, additive_critic=True, num_critics=len(scales))
+    layers = [Dense(jnp.asarray(scale * ADDITIVE), jnp.asarray(scale * BIAS)) for scale in scales]
+    critics = Ensemble(Additive(FeedForward((), tree_stack(layers))))
+    state = replace(linear_state(algorithm), target_critics=critics)
+    played = SPEC.action_space.encode(given.action)
+    return np.asarray(jax.jit(lambda given: algorithm.targets(SPEC, state, given, played))(given))
+
+
+def expected_value(time: int) -> float:
+    """Over both target actors' softmax of (0, sum of observations), by enumeration of the joint actions."""
+    obs = np.asarray(episode().obs)[..., 0]
+    parts = obs[time] @ ADDITIVE + BIAS
+    chance = 1 / (1 + np.exp(-obs[: time + 1].sum(axis=0)))
+    value = 0.0
+    for first, second in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        weight = (chance[0] if first else 1 - chance[0]) * (chance[1] if second else 1 - chance[1])
+        value += weight * (parts[0] + parts[1 + first] + parts[3 + second])
+    return float(value)
+
+
+def test_additive_targets_take_the_expectation_over_the_target_actors():
+    """With a trace of .5, half of what follows the first step is the second one's target."""
+    first, second = expected_value(1), expected_value(2)
+    last = 2 + 0.9 * second
+    np.testing.assert_allclose(additive_targets(episode(), 0.0), [1 + 0.9 * first, last], rtol=1e-5)
+    np.testing.assert_allclose(additive_targets(episode(), 0.5), [1 + 0.45 * (first + last), last], rtol=1e-5)
+    np.testing.assert_allclose(additive_targets(episode(), 1.0), [1 + 0.9 * last, last], rtol=1e-5)
+
+
+def test_traces_end_where_the_task_does():
+    ended = additive_targets(episode(terminated=(False, True)), 0.5)
+    np.testing.assert_allclose(ended, [1 + 0.45 * (expected_value(1) + 2.0), 2.0], rtol=1e-5)
+    assert additive_targets(episode(terminated=(True, False)), 0.5)[0] == 1.0
+
+
+def test_additive_twins_bootstrap_from_the_smaller_expectation():
+    """Twice a positive value is the larger one, twice a negative value the smaller."""
+    first, second = expected_value(1), expected_value(2)
+    assert first > 0 > second
+    twins = additive_targets(episode(), 0.0, (1.0, 2.0))
+    np.testing.assert_allclose(twins, [1 + 0.9 * first, 2 + 0.9 * 2 * second], rtol=1e-5)
+
+
 def test_logit_penalty_and_entropy_bonus_by_hand():
     """With a critic that is blind and stays so, these two are all there is to the actors' loss."""
     algorithm = Maddpg(logit_penalty=0.1, entropy_bonus=0.5, critic_optimizer=Adam(learning_rate=0.0))
@@ -180,6 +230,17 @@ def test_padding_has_no_influence(name: str):
     state, spec = linear_state(algorithm, [CRITIC, -CRITIC]), replace(SPEC, horizon=3)
     update = jax.jit(lambda batch: algorithm.update(spec, state, batch, jax.random.key(0)))
     left, right = update(batch_with_padding(1)), update(batch_with_padding(2))
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+    assert all(np.all(np.isfinite(value)) for value in left[1].values())
+
+
+def test_padding_has_no_influence_on_traces():
+    algorithm = Maddpg(Mlp((4,)), Mlp((4,)), additive_critic=True, trace=0.8, actor_update=ExpectedGradient())
+    spec = replace(SPEC, horizon=3)
+    run = jax.jit(
+        lambda batch: algorithm.update(spec, algorithm.init(spec, jax.random.key(1)), batch, jax.random.key(0))
+    )
+    left, right = run(batch_with_padding(1)), run(batch_with_padding(2))
     jax.tree.map(np.testing.assert_array_equal, left, right)
     assert all(np.all(np.isfinite(value)) for value in left[1].values())
 

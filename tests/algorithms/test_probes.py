@@ -100,6 +100,26 @@ def test_discrete(name: str):
     assert all(report[title][1] >= probe.trap - 0.01 for title, probe in probes.items() if title not in solved)
 
 
+def is_additive(task) -> bool:
+    """Whether Q* is a sum of what each agent's action is worth: then an additive critic can represent it."""
+    q = best_values(task)
+    return bool(np.allclose(q - q[:, :1] - q[:, :, :1] + q[:, :1, :1], 0.0))
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.5])
+def test_additive_critic(trace: float):
+    """Traces along random play mix in what it is worth: where it matters, values are too low, but actors right."""
+    algorithm = replace(MLP, additive_critic=True, trace=trace, actor_update=ExpectedGradient("policy"))
+    probes = {title: p for title, p in PROBES.items() if not p.needs_memory and is_additive(p.task)}
+    assert set(PROBES) - set(probes) >= {"coordination", "coordinated climb"} and len(probes) == 7
+    results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()])
+    pairs = zip(probes.items(), results, strict=True)
+    report = {title: worst(probe.task, *result) for (title, probe), result in pairs}
+    assert {title: regret for title, (_, regret) in report.items() if regret >= 0.01} == {}
+    wrong = {title for title, (error, _) in report.items() if error > 0.05}
+    assert wrong == ({"early termination"} if trace else set())
+
+
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous(name: str):
     targets = np.array([[[[0.6], [-0.3]], [[-0.5], [0.2]]], [[[0.0], [0.8]], [[0.3], [0.3]]]], np.float32)

@@ -1,11 +1,20 @@
 """Formulas, by hand and by brute force."""
 
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
 
-from mesax.algorithms.targets import entropy, one_step_target, straight_through
+from mesax.algorithms.targets import (
+    entropy,
+    generalized_advantages,
+    huber,
+    lambda_returns,
+    one_step_target,
+    straight_through,
+)
 
 LOGITS = jnp.array([[0.5, -1.0, 0.2], [2.0, 0.0, 0.0]])
 
@@ -50,3 +59,82 @@ def test_entropy():
     probabilities = np.asarray(jax.nn.softmax(LOGITS))
     np.testing.assert_allclose(entropy(LOGITS), -(probabilities * np.log(probabilities)).sum(axis=-1), rtol=1e-5)
     np.testing.assert_allclose(entropy(jnp.array([1e4, 0.0])), 0.0, atol=1e-6)
+
+
+TIME = 4
+returns_of = jax.jit(lambda_returns)
+advantages_of = jax.jit(generalized_advantages)
+
+
+def trajectory(seed: int, ends: list[bool]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rewards, discounts that vanish where a task is over, and the values of all states, the first included."""
+    random = np.random.default_rng(seed)
+    discounts = np.where(ends, 0.0, random.uniform(0.3, 1.0, TIME))
+    return random.normal(size=TIME), discounts, random.normal(size=TIME + 1)
+
+
+def n_step(rewards: np.ndarray, discounts: np.ndarray, reached: np.ndarray, start: int, steps: int) -> float:
+    """r_t + d_t r_{t+1} + ... + d_t ... d_{t+n-1} v: a sum without recursion."""
+    now = range(start, start + steps)
+    paid = sum(np.prod(discounts[start:time]) * rewards[time] for time in now)
+    return float(paid + np.prod(discounts[start : start + steps]) * reached[start + steps - 1])
+
+
+def test_lambda_returns_by_hand():
+    """Backward: 3 + .5 * 8 = 7; 2, the task is over; 1 + .5 (.75 * 10 + .25 * 2) = 5."""
+    returns = returns_of(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.5, 0.0, 0.5]), jnp.array([10.0, 99.0, 8.0]), 0.25)
+    np.testing.assert_allclose(returns, [5.0, 2.0, 7.0], rtol=1e-6)
+
+
+@given(st.integers(0, 1_000), st.lists(st.booleans(), min_size=TIME, max_size=TIME), st.floats(0.0, 1.0))
+def test_lambda_returns_are_the_mixture_of_all_n_step_returns(seed: int, ends: list[bool], mixing: float):
+    rewards, discounts, values = trajectory(seed, ends)
+    reached, expected = values[1:], []
+    for start in range(TIME):
+        longest = TIME - start
+        weights = [(1 - mixing) * mixing ** (n - 1) for n in range(1, longest)] + [mixing ** (longest - 1)]
+        mixed = [n_step(rewards, discounts, reached, start, n) for n in range(1, longest + 1)]
+        expected.append(np.dot(weights, mixed))
+    np.testing.assert_allclose(returns_of(rewards, discounts, reached, mixing), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_without_mixing_returns_are_one_step_targets():
+    rewards, discounts, values = trajectory(1, [False] * TIME)
+    expected = one_step_target(rewards, discounts, values[1:])
+    np.testing.assert_allclose(returns_of(rewards, discounts, values[1:], 0.0), expected, rtol=1e-6)
+
+
+def test_with_full_mixing_returns_are_discounted_sums_and_the_last_value():
+    rewards, discounts, values = trajectory(2, [False] * TIME)
+    expected = [n_step(rewards, discounts, values[1:], start, TIME - start) for start in range(TIME)]
+    np.testing.assert_allclose(returns_of(rewards, discounts, values[1:], 1.0), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mixing", [0.0, 0.7, 1.0])
+def test_nothing_beyond_a_termination_counts(mixing: float):
+    rewards, discounts, values = trajectory(3, [False, True, False, False])
+    poisoned_rewards, poisoned_values = rewards.copy(), values.copy()
+    poisoned_rewards[2:], poisoned_values[2:] = 1e3, -1e3
+    plain = returns_of(rewards, discounts, values[1:], mixing)
+    poisoned = returns_of(poisoned_rewards, discounts, poisoned_values[1:], mixing)
+    np.testing.assert_array_equal(plain[:2], poisoned[:2])
+    np.testing.assert_allclose(plain[1], rewards[1], rtol=1e-6)
+
+
+@given(st.integers(0, 1_000), st.lists(st.booleans(), min_size=TIME, max_size=TIME), st.floats(0.0, 1.0))
+def test_advantages_are_discounted_sums_of_temporal_differences(seed: int, ends: list[bool], mixing: float):
+    rewards, discounts, values = trajectory(seed, ends)
+    delta = rewards + discounts * values[1:] - values[:-1]
+    expected = [
+        sum(np.prod(mixing * discounts[start:time]) * delta[time] for time in range(start, TIME))
+        for start in range(TIME)
+    ]
+    np.testing.assert_allclose(advantages_of(rewards, discounts, values, mixing), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_huber_is_half_a_square_and_then_a_line():
+    """Beyond 2: 2 (|e| - 1). The slope is the error, held within the bound."""
+    errors = jnp.array([0.0, 0.5, -1.0, 2.0, -3.0, 10.0])
+    np.testing.assert_allclose(huber(errors, 2.0), [0.0, 0.125, 0.5, 2.0, 4.0, 18.0], rtol=1e-6)
+    slopes = jax.vmap(jax.grad(lambda error: huber(error, 2.0)))(errors)
+    np.testing.assert_allclose(slopes, [0.0, 0.5, -1.0, 2.0, -2.0, 2.0], rtol=1e-6)

@@ -73,6 +73,13 @@ class TableLearner:
 class Tenfold:
     """Pays ten times the reward and counts the episodes that it saw."""
 
+    def learner_spec(self, spec):
+        return spec
+
+    def equip(self, spec, state, policy):
+        del spec, state
+        return policy
+
     def observe(self, spec, state, episodes):
         del spec
         return state + len(episodes.reward), replace(episodes, reward=10.0 * episodes.reward)
@@ -204,7 +211,8 @@ class KeyKeeper(TableLearner):
 
 
 def test_a_fresh_learner_shares_no_key_with_a_round():
-    learner_key = jax.random.wrap_key_data(replace(LOOP, algorithm=KeyKeeper()).init(TASKS, (), KEY).learner)
+    fresh = replace(LOOP, algorithm=KeyKeeper()).init(TASKS, jnp.zeros((), jnp.int32), KEY)
+    learner_key = jax.random.wrap_key_data(fresh.learner)
     rounds = {jax.random.key_data(jax.random.fold_in(KEY, r)).tobytes() for r in range(50)}
     own = {jax.random.key_data(key).tobytes() for key in [learner_key, *jax.random.split(learner_key, 2)]}
     assert not own & rounds
@@ -218,7 +226,9 @@ def test_a_fresh_learner_shares_no_key_with_a_round():
     horizon=st.integers(1, 100),
 )
 def test_schedules_meet_their_budget(total: int, warmup: int, envs: int, evaluations: int, horizon: int):
-    schedule = Schedule(total, warmup, envs, 1, 1, 300, evaluations)
+    schedule = Schedule(
+        total_steps=total, warmup_steps=warmup, num_envs=envs, replay_capacity=300, num_evaluations=evaluations
+    )
     per_round = envs * horizon
     warm = schedule.warmup_rounds(horizon)
     assert warm >= 1 and (warm - 1) * per_round < max(warmup, 1) <= warm * per_round

@@ -41,7 +41,7 @@ class Actors(eqx.Module):
         """Of each agent's action."""
         if isinstance(self.action_space, Discrete):
             return jnp.take_along_axis(jax.nn.log_softmax(outputs), action[..., None], axis=-1)[..., 0]
-        log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
+        log_std = self.log_stds(outputs)
         scaled = (action - jnp.tanh(outputs)) / jnp.exp(log_std)
         return jnp.sum(-0.5 * jnp.square(scaled) - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
@@ -49,8 +49,11 @@ class Actors(eqx.Module):
         """Of each agent's distribution."""
         if isinstance(self.action_space, Discrete):
             return entropy(outputs)
-        log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
-        return jnp.broadcast_to(jnp.sum(log_std + 0.5 * math.log(2 * math.pi * math.e)), outputs.shape[:-1])
+        return jnp.sum(self.log_stds(outputs) + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
+
+    def log_stds(self, outputs: Array) -> Float[Array, "... agents size"]:
+        """Logarithms of the standard deviations, the same at all `outputs`."""
+        return jnp.broadcast_to(jnp.clip(self.log_std, *LOG_STD_RANGE), outputs.shape)
 
 
 class StochasticPolicy(eqx.Module):
@@ -74,7 +77,7 @@ class StochasticPolicy(eqx.Module):
         if self.mode == "greedy":
             return mean, memory
         # Not clipped here: the likelihood is that of the Gaussian; environments hold actions to their box.
-        std = jnp.exp(jnp.clip(self.actors.log_std, *LOG_STD_RANGE))
+        std = jnp.exp(self.actors.log_stds(outputs))
         return mean + std * jax.random.normal(key, mean.shape), memory
 
     def actor(self, memory: Memory) -> Array:
@@ -238,7 +241,9 @@ class Mappo:
 
         def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
             outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])
-            ratio = jnp.exp(actors.log_probability(outputs, batch.action) - old_log)
+            change = actors.log_probability(outputs, batch.action) - old_log
+            # Padding may look like anything: where its ratio overflowed, a weight of 0 would not silence it.
+            ratio = jnp.exp(jnp.where(batch.mask[..., None], change, 0.0))
             clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
             gain = masked_mean(jnp.minimum(ratio * advantages, clipped * advantages), batch.mask)
             mean_entropy = masked_mean(actors.entropy(outputs), batch.mask)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Int, PyTree
 
 from mesax.algorithms.base import OnPolicyAlgorithm
 from mesax.envs.base import Environment
+from mesax.errors import UsageError
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.off_policy import INIT_STREAM, Budget, RoundLog, returns_of
 from mesax.training.rollout import play
@@ -60,7 +61,8 @@ class OnPolicyLoop:
         self, tasks: PyTree, explorer: PyTree, state: OnPolicyState, key: Key, num_rounds: int
     ) -> tuple[OnPolicyState, RoundLog]:
         """`num_rounds` rounds of playing and learning; nobody else may play."""
-        assert explorer is None, "an on-policy learner cannot learn from another's episodes"
+        if explorer is not None:
+            raise UsageError("an on-policy learner cannot learn from another's episodes")
 
         def body(state: OnPolicyState, _: None) -> tuple[OnPolicyState, RoundLog]:
             return self._round(tasks, state, jax.random.fold_in(key, state.round))

@@ -1,0 +1,372 @@
+"""MAPPO by hand: distributions, the scale of returns, the first step and clipped ones, padding, minibatches."""
+
+import itertools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.stats
+from scipy.special import log_softmax
+
+from mesax.algorithms.mappo import Actors, Mappo, MappoState, ValueNorm
+from mesax.errors import UsageError
+from mesax.nets import Adam, Gru, Mlp, unroll
+from mesax.types import Box, Discrete, EnvSpec, Episode, tree_index
+
+TIME, AGENTS, ACTIONS = 3, 2, 3
+SPEC = EnvSpec(AGENTS, 2, Discrete(ACTIONS), TIME)
+ONE_STEP = Mappo(
+    actor_net=Mlp((4,)),
+    critic_net=Mlp((4,)),
+    optimizer=Adam(0.01, clip_norm=1e9),
+    epochs=1,
+    discount=0.9,
+    gae=0.8,
+    entropy_bonus=0.05,
+    norm_decay=0.5,
+    final_rate=0.25,
+)
+SEVERAL = replace(ONE_STEP, epochs=4, minibatches=2, values_of="own")
+LENGTHS = np.array([3, 2, 1, 3])
+"""Steps of each episode; the last one is cut at the horizon, the others terminate."""
+
+update = jax.jit(
+    lambda algorithm, state, batch, progress: algorithm.update(SPEC, state, batch, progress, jax.random.key(0)),
+    static_argnums=0,
+)
+
+
+def fresh(algorithm: Mappo, spec: EnvSpec = SPEC, seed: int = 0) -> MappoState:
+    """A learner with weights from NumPy, for which nothing is compiled, and returns of mean 1 and deviation 2."""
+    random = np.random.default_rng(seed)
+    shapes = jax.eval_shape(lambda key: algorithm.init(spec, key), jax.random.key(0))
+
+    def weights(tree):
+        return jax.tree.map(lambda leaf: jnp.asarray(0.5 * random.normal(size=leaf.shape), jnp.float32), tree)
+
+    def zeros(tree):
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
+
+    return MappoState(
+        replace(shapes.actors, net=weights(shapes.actors.net), optimizer_state=zeros(shapes.actors.optimizer_state)),
+        replace(shapes.values, net=weights(shapes.values.net), optimizer_state=zeros(shapes.values.optimizer_state)),
+        ValueNorm(jnp.asarray(0.5), jnp.asarray(2.5), jnp.asarray(0.5)),
+    )
+
+
+def episodes(junk: float = 0.0) -> Episode:
+    """Four episodes; `junk` is the size of what follows their ends, and decides nothing else."""
+    random = np.random.default_rng(1)
+    number, time = len(LENGTHS), np.arange(TIME)
+    after, later = time[None] >= LENGTHS[:, None], np.arange(TIME + 1)[None] > LENGTHS[:, None]
+    ends = (time[None] == LENGTHS[:, None] - 1) & (np.arange(number) < number - 1)[:, None]
+    obs = random.normal(size=(number, TIME + 1, AGENTS, 2))
+    poison = np.random.default_rng(2)
+    return Episode(
+        obs=jnp.asarray(np.where(later[..., None, None], junk * poison.normal(size=obs.shape), obs), jnp.float32),
+        action=jnp.asarray(random.integers(0, ACTIONS, (number, TIME, AGENTS)), jnp.int32),
+        reward=jnp.asarray(
+            np.where(after, junk * poison.normal(size=after.shape), random.normal(size=after.shape)), jnp.float32
+        ),
+        terminated=jnp.asarray(np.where(after, junk > 0, ends)),
+        mask=jnp.asarray(~after),
+        actor=jnp.zeros(number, jnp.int32),
+    )
+
+
+def actors_of(space, log_std=()) -> Actors:
+    return Actors(None, jnp.array(log_std, jnp.float32), space)
+
+
+def test_discrete_probabilities_and_entropy_against_scipy():
+    random = np.random.default_rng(0)
+    outputs, action = 3.0 * random.normal(size=(5, AGENTS, ACTIONS)), random.integers(0, ACTIONS, (5, AGENTS))
+    actors = actors_of(Discrete(ACTIONS))
+    logs = log_softmax(outputs, axis=-1)
+    expected = np.take_along_axis(logs, action[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(actors.log_probability(jnp.asarray(outputs), jnp.asarray(action)), expected, rtol=1e-4)
+    entropies = scipy.stats.entropy(np.exp(logs), axis=-1)
+    np.testing.assert_allclose(actors.entropy(jnp.asarray(outputs)), entropies, rtol=1e-4)
+
+
+def test_gaussian_probabilities_and_entropy_against_scipy():
+    """Means are squashed, actions are not; deviations beyond exp(-5) and exp(.5) count as these."""
+    random = np.random.default_rng(0)
+    outputs, action = random.normal(size=(5, AGENTS, 4)), random.normal(size=(5, AGENTS, 4))
+    action[..., 2] = np.tanh(outputs[..., 2]) + 0.01 * random.normal(size=(5, AGENTS))
+    actors = actors_of(Box(4), [-0.7, 0.2, -9.0, 3.0])
+    gaussian = scipy.stats.norm(np.tanh(outputs), np.exp([-0.7, 0.2, -5.0, 0.5]))
+    log_probability = actors.log_probability(jnp.asarray(outputs), jnp.asarray(action))
+    np.testing.assert_allclose(log_probability, gaussian.logpdf(action).sum(axis=-1), rtol=1e-4)
+    np.testing.assert_allclose(actors.entropy(jnp.asarray(outputs)), gaussian.entropy().sum(axis=-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [Discrete(3), Box(1)], ids=["discrete", "box"])
+def test_behavior_samples_and_greedy_does_not(space):
+    """Discrete: shares are the softmax. Box: mean and deviation are those of the Gaussian, beyond the box too."""
+    algorithm, spec = replace(ONE_STEP, initial_std=0.5), EnvSpec(AGENTS, 2, space, TIME)
+    state, obs = fresh(algorithm, spec), jnp.array([[1.0, -0.5], [0.3, 2.0]])
+    state = replace(
+        state, actors=replace(state.actors, net=replace(state.actors.net, log_std=jnp.full(space.feature_size, -0.5)))
+    )
+
+    @jax.jit
+    def act(state, keys):
+        behavior, greedy = algorithm.behavior(spec, state, jnp.zeros(())), algorithm.greedy(spec, state)
+        one = greedy.act(greedy.start(keys[0]), obs, keys[0])[0]
+        outputs = state.actors.net.team.step(behavior.start(keys[0]), obs)[1]
+        return jax.vmap(lambda key: behavior.act(behavior.start(key), obs, key)[0])(keys), one, outputs
+
+    sampled, greedy, outputs = jax.tree.map(np.asarray, act(state, jax.random.split(jax.random.key(0), 4_000)))
+    if isinstance(space, Discrete):
+        shares = np.stack([np.bincount(column, minlength=3) / len(column) for column in sampled.T])
+        np.testing.assert_allclose(shares, np.exp(log_softmax(outputs, axis=-1)), atol=0.03)
+        np.testing.assert_array_equal(greedy, outputs.argmax(axis=-1))
+        return
+    np.testing.assert_allclose(greedy, np.tanh(outputs), rtol=1e-5)
+    np.testing.assert_allclose(sampled.mean(axis=0), np.tanh(outputs), atol=0.03)
+    np.testing.assert_allclose(sampled.std(axis=0), np.full((AGENTS, 1), np.exp(-0.5)), atol=0.03)
+    assert np.abs(sampled).max() > 1.0
+
+
+def test_value_norm_before_anything_was_seen_changes_nothing():
+    norm, values = ValueNorm.create(), jnp.array([-3.0, 0.0, 8.0])
+    assert [float(moment) for moment in norm.moments()] == [0.0, 1.0]
+    np.testing.assert_array_equal(norm.normalize(values), values)
+    np.testing.assert_array_equal(norm.denormalize(values), values)
+
+
+@pytest.mark.parametrize("decay", [0.99999, 0.5])
+def test_value_norm_is_debiased(decay: float):
+    """The first batch alone gives the moments, however slowly the memory fills; padding is left out."""
+    returns, mask = jnp.array([[1.0, 5.0, 99.0]]), jnp.array([[True, True, False]])
+    norm = ValueNorm.create().observe(returns, mask, decay)
+    np.testing.assert_allclose(norm.moments(), [3.0, 2.0], rtol=1e-4)
+    again = norm.observe(returns, mask, decay)
+    np.testing.assert_allclose(again.moments(), [3.0, 2.0], rtol=1e-4)
+
+
+def test_value_norm_forgets_with_its_decay():
+    """Weights 1/4 and 1/2 of moments (0, 0) and (6, 36): mean 4, mean square 24, variance 8."""
+    norm = ValueNorm.create().observe(jnp.zeros(4), jnp.ones(4, bool), 0.5)
+    norm = norm.observe(jnp.full(4, 6.0), jnp.ones(4, bool), 0.5)
+    np.testing.assert_allclose(norm.moments(), [4.0, np.sqrt(8.0)], rtol=1e-6)
+
+
+def test_value_norm_has_a_least_deviation():
+    norm = ValueNorm.create().observe(jnp.full(4, 2.0), jnp.ones(4, bool), 0.9)
+    np.testing.assert_allclose(norm.moments(), [2.0, 0.1], rtol=1e-4)
+
+
+def test_value_norm_and_back():
+    norm = ValueNorm.create().observe(jnp.array([1.0, 2.0, 7.0]), jnp.ones(3, bool), 0.9)
+    values = jnp.array([-10.0, 0.0, 3.0])
+    np.testing.assert_allclose(norm.denormalize(norm.normalize(values)), values, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(norm.normalize(jnp.array([10 / 3])), [0.0], atol=1e-5)
+
+
+def advantages_by_hand(batch: Episode, values: np.ndarray, discount: float, mixing: float) -> np.ndarray:
+    """Sums of temporal differences, step by step, agent by agent."""
+    advantages = np.zeros(values[:, :-1].shape)
+    for env, start in np.argwhere(batch.mask):
+        weight = 1.0
+        for time in range(start, LENGTHS[env]):
+            goes_on = 1.0 - float(batch.terminated[env, time])
+            reached = discount * goes_on * values[env, time + 1]
+            advantages[env, start] += weight * (float(batch.reward[env, time]) + reached - values[env, time])
+            weight *= discount * mixing * goes_on
+    return advantages
+
+
+def momentum(trainable):
+    """Adam's first moment after one step is a tenth of the gradient."""
+    return jax.tree.map(lambda leaf: 10.0 * leaf, optax.tree_utils.tree_get(trainable.optimizer_state, "mu"))
+
+
+def assert_close(left, right, atol: float = 1e-5):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=atol), left, right)
+
+
+def test_the_first_step_is_the_plain_policy_gradient():
+    """No ratio has left 1: nothing is clipped, and the step climbs A log pi + bonus H, A standardized over steps."""
+    state, batch = fresh(ONE_STEP), episodes(junk=50.0)
+    after, metrics = update(ONE_STEP, state, batch, jnp.zeros(()))
+    happened = np.asarray(batch.mask)
+
+    @jax.jit
+    def outputs_of(state):
+        return jax.vmap(lambda obs: unroll(state.values.net, obs.reshape(TIME + 1, -1))[:, 0])(batch.obs)
+
+    normalized = np.repeat(np.asarray(outputs_of(state))[..., None], AGENTS, axis=2)
+    values = 2.0 * normalized + 1.0
+    advantages = advantages_by_hand(batch, values, 0.9, 0.8)
+    returns = (advantages + values[:, :-1])[happened]
+    standard = advantages[happened]
+    standard = (standard - standard.mean()) / (standard.std() + 1e-5)
+
+    def actor_loss(actors):
+        outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])[happened]
+        log = jax.nn.log_softmax(outputs)
+        chosen = jnp.take_along_axis(log, batch.action[happened][..., None], axis=-1)[..., 0]
+        entropy = -jnp.sum(jnp.exp(log) * log, axis=-1)
+        return -jnp.mean(chosen * standard) - 0.05 * jnp.mean(entropy), jnp.mean(entropy)
+
+    # The memory of returns held mean 1 and square 5 with weight 1/2; half of it stays, and half of the new comes in.
+    mean = (0.25 * 1.0 + 0.5 * returns.mean()) / 0.75
+    square = (0.25 * 5.0 + 0.5 * np.square(returns).mean()) / 0.75
+    target = (returns - mean) / np.sqrt(square - mean**2)
+
+    def value_loss(net):
+        values = jax.vmap(lambda obs: unroll(net, obs.reshape(TIME + 1, -1))[:, 0])(batch.obs)[:, :-1][happened]
+        return jnp.mean(0.5 * jnp.square(values[:, None] - target))
+
+    gradient, entropy = jax.jit(jax.grad(actor_loss, has_aux=True))(state.actors.net)
+    assert_close(momentum(after.actors), gradient)
+    assert_close(momentum(after.values), jax.jit(jax.grad(value_loss))(state.values.net))
+    np.testing.assert_allclose(after.norm.moments(), [mean, np.sqrt(square - mean**2)], rtol=1e-4)
+    assert float(metrics["clipped"]) == 0.0
+    np.testing.assert_allclose(metrics["entropy"], entropy, rtol=1e-5)
+    # Standardized advantages have mean 0: at ratios of 1 the loss is the entropy bonus alone.
+    np.testing.assert_allclose(metrics["actor_loss"], -0.05 * entropy, atol=1e-5)
+
+
+def test_clipped_ratios_and_values_by_hand():
+    """A ratio beyond the clip teaches only what leads back; a value beyond it only if the loss there is the larger."""
+    state, batch = fresh(ONE_STEP), episodes()
+    random, shape = np.random.default_rng(3), (len(LENGTHS), TIME, AGENTS)
+    ratio = random.choice([0.5, 0.9, 1.1, 1.5], shape)
+    advantages, returns, old_values = (random.normal(size=shape).astype(np.float32) for _ in range(3))
+
+    @jax.jit
+    def descend(state):
+        outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
+        log = state.actors.net.log_probability(outputs, batch.action)
+        values = jax.vmap(ONE_STEP.values, in_axes=(None, 0))(state.values.net, batch.obs)[:, :-1]
+        data = (batch, log - jnp.log(ratio), old_values, advantages, returns)
+        return values, ONE_STEP._descend(state, data, jnp.ones(()))
+
+    happened = np.asarray(batch.mask)
+    counts = np.where(advantages > 0, ratio < 1.2, ratio > 0.8) & happened[..., None]
+    slope = np.where(counts, ratio * advantages, 0.0) / (happened.sum() * AGENTS)
+
+    def plain(actors):
+        outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])
+        entropy = jnp.sum(actors.entropy(outputs) * happened[..., None]) / (happened.sum() * AGENTS)
+        return -jnp.sum(slope * actors.log_probability(outputs, batch.action)) - 0.05 * entropy
+
+    values, (after, metrics) = descend(state)
+    assert_close(momentum(after.actors), jax.jit(jax.grad(plain))(state.actors.net))
+    outside = np.isin(ratio, [0.5, 1.5])[happened].mean()
+    np.testing.assert_allclose(metrics["clipped"], outside, rtol=1e-5)
+    mean, deviation = after.norm.moments()
+    errors = [
+        values - (returns - mean) / deviation
+        for values in (values, old_values + np.clip(values - old_values, -0.2, 0.2))
+    ]
+    losses = np.maximum(*(0.5 * np.square(error) for error in errors))
+    np.testing.assert_allclose(metrics["critic_loss"], losses[happened].mean(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("junk", [1.0, 50.0, 1e4])
+def test_padding_has_no_influence(junk: float):
+    """What follows an end differs in size between the batches, by a lot: over several epochs it must not matter."""
+    state = fresh(SEVERAL)
+    plain, metrics = update(SEVERAL, state, episodes(), jnp.zeros(()))
+    poisoned, same = update(SEVERAL, state, episodes(junk), jnp.zeros(()))
+    assert_close((poisoned, same), (plain, metrics), atol=1e-6)
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_the_rate_falls_to_its_final_share():
+    state, batch = fresh(ONE_STEP), episodes()
+    steps = []
+    for progress in (0.0, 0.5, 1.0):
+        after, _ = update(ONE_STEP, state, batch, jnp.asarray(progress, jnp.float32))
+        nets = ((learner.actors.net, learner.values.net) for learner in (after, state))
+        steps.append(jax.tree.map(lambda new, old: np.asarray(new - old), *nets))
+    for net in steps[0]:
+        assert max(np.abs(leaf).max(initial=0.0) for leaf in jax.tree.leaves(net)) == pytest.approx(0.01, rel=0.01)
+    for share, step in zip((0.625, 0.25), steps[1:], strict=True):
+        assert_close(step, jax.tree.map(lambda leaf, share=share: share * leaf, steps[0]), atol=1e-7)
+
+
+def test_an_epoch_learns_from_every_episode_once():
+    """Four episodes in minibatches of one: what the scale of returns remembers tells their order, and all came."""
+    spec = EnvSpec(AGENTS, 2, Discrete(2), 1)
+    algorithm = replace(ONE_STEP, actor_net=Mlp(()), critic_net=Mlp(()), minibatches=4)
+    state, number = fresh(algorithm, spec), 4
+    state = replace(state, norm=ValueNorm.create())
+    rewards = np.array([1.0, 10.0, 100.0, 1000.0], np.float32)
+    batch = Episode(
+        jnp.ones((number, 2, AGENTS, 2)),
+        jnp.zeros((number, 1, AGENTS), jnp.int32),
+        jnp.asarray(rewards)[:, None],
+        jnp.ones((number, 1), bool),
+        jnp.ones((number, 1), bool),
+        jnp.zeros(number, jnp.int32),
+    )
+    run = jax.jit(lambda key: algorithm.update(spec, state, batch, jnp.zeros(()), key)[0].norm)
+    weights, orders = 0.5 ** np.arange(4, 0, -1), set()
+    for seed in range(6):
+        norm = run(jax.random.key(seed))
+        assert float(norm.weight) == 1 - 0.5**4
+        fitting = [
+            order
+            for order in itertools.permutations(range(4))
+            if abs(weights @ rewards[list(order)] - norm.mean) < 1e-4
+        ]
+        assert len(fitting) == 1
+        orders.add(fitting[0])
+    assert len(orders) > 1
+
+
+def test_more_minibatches_than_episodes_are_refused():
+    algorithm = replace(ONE_STEP, minibatches=5)
+    with pytest.raises(UsageError, match="5 minibatches need at least as many environments, not 4"):
+        jax.eval_shape(
+            lambda state: algorithm.update(SPEC, state, episodes(), jnp.zeros(()), jax.random.key(0)), fresh(algorithm)
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"minibatches": 0}, "minibatches must be at least 1, not 0"),
+        ({"discount": 1.5}, "discount must lie between 0 and 1, not 1.5"),
+        ({"gae": -0.1}, "gae must lie between 0 and 1"),
+        ({"clip": 0.0}, "clip and initial-std must be above 0"),
+        ({"initial_std": 0.0}, "clip and initial-std must be above 0"),
+    ],
+)
+def test_impossible_settings(settings: dict, message: str):
+    with pytest.raises(UsageError, match=message):
+        Mappo(**settings)
+
+
+@pytest.mark.parametrize("net", [Mlp((4,)), Gru(4, num_layers=1)], ids=["mlp", "gru"])
+@pytest.mark.parametrize("space", [Discrete(3), Box(2)], ids=["discrete", "box"])
+@pytest.mark.parametrize(("values_of", "inputs"), [("joint", 2 * 5), ("own", 5 + 2)])
+def test_shapes(net, space, values_of, inputs: int):
+    """Joint values see both observations, own ones an observation and who it belongs to; each agent has a value."""
+    algorithm, spec = Mappo(net, net, share_actors=False, values_of=values_of), EnvSpec(AGENTS, 5, space, TIME)
+    state = jax.eval_shape(lambda key: algorithm.init(spec, key), jax.random.key(0))
+    assert state.actors.net.team.nets.head.weight.shape == (AGENTS, 4, space.feature_size)
+    assert state.actors.net.log_std.shape == ((0,) if isinstance(space, Discrete) else (2,))
+    critic = state.values.net.nets if values_of == "own" else state.values.net
+    first = critic.layers[0] if isinstance(net, Mlp) else critic.layers[0][0]
+    assert (first.weight.shape, critic.head.weight.shape) == ((inputs, 4), (4, 1))
+    obs = jax.ShapeDtypeStruct((TIME + 1, AGENTS, 5), jnp.float32)
+    assert jax.eval_shape(algorithm.values, state.values.net, obs).shape == (TIME + 1, AGENTS)
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(state))
+
+
+def test_joint_values_are_the_same_for_all_agents_and_own_ones_are_not():
+    for values_of, same in [("joint", True), ("own", False)]:
+        algorithm = replace(ONE_STEP, values_of=values_of)
+        net, obs = fresh(algorithm).values.net, tree_index(episodes(), 0).obs
+        first, second = np.asarray(jax.jit(algorithm.values)(net, obs)).T
+        assert np.array_equal(first, second) == same

@@ -1,0 +1,89 @@
+"""MAPPO solves the probes, in the loop that it learns in; only what needs a joint move is beyond it."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.algorithms.mappo import Mappo
+from mesax.envs.base import Environment
+from mesax.nets import Adam, Gru, Mlp, unroll
+from mesax.training.off_policy import Budget
+from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.rollout import play
+from mesax.types import tree_index, tree_stack
+from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, states_along
+
+NUM_ENVS = 32
+ROUNDS = 40
+MLP = Mappo(Mlp((16,)), Mlp((32,)), optimizer=Adam(1e-2), final_rate=0.1, epochs=5, discount=DISCOUNT, norm_decay=0.99)
+DISCRETE = {
+    "MLP, joint values, shared actor": MLP,
+    "GRU, own values, an actor each, minibatches": replace(
+        MLP,
+        actor_net=Gru(8, num_layers=1),
+        critic_net=Gru(8, num_layers=1),
+        share_actors=False,
+        values_of="own",
+        minibatches=2,
+    ),
+}
+
+
+def train_all(env: Environment, algorithm: Mappo, tasks: list):
+    """Per task: new episodes of the trained behavior, their values in the reward's units, the actors' outputs."""
+    budget = Budget(ROUNDS * NUM_ENVS * env.spec.horizon, NUM_ENVS, num_evaluations=1)
+    loop = OnPolicyLoop(env, algorithm, budget)
+
+    def run(task, key):
+        alone = tree_stack([task])
+        state = loop.init(alone, (), key)
+        state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
+        learner = state.learner
+        episodes = play(env, alone, algorithm.behavior(env.spec, learner, jnp.ones(())), key, NUM_ENVS)
+        values = jax.vmap(algorithm.values, in_axes=(None, 0))(learner.values.net, episodes.obs)
+        outputs = jax.vmap(lambda obs: unroll(learner.actors.net.team, obs))(episodes.obs[:, :-1])
+        return episodes, learner.norm.denormalize(values), outputs
+
+    keys = jax.random.split(jax.random.key(0), len(tasks))
+    results = jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(tree_stack(tasks), keys))
+    return [tree_index(results, index) for index in range(len(tasks))]
+
+
+def worst(task, episodes, values: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
+    """Largest error of a value of a state and largest loss by the greedy joint action, over the steps that happened."""
+    known = best_values(task)
+    errors, regrets = [], []
+    for index, time in np.argwhere(episodes.mask):
+        state = states_along(task, episodes.obs[index, 0], episodes.action[index])[time]
+        errors.append(np.abs(values[index, time] - known[state].max()).max())
+        regrets.append(known[state].max() - known[state][tuple(outputs[index, time].argmax(axis=-1))])
+    return max(errors), max(regrets)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_discrete(name: str):
+    algorithm = DISCRETE[name]
+    remembers = isinstance(algorithm.actor_net, Gru)
+    probes = {title: probe for title, probe in PROBES.items() if remembers or not probe.needs_memory}
+    results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()])
+    pairs = zip(probes.items(), results, strict=True)
+    report = {title: worst(probe.task, *result) for (title, probe), result in pairs}
+    assert {title for title, (_, regret) in report.items() if regret < 0.01} == {
+        title for title, probe in probes.items() if not probe.trap
+    }
+    wrong = {title: error for title, (error, _) in report.items() if error > 0.05 + probes[title].trap}
+    assert wrong == {}
+
+
+def test_continuous():
+    targets = np.array([[[[0.6], [-0.3]], [[-0.5], [0.2]]], [[[0.0], [0.8]], [[0.3], [0.3]]]], np.float32)
+    tasks = [ContinuousTask(target) for target in jnp.asarray(targets)]
+    results = train_all(ContinuousGame(), replace(MLP, share_actors=False), tasks)
+    for target, (_, values, outputs) in zip(targets, results, strict=True):
+        regret = np.square(np.tanh(outputs) - target).sum(axis=(2, 3))
+        assert regret.max() < 0.02
+        # Less than the best return: the actors still sample.
+        np.testing.assert_allclose(values[:, :2, 0].mean(axis=0), [1.0 + DISCOUNT, 1.0], atol=0.15)

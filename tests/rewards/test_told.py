@@ -1,0 +1,216 @@
+"""What an explorer is told of the reward: a player is shown exactly what the learner later learns from."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
+from mesax.envs.base import ActionRepeat
+from mesax.nets import Mlp
+from mesax.policy import Repeated
+from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, ObsActionFeatures, RecordReward, Told
+from mesax.rewards.features import SortedOccupancy
+from mesax.training.off_policy import Budget, OffPolicyLoop, Schedule
+from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.rollout import play_episode
+from mesax.types import Discrete, EnvSpec, tree_index, tree_stack
+from probes import Walk, WalkTask
+
+ENV = Walk()
+TASKS = tree_stack([WalkTask(jnp.asarray(goal)) for goal in (0.6, 1.0, 99.0)])
+WHERE = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
+REWARDS = {
+    "Eq. (6)": CoverageReward(WHERE, 0.2, tell_demand=True),
+    "Eq. (6), normalized, of actions too": CoverageReward(
+        ObsActionFeatures(1.0, 0.5), 0.4, tell_demand=True, normalize=True
+    ),
+    "records": RecordReward(WHERE, 0.1, tell_demand=True),
+}
+
+
+def state_for(reward) -> CoverageState:
+    """Places where walkers come by, in three clusters, and a place for a fourth that is not there."""
+    size, random = reward.feature_size(ENV.spec), np.random.default_rng(0)
+    members = np.zeros((8, size), np.float32)
+    members[:, :2] = [[0.2, 0.4], [0.4, 0.6], [0.1, 0.3], [0.7, 0.9], [0.5, 0.2], [0.9, 0.5], [0.0, 0.0], [0.0, 0.0]]
+    cluster = np.array([0, 0, 0, 1, 2, 2, 0, 3])
+    centroids = random.normal(size=(4, size)).astype(np.float32)
+    subspace = HighRewardSet(
+        jnp.asarray(members),
+        jnp.linspace(0.2, 1.0, 8),
+        jnp.arange(8) < 6,
+        jnp.asarray(cluster),
+        jnp.asarray(centroids),
+        jnp.arange(4) < 3,
+    )
+    return CoverageState(subspace, jnp.array([0.5, 0.0, 2.0, 0.0]))
+
+
+class Recorder(eqx.Module):
+    """Moves by all that it is shown, and writes it down: `actor` hands out the notes instead of a number."""
+
+    notes: jax.Array
+
+    def start(self, key):
+        return jnp.zeros((), jnp.int32), jax.random.uniform(key, (2, 1)), self.notes
+
+    def act(self, memory, obs, key):
+        del key
+        count, phase, notes = memory
+        shown = jnp.sum(obs, axis=1, keepdims=True)
+        action = 0.25 * jnp.sin(7.0 * shown + 6.0 * phase) + 0.15
+        return action, (count + 1, phase, notes.at[count].set(obs))
+
+    def actor(self, memory):
+        return memory[2]
+
+
+def recorder(reward) -> Recorder:
+    return Recorder(jnp.zeros((ENV.horizon, ENV.num_agents, reward.learner_spec(ENV.spec).obs_size)))
+
+
+def notes_of(env, task, policy, keys):
+    """What the recorder inside `policy` has noted by the end of the episode that `play_episode` plays."""
+    state, obs = env.reset(task, keys[0, 0])
+
+    def step(carry, keys):
+        state, memory, obs = carry
+        action, memory = policy.act(memory, obs, keys[1])
+        state, outcome = env.step(task, state, action, keys[0])
+        return (state, memory, outcome.obs), None
+
+    (_, memory, _), _ = jax.lax.scan(step, (state, policy.start(keys[0, 1]), obs), keys[1:])
+    return policy.actor(memory)
+
+
+def shown_and_learnt(reward, times: int = 1):
+    """What is shown during play, the episodes as learnt from, and which observations were reached.
+
+    With `times` above 1 the learner plays where actions are repeated, and what is shown is what it sees when it repeats
+    its actions itself.
+    """
+    world = ActionRepeat(ENV, times)
+
+    @jax.jit
+    def run(state, key):
+        policy = reward.equip(ENV.spec, state, recorder(reward))
+        # The same key starts an episode in both: it decides how the recorder moves.
+        keys = jax.random.split(key, (24, ENV.horizon + 1, 2))
+        which = jnp.arange(24) % 3
+        repeated = Repeated(policy, ENV.spec, times) if times > 1 else policy
+        shown = jax.vmap(lambda i, k: notes_of(ENV, tree_index(TASKS, i), repeated, k))(which, keys)
+        few = keys[:, : world.spec.horizon + 1]
+        episodes = jax.vmap(lambda i, k: play_episode(world, tree_index(TASKS, i), policy, k))(which, few)
+        return shown[:, : world.spec.horizon], reward.observe(world.spec, state, episodes)[1]
+
+    shown, learnt = jax.tree.map(np.asarray, run(state_for(reward), jax.random.key(1)))
+    # The observation after an episode's last step was reached, and so was all before it.
+    return shown, learnt, np.concatenate([np.ones((24, 1), bool), learnt.mask[:, :-1]], axis=1)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_player_is_shown_what_is_learnt_from(name: str):
+    reward = REWARDS[name]
+    shown, learnt, reached = shown_and_learnt(reward)
+    assert 0.3 < learnt.mask.mean() < 1.0, "some episodes end early, some do not"
+    assert np.count_nonzero(learnt.reward) > 24, "and records were made"
+    np.testing.assert_allclose(shown[reached], learnt.obs[:, :-1][reached], rtol=1e-5, atol=1e-5)
+    wanted = learnt.obs[:, :, 0, 1 : 1 + reward.feature_size(ENV.spec)]
+    for row, length in zip(wanted, learnt.mask.sum(axis=1), strict=True):
+        assert np.all(row[length:] == row[length]), "what never happened was counted"
+    told = learnt.obs[:, :-1, :, 1:][reached]
+    assert len(np.unique(told.round(3), axis=0)) > 24, "what is told changes"
+
+
+@pytest.mark.parametrize("name", ["Eq. (6)", "records"])
+def test_deployed_at_its_pace_an_explorer_is_shown_what_it_learnt_from(name: str):
+    """Trained where actions are repeated, then repeating its actions itself."""
+    shown, learnt, reached = shown_and_learnt(REWARDS[name], times=2)
+    # An end in the midst of a decision is seen at once by the learner, and never by the player.
+    before_the_end = reached & learnt.mask
+    assert before_the_end.sum() > 40
+    np.testing.assert_allclose(shown[before_the_end], learnt.obs[:, :-1][before_the_end], rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_told_by_hand():
+    """Two clusters with centroids (1, 0) and (0, 10); agents at (0, .25) go to (1, 1), then to (2, 2)."""
+    reward = RecordReward(WHERE, 0.5, tell_demand=True)
+    subspace = HighRewardSet(
+        jnp.array([[1.0, 1.0], [9.0, 9.0]]),
+        jnp.ones(2),
+        jnp.ones(2, bool),
+        jnp.arange(2),
+        jnp.array([[1.0, 0.0], [0.0, 10.0]]),
+        jnp.ones(2, bool),
+    )
+    state = CoverageState(subspace, jnp.array([1.0, 0.0]))
+    policy = reward.equip(ENV.spec, state, Recorder(jnp.zeros((3, 2, 5))))
+    assert isinstance(policy, Told)
+    memory = policy.start(jax.random.key(0))
+    act = jax.jit(lambda memory, obs: policy.act(memory, obs, jax.random.key(0))[1])
+    for first, second in [(0.0, 0.25), (1.0, 1.0), (2.0, 2.0)]:
+        memory = act(memory, jnp.array([[first], [second]]))
+    # Cluster 0 has had a visit: G = 1 / 32. A step at its member is half a record: half of that is left.
+    expected = [
+        [[0.0, 1 / 32, 10.0, 0.0, 0.0], [0.25, 1 / 32, 10.0, 0.0, 0.0]],
+        [[1.0, 1 / 64, 10.0, 1.0, 1.0]] * 2,
+        [[2.0, 1 / 64, 10.0, 2.0, 2.0]] * 2,
+    ]
+    np.testing.assert_allclose(policy.actor(memory), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_nothing_is_told_unless_asked_for(name: str):
+    silent = replace(REWARDS[name], tell_demand=False)
+    policy, state = Recorder(jnp.zeros((6, 2, 1))), state_for(silent)
+    assert silent.equip(ENV.spec, state, policy) is policy
+    assert silent.learner_spec(ENV.spec) == ENV.spec
+    shown, learnt, reached = shown_and_learnt(silent)
+    np.testing.assert_array_equal(shown[reached], learnt.obs[:, :-1][reached])
+    assert learnt.obs.shape[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("features", "size"),
+    [
+        (ObsActionFeatures(), 3 * 5),
+        (ObsActionFeatures(1.0, 1.0), 3 * 10 + 3 * 5),
+        (ObsActionFeatures(1.0, 0.0, obs_from=2, obs_to=6), 3 * 4),
+        (SortedOccupancy(4), 3 * 4),
+    ],
+)
+@pytest.mark.parametrize("kind", [CoverageReward, RecordReward])
+def test_sizes(kind, features, size: int):
+    spec = EnvSpec(3, 10, Discrete(5), 7)
+    reward = kind(features)
+    assert reward.feature_size(spec) == size
+    assert reward.learner_spec(spec) == spec
+    assert replace(reward, tell_demand=True).learner_spec(spec) == replace(spec, obs_size=10 + 2 * size)
+
+
+def test_both_loops_learn_from_what_is_told():
+    """Shapes only: learners are built for, play on and learn from the longer observations."""
+    reward = REWARDS["records"]
+    net = Mlp((4,))
+    off_policy = OffPolicyLoop(ENV, Maddpg(net, net), Schedule(60, 2, replay_capacity=8), reward_model=reward)
+    on_policy = OnPolicyLoop(ENV, Mappo(net, net), Budget(60, 2), reward_model=reward)
+    for loop in (off_policy, on_policy):
+
+        def run(key, loop=loop):
+            state = loop.init(TASKS, state_for(reward), key)
+            state, _ = loop.warm_up(TASKS, state, key)
+            return loop.advance(TASKS, None, state, key, 1)
+
+        state, log = jax.eval_shape(run, jax.random.key(0))
+        actors = state.learner.actors.net
+        team = actors.team if loop is on_policy else actors
+        assert team.nets.layers[0].weight.shape[-2] == 1 + 2 * 2 + (2 if loop is on_policy else 0)
+        assert log.metrics["learnt_return"].shape == (1,)
+    assert jax.eval_shape(
+        lambda key: off_policy.init(TASKS, state_for(reward), key), jax.random.key(0)
+    ).replay.episodes.obs.shape == (8, 7, 2, 5)
