@@ -66,6 +66,7 @@ format: $(VENV)/.dev  ## Format the code and fix what can be fixed
 
 bench: $(VENV)/.core  ## Measure speed and compile times
 	$(BIN)/python benchmarks/climb.py
+	$(BIN)/python benchmarks/particles.py
 
 results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
 	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0

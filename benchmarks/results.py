@@ -2,6 +2,7 @@
 
     python benchmarks/results.py --presets quick --seeds 0 1 2      what the quick rows say
     python benchmarks/results.py --presets paper --seeds 0          the paper's budgets
+    python benchmarks/results.py --envs mpe-2a5l mpe-3a5l           particle worlds
 
 Run directories go to runs/results; each run's summary, without its path, is copied to results/, which is committed.
 """
@@ -19,7 +20,7 @@ from mesax.experiments.statistics import load_run
 from mesax.experiments.tables import comparison_table, difference_table, pool_seeds, to_markdown
 
 METHODS = {"quick": ("mesa", "uniform", "plain", "maddpg"), "paper": ("mesa", "uniform", "maddpg")}
-ENVIRONMENTS = ("climb-one", "climb-multi")
+TASKS = {"climb-one": 10, "climb-multi": 10, "mpe-2a5l": 5, "mpe-2a6l": 5, "mpe-3a5l": 5, "mpe-3a6l": 5}
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -27,7 +28,7 @@ def run(method: str, env: str, preset: str, seed: int) -> Path:
     """One run, taken from the disk if it is there."""
     name = f"{method}-{env}-{preset}-seed{seed}"
     out = Path("runs") / "results" / name
-    arguments = [method, env, "--preset", preset, "--num-test-tasks", "10", "--seed", str(seed)]
+    arguments = [method, env, "--preset", preset, "--num-test-tasks", str(TASKS[env]), "--seed", str(seed)]
     subprocess.run(
         [sys.executable, "-m", "mesax.cli", "run", *arguments, "--out", str(out), "--reuse", "--quiet"],
         check=True,
@@ -45,11 +46,14 @@ def main() -> None:
     """Fill the table of every environment and preset asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", choices=sorted(METHODS), default=["quick"])
-    parser.add_argument("--envs", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
+    parser.add_argument("--envs", nargs="+", choices=list(TASKS), default=["climb-one", "climb-multi"])
+    parser.add_argument("--methods", nargs="+", help="only these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     options = parser.parse_args()
     for preset, env in product(options.presets, options.envs):
-        directories = [run(method, env, preset, seed) for method in METHODS[preset] for seed in options.seeds]
+        directories = [
+            run(method, env, preset, seed) for method in options.methods or METHODS[preset] for seed in options.seeds
+        ]
         runs = pool_seeds([load_run(directory) for directory in directories])
         print(to_markdown(comparison_table(runs)), "\n")
         print(to_markdown(difference_table(runs)), "\n", flush=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mesax.algorithms.mappo import Mappo
+from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, learn
