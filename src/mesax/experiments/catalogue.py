@@ -85,8 +85,8 @@ PARTICLE_EXPLORER = Mappo(
     values_of="own",
     optimizer=Adam(2e-3, clip_norm=0.5),
     final_rate=0.1,
-    epochs=3,
-    minibatches=4,
+    epochs=2,
+    minibatches=8,
     discount=0.95,
     gae=0.9,
 )
