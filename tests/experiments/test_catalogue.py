@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import FAMILIES, experiment
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
@@ -15,6 +15,7 @@ from mesax.methods.base import Experiment
 from mesax.methods.mesa import Mesa
 from mesax.methods.single_task import Plain, Uniform
 from mesax.nets import Adam, Gru
+from mesax.rewards.coverage import CoverageReward
 
 CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))
@@ -108,12 +109,30 @@ def test_the_budget_is_met_to_within_a_twentieth(env):
         assert schedule.steps(entry.family.env.spec.horizon) == pytest.approx(schedule.total_steps, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    "env, agents, steps, explorers", [("mpe-2a5l", 2, 3_000_000, 2), ("mpe-3a6l", 3, 6_000_000, 4)]
+)
+def test_the_paper_preset_of_particle_worlds_has_its_numbers(env, agents, steps, explorers):
+    entry, mesa = mesa_of(env, "paper")
+    assert (entry.family.env.num_agents, entry.family.count, entry.num_train_tasks) == (agents, 2, 30)
+    assert (entry.schedule.total_steps, mesa.explore.total_steps) == (steps, 3_000_000)
+    assert (mesa.collect.total_steps, mesa.num_explorers) == (500_000, explorers)
+    for schedule in (entry.schedule, mesa.collect, mesa.explore):
+        assert (schedule.batch_size, schedule.warmup_steps) == (300, 50_000)
+    for learner in (entry.algorithm, mesa.explorer):
+        assert (learner.actor_net, learner.critic_net) == (Gru(64), Gru(64))
+        assert learner.actor_optimizer == learner.critic_optimizer == Adam(1e-4)
+        assert learner.actor_update == GumbelGradient("policy")
+    assert isinstance(mesa.reward, CoverageReward) and not mesa.reward.tell_demand and mesa.action_repeat == 1
+
+
 @pytest.mark.parametrize("env, preset", GAMES)
-def test_the_quick_presets_use_the_coordinated_learner_and_say_how_they_differ(env, preset):
+def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, preset):
     request = Request("mesa", env, preset, seed=3, num_test_tasks=2)
     paths = {path for path, _, _ in paper_difference(request, request.experiment())}
-    coordinated = isinstance(request.experiment().algorithm.actor_update, JointImprovement)
-    assert coordinated == (preset != "paper") == ("algorithm.actor-update" in paths)
+    own = ExpectedGradient if env.startswith("mpe") else JointImprovement
+    chosen = isinstance(request.experiment().algorithm.actor_update, own)
+    assert chosen == (preset != "paper") == ("algorithm.actor-update" in paths)
     assert not paths & {"seed", "num-test-tasks", "lanes"}
     assert (preset == "paper") == (not paths)
 
