@@ -130,7 +130,7 @@ def test_stage_1_logs_the_size_of_every_task(host: MemoryHost):
 
 
 def explorers_of(host: MemoryHost) -> ExplorationPolicySet:
-    return load_explorers(LEARNER, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
+    return load_explorers(METHOD, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
 
 
 def joints_of(host: MemoryHost, number: int, with_stage: bool = False) -> list[set[tuple[int, ...]]]:
@@ -295,7 +295,7 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
     spec = TWO_STAGE.env.spec
     policies = [noisy.behavior(spec, noisy.init(spec, jax.random.key(seed)), jnp.ones(())) for seed in range(3)]
     save_explorers(policies, tmp_path / "explorers")
-    loaded = load_explorers(noisy, spec, tmp_path / "explorers")
+    loaded = load_explorers(replace(METHOD, explorer=noisy), spec, tmp_path / "explorers")
     for number, policy in enumerate(policies):
         before, after = (
             play_episodes(TWO_STAGE.env, train_tasks(), one, jax.random.key(8), METHOD.coverage_episodes)
@@ -316,13 +316,14 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
 def test_explorers_of_another_game_are_refused(host: MemoryHost, spec: EnvSpec, expected: list[int]):
     reason = f"with shape [2, 2, 8, 3], but {expected} is expected"
     with pytest.raises(StoreError, match=re.escape(reason)) as error:
-        load_explorers(LEARNER, spec, host.outputs("explore")[0] / "explorers")
+        load_explorers(METHOD, spec, host.outputs("explore")[0] / "explorers")
     assert "\n" not in str(error.value)
 
 
 def test_explorers_of_another_algorithm_are_refused(host: MemoryHost):
     with pytest.raises(StoreError, match="leaf"):
-        load_explorers(TINY_MADDPG, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
+        method = replace(METHOD, explorer=TINY_MADDPG)
+        load_explorers(method, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
 
 
 def test_a_threshold_that_nothing_reaches_is_a_clear_error(tmp_path: Path):

@@ -175,7 +175,7 @@ def _particles(family: ParticleClimbFamily, preset: str) -> Experiment:
     if preset == "paper":
         return paper
     net = Entities(world.num_landmarks, world.num_agents - 1, world.num_own, told=2)
-    learning = Schedule(2_000_000, 80, 30, 50_000, 12 if few else 16, 8, 25_000)
+    learning = Schedule(2_000_000 if few else 3_000_000, 80, 30, 50_000, 12 if few else 16, 8, 25_000)
     method = replace(
         method,
         explorer=replace(PARTICLE_EXPLORER, actor_net=net, critic_net=net),
