@@ -103,7 +103,9 @@ def test_list_shows_every_setting_of_a_run(capsys):
 def test_a_run_prints_a_table_and_ends_with_the_json_of_the_contract(finished):
     output = Path(f"{finished}.txt").read_text()
     summary = last_json(output)
-    assert set(summary) == CONTRACT
+    assert set(summary) == CONTRACT | {"explorers"}
+    assert {"uniform", "explorer 1", "all explorers"} <= set(summary["explorers"]["visitors"])
+    assert 0.0 <= summary["explorers"]["leaks"]["precision"] <= 1.0
     assert (summary["method"], summary["env"], summary["preset"], summary["seed"]) == (*SMOKE[:2], SMOKE[3], 0)
     assert summary == RunDirectory(finished).read_json("summary.json") and summary["run_dir"] == str(finished)
     run = RunDirectory(finished).run
