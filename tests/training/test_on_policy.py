@@ -19,7 +19,7 @@ from mesax.training.on_policy import OnPolicyLoop
 from mesax.types import tree_index
 from methods.helpers import TWO_STAGE, same_bits
 
-BUDGET = Budget(total_steps=800, num_envs=10, num_evaluations=3)
+BUDGET = Budget(total_steps=780, num_envs=10, num_evaluations=3)
 
 
 class Preferences(eqx.Module):
@@ -107,22 +107,23 @@ def parts(chunk: Chunk, lane: int) -> tuple:
 
 
 def test_steps_are_counted(chunks: list[Chunk]):
-    """Forty rounds of twenty steps: the first alone, then three times thirteen; every round is learnt from once."""
-    assert [chunk.step for chunk in chunks] == [20, 280, 540, 800]
-    assert BUDGET.steps(2) == 800
-    assert [chunk.episodes.reward.shape for chunk in chunks] == [(2, 1, 10, 2), *[(2, 13, 10, 2)] * 3]
-    played = np.cumsum([np.sum(chunk.episodes.mask[0]) for chunk in chunks])
-    assert played.tolist() == [chunk.step for chunk in chunks]
-    assert [chunk.learner["updates"].tolist() for chunk in chunks] == [[1, 1], [14, 14], [27, 27], [40, 40]]
+    """Three times thirteen rounds of twenty steps after a look at the start; every round is learnt from once."""
+    assert [chunk.step for chunk in chunks] == [0, 260, 520, 780]
+    assert BUDGET.steps(2) == 780
+    assert chunks[0].episodes is None and chunks[0].metrics == {}
+    assert [chunk.episodes.reward.shape for chunk in chunks[1:]] == [(2, 13, 10, 2)] * 3
+    played = np.cumsum([np.sum(chunk.episodes.mask[0]) for chunk in chunks[1:]])
+    assert played.tolist() == [chunk.step for chunk in chunks[1:]]
+    assert [chunk.learner["updates"].tolist() for chunk in chunks] == [[0, 0], [13, 13], [26, 26], [39, 39]]
 
 
 def test_progress_runs_from_0_to_the_end(chunks: list[Chunk]):
     np.testing.assert_allclose(chunks[0].learner["progress"][0], [0.0, 0.0])
-    np.testing.assert_allclose(chunks[-1].learner["progress"][0], [38 / 40, 39 / 40], rtol=1e-6)
+    np.testing.assert_allclose(chunks[-1].learner["progress"][0], [37 / 39, 38 / 39], rtol=1e-6)
 
 
 def test_the_learner_sees_its_latest_episodes_with_the_reward_to_learn_from(chunks: list[Chunk]):
-    for chunk in chunks:
+    for chunk in chunks[1:]:
         latest = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -1], chunk.episodes)
         np.testing.assert_array_equal(chunk.learner["action"], latest.action)
         np.testing.assert_array_equal(chunk.learner["paid"], 10.0 * latest.reward)
@@ -134,8 +135,8 @@ def test_the_learner_sees_its_latest_episodes_with_the_reward_to_learn_from(chun
 
 
 def test_rounds_do_not_repeat(chunks: list[Chunk]):
-    actions = np.concatenate([chunk.episodes.action[0] for chunk in chunks])
-    assert len({round_.tobytes() for round_ in actions}) == 40
+    actions = np.concatenate([chunk.episodes.action[0] for chunk in chunks[1:]])
+    assert len({round_.tobytes() for round_ in actions}) == 39
 
 
 def test_the_same_seed_twice_is_identical(chunks: list[Chunk]):
@@ -146,15 +147,15 @@ def test_the_same_seed_twice_is_identical(chunks: list[Chunk]):
 
 def test_how_a_run_is_cut_changes_nothing(chunks: list[Chunk]):
     others = list(start(replace(LOOP, schedule=replace(BUDGET, num_evaluations=1)), [0, 1]))
-    assert [chunk.step for chunk in others] == [20, 800]
+    assert [chunk.step for chunk in others] == [0, 780]
     assert same_bits(others[-1].learner, chunks[-1].learner)
     np.testing.assert_array_equal(others[-1].rewards, chunks[-1].rewards)
-    played, replayed = (np.concatenate([c.episodes.action for c in run], axis=1) for run in (chunks, others))
+    played, replayed = (np.concatenate([c.episodes.action for c in run[1:]], axis=1) for run in (chunks, others))
     np.testing.assert_array_equal(played, replayed)
 
 
 def test_a_lane_alone_computes_the_same_to_rounding(chunks: list[Chunk]):
-    for first, second in zip(chunks, start(LOOP, [1]), strict=True):
+    for first, second in list(zip(chunks, start(LOOP, [1]), strict=True))[1:]:
         np.testing.assert_array_equal(first.episodes.action[1], second.episodes.action[0])
         np.testing.assert_allclose(first.learner["table"][1], second.learner["table"][0], atol=1e-5)
         np.testing.assert_array_equal(first.rewards[1], second.rewards[0])
@@ -164,10 +165,10 @@ def test_neighbors_and_position_change_nothing_for_mappo():
     """With networks too, bit for bit; leaves without numbers (no deviations of discrete actions) pass the driver."""
     loop = OnPolicyLoop(TWO_STAGE.env, Mappo(Mlp((4,)), Mlp((4,)), epochs=1), Budget(60, 10, 1))
     runs = [list(start(loop, lanes, eval_episodes=0)) for lanes in ([0, 1], [1, 2])]
-    assert [chunk.step for chunk in runs[0]] == [20, 60]
+    assert [chunk.step for chunk in runs[0]] == [0, 60]
     for pair, swapped in zip(*runs, strict=True):
         assert same_bits(parts(pair, 1), parts(swapped, 0))
-        assert set(pair.metrics) >= {"actor_loss", "critic_loss", "entropy", "clipped", "train_return"}
+        assert not pair.step or set(pair.metrics) >= {"actor_loss", "critic_loss", "entropy", "clipped", "train_return"}
     assert not same_bits(runs[0][0].learner, runs[0][1].learner)
 
 

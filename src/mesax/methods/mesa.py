@@ -236,8 +236,8 @@ class Mesa:
             report = self._coverage(experiment, state, policy, number)
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
-            row |= {"intrinsic_return": float(chunk.metrics["learnt_return"][0])}
-            row |= {name: float(value[0]) for name, value in chunk.metrics.items() if name != "learnt_return"}
+            names = {"learnt_return": "intrinsic_return"}
+            row |= {names.get(name, name): float(value[0]) for name, value in chunk.metrics.items()}
             host.rows("metrics", [row | report.row()])
             if chunk.compile_seconds:
                 host.compiled(chunk.compile_seconds)

@@ -55,7 +55,7 @@ class Budget:
     def warmup_rounds(self, horizon: int) -> int:
         """Rounds before the first chunk."""
         del horizon
-        return 1
+        return 0
 
     def chunks(self, horizon: int) -> tuple[int, int]:
         """(number of chunks, rounds in each) after the warm-up; an evaluation follows each chunk.
@@ -134,6 +134,8 @@ def returns_of(played: Episode, learnt_from: Episode) -> Metrics:
 
 def summarize(metrics: Metrics) -> Metrics:
     """Means over stacked rounds; the explorers' return becomes a mean over *their* episodes."""
+    if not metrics:
+        return {}
     means = jax.tree.map(jnp.mean, metrics)
     share = means["explorer_share"]
     return means | {"explorer_return": means["explorer_return"] / jnp.where(share > 0, share, 1.0)}

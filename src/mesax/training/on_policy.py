@@ -1,7 +1,6 @@
 """The on-policy loop: play a round of episodes, learn from them, forget them.
 
-It offers the same functions as `OffPolicyLoop`, so the driver runs either; there is no replay and no warm-up, only a
-first round that counts as one.
+It offers the same functions as `OffPolicyLoop`, so the driver runs either; there is no replay and no warm-up.
 """
 
 from __future__ import annotations
@@ -54,8 +53,9 @@ class OnPolicyLoop:
         return OnPolicyState(learner, reward_state, jnp.zeros((), jnp.int32))
 
     def warm_up(self, tasks: PyTree, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, RoundLog]:
-        """The first round."""
-        return self.advance(tasks, None, state, key, self.schedule.warmup_rounds(self.env.spec.horizon))
+        """Nothing to do before the first round."""
+        del tasks, key
+        return state, RoundLog({}, None)
 
     def advance(
         self, tasks: PyTree, explorer: PyTree, state: OnPolicyState, key: Key, num_rounds: int
