@@ -182,10 +182,12 @@ def _particles(family: ParticleClimbFamily, preset: str) -> Experiment:
         explore=Budget(1_100_000 if few else 1_600_000, 256, 12),
         action_repeat=2,
         least_value=0.1,
-        reward=RecordReward(_occupancy(world), distance_threshold=0.1, tell_demand=True, width=0.5, stay=0.6),
+        reward=RecordReward(
+            _occupancy(world), distance_threshold=0.1, tell_demand=True, width=0.5, stay=0.7 if few else 0.6
+        ),
         num_explorers=2,
         global_count="probability",
-        mixing=Mixing(Linear(0.6, 0.0, 0.5)),
+        mixing=Mixing(Linear(0.9, 0.0, 0.6)),
     )
     quick = replace(paper, method=method, algorithm=PARTICLE_LEARNER, schedule=learning)
     if family.count < world.num_agents:
