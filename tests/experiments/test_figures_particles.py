@@ -57,6 +57,7 @@ def test_each_visitor_has_a_bar_for_each_landmark(run):
         assert [bar.get_height() for bar in axes.patches] == visitor["frequency"][0]
         assert [label.get_text() for label in axes.get_xticklabels()] == list("01234")
     assert len({axes.get_ylim() for axes in panels}) == 1, "one scale for all visitors"
+    assert panels[0].get_ylim()[1] >= max(max(visitor["frequency"][0]) for visitor in visitors), "no bar is cut off"
     assert [bar.get_width() for bar in distinct.patches] == [one["distinct_visits"] for one in visitors]
     assert [label.get_text() for label in distinct.get_yticklabels()] == [one["name"] for one in visitors]
     assert [text.get_text() for text in distinct.texts] == [f"{one['distinct_visits']:.2f}" for one in visitors]

@@ -47,6 +47,7 @@ def place_visits(run: RunResults) -> Figure:
     for axes, visitor, heights, color in zip(grid.flat, visitors, visits, colors, strict=False):
         _draw_places(axes, heights, color)
         axes.set_title(figures._literal(visitor["name"]), color=color)
+    grid[0, 0].set_ylim(0, 1.05 * max(float(np.max(heights)) for heights in visits) or 1.0)  # shared by all
     for row in grid:
         row[0].set_ylabel("steps per episode")
     left.supxlabel(_places(run), fontsize=9)
@@ -76,7 +77,6 @@ def _draw_places(axes: Axes, heights: np.ndarray, color: str) -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.tick_params(axis="x", length=0)
-    axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
