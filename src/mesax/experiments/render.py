@@ -28,7 +28,7 @@ from mesax.methods.base import Experiment
 from mesax.training.driver import play_episodes
 from mesax.types import Episode, tree_index
 
-RENDER_STREAM = 5
+RENDER_STREAM = 7
 EPISODES = 200
 
 

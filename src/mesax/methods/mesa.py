@@ -27,7 +27,7 @@ from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_
 from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
 from mesax.methods.single_task import adapt_stage
 from mesax.policy import ExplorationPolicySet, Repeated
-from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, RecordReward
+from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState, HighRewardSet
 from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
 from mesax.training.driver import Loop, compiled, learn
 from mesax.training.off_policy import Budget, Mixing, OffPolicyLoop, Schedule
@@ -61,7 +61,7 @@ class Mesa:
     """Members of M_* at most; thinned evenly over clusters."""
     num_clusters: int = 64
     """C of the KMeans hash."""
-    reward: CoverageReward | RecordReward = CoverageReward()
+    reward: CoverageModel = CoverageReward()
     """What explorers are paid for: Eq. (6) or records; features, distance, decay."""
     num_explorers: int = 4
     """E, at most."""
@@ -254,7 +254,7 @@ class Mesa:
 
 @dataclass(frozen=True)
 class _Featurize:
-    reward: CoverageReward | RecordReward
+    reward: CoverageModel
     family: TaskFamily
 
     def __call__(self, episodes: Episode) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,9 @@ from jaxtyping import Array, PyTree
 from mesax.envs.base import TaskFamily
 from mesax.methods.base import Experiment
 from mesax.policy import Policy, UniformPolicy
-from mesax.rewards.coverage import CoverageReward, CoverageState, RecordReward, visit_counts
+from mesax.rewards.coverage import CoverageModel, CoverageState, visit_counts
 from mesax.training.driver import compiled, play_episodes
-from mesax.types import EnvSpec, Episode, Key
+from mesax.types import Episode, Key
 
 COVERAGE_STREAM = 4
 LEAK_STREAM = 6
@@ -50,23 +50,33 @@ class CoverageReport:
         }
 
 
+class Visits(NamedTuple):
+    """What stacked episodes visit."""
+
+    counts: Array
+    """Near visits to each cluster, `[episodes, clusters]`."""
+    configuration: Array
+    """In truth, `[episodes, time]`; -1 for none and for padding."""
+    distance: Array
+    """To the nearest member of M_*, `[episodes, time]`."""
+
+
 @dataclass(frozen=True)
 class _Visits:
-    reward: CoverageReward | RecordReward
-    spec: EnvSpec
+    reward: CoverageModel
     family: TaskFamily
 
-    def __call__(self, state: CoverageState, episodes: Episode) -> tuple[Array, Array]:
-        found = self.reward.matches(self.spec, state, episodes)
+    def __call__(self, state: CoverageState, episodes: Episode) -> Visits:
+        found = self.reward.matches(self.family.env.spec, state, episodes)
         transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
         counts = visit_counts(found, state.visits.shape[0])
-        return counts, jnp.where(episodes.mask, configurations, -1)
+        return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance)
 
 
 def coverage_of(
     family: TaskFamily,
-    reward: CoverageReward | RecordReward,
+    reward: CoverageModel,
     state: CoverageState,
     policy: Policy,
     tasks: PyTree,
@@ -75,8 +85,8 @@ def coverage_of(
 ) -> CoverageReport:
     """Play a policy on stacked tasks and count what it visits."""
     episodes = play_episodes(family.env, tasks, policy, key, num_episodes)
-    counts, configurations = compiled(_Visits(reward, family.env.spec, family))(state, episodes)
-    counts, configurations = np.asarray(counts), np.asarray(configurations)
+    visits = compiled(_Visits(reward, family))(state, episodes)
+    counts, configurations = np.asarray(visits.counts), np.asarray(visits.configuration)
     true_visits = _true_visits(configurations, family.rewarding_configurations(tasks))
     return CoverageReport(
         visit_chance=np.mean(counts > 0, axis=0),
@@ -88,19 +98,8 @@ def coverage_of(
     )
 
 
-@dataclass(frozen=True)
-class _Distances:
-    reward: CoverageReward | RecordReward
-    family: TaskFamily
-
-    def __call__(self, state: CoverageState, episodes: Episode) -> tuple[Array, Array]:
-        found = self.reward.matches(self.family.env.spec, state, episodes)
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        return found.distance, jax.vmap(jax.vmap(self.family.configuration))(transitions)
-
-
 def leak_check(
-    experiment: Experiment, reward: CoverageReward | RecordReward, state: CoverageState, num_episodes: int
+    experiment: Experiment, reward: CoverageModel, state: CoverageState, num_episodes: int
 ) -> dict[str, float | None]:
     """Does "near M_*" mean what it should? Against the truth, on uniformly random episodes of the *unseen* tasks.
 
@@ -110,9 +109,9 @@ def leak_check(
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     uniform = UniformPolicy(family.env.spec.action_space)
     episodes = play_episodes(family.env, split.test, uniform, experiment.key(LEAK_STREAM), num_episodes)
-    distance, configuration = (np.asarray(a) for a in compiled(_Distances(reward, family))(state, episodes))
-    true = np.isin(configuration, family.rewarding_configurations(split.train))
-    happened = episodes.mask
+    visits = compiled(_Visits(reward, family))(state, episodes)
+    true = np.isin(np.asarray(visits.configuration), family.rewarding_configurations(split.train))
+    distance, happened = np.asarray(visits.distance), episodes.mask
     return leaks(distance[happened], true[happened], reward.distance_threshold)
 
 
@@ -143,7 +142,7 @@ def _true_visits(configurations: np.ndarray, rewarding: np.ndarray) -> list[np.n
 
 def coverage_pictures(
     experiment: Experiment,
-    reward: CoverageReward | RecordReward,
+    reward: CoverageModel,
     state: CoverageState,
     explorers: dict[str, Any],
     num_episodes: int,
@@ -157,7 +156,7 @@ def coverage_pictures(
     for number, (name, policy) in enumerate(visitors.items()):
         key = experiment.key(COVERAGE_STREAM, number)
         episodes = play_episodes(family.env, split.test, policy, key, num_episodes)
-        visited = np.asarray(compiled(_Visits(reward, spec, family))(state, episodes)[1])
+        visited = np.asarray(compiled(_Visits(reward, family))(state, episodes).configuration)
         entries.append(
             {
                 "name": name,

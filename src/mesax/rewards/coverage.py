@@ -24,7 +24,7 @@ Deviation(record-reward): the particle worlds' quick preset trains explorers on 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import equinox as eqx
 import jax
@@ -291,6 +291,10 @@ class RecordReward(_Coverage):
     def demand(self, state: CoverageState, memory: Record) -> Array:
         """What is left to gain."""
         return self.gains(state) * (1.0 - memory.best)
+
+
+CoverageModel: TypeAlias = CoverageReward | RecordReward
+"""What explorers may be paid for."""
 
 
 def least_visits(state: CoverageState) -> Float[Array, ""]:
