@@ -47,6 +47,24 @@ class LinearPolicy(eqx.Module):
         return jnp.zeros((), jnp.int32)
 
 
+class Preferences(eqx.Module):
+    """Samples from the softmax of a table."""
+
+    logits: jax.Array
+
+    def start(self, key):
+        del key
+        return ()
+
+    def act(self, memory, obs, key):
+        del obs
+        return jax.random.categorical(key, self.logits), memory
+
+    def actor(self, memory):
+        del memory
+        return jnp.zeros((), jnp.int32)
+
+
 @dataclass(frozen=True)
 class IndependentQ:
     """Independent Q-learning without networks: as unlike MADDPG as an off-policy algorithm can be."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +14,11 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp
-from mesax.policy import LEARNER, EpsilonRandom, ExplorationPolicySet
+from mesax.policy import EpsilonRandom, ExplorationPolicySet
 from mesax.training.evaluate import mean_rewards
 from mesax.training.off_policy import Mixing, OffPolicyLoop, Schedule, summarize
 from mesax.types import Linear, masked_mean, tree_index, tree_stack
+from methods.helpers import Preferences
 
 FAMILY = ClimbFamily(num_actions=3, num_stages=2)
 TASKS = FAMILY.split(0, 2, 1).train
@@ -28,24 +28,6 @@ SCHEDULE = Schedule(
 )
 WARM_UP, ROUNDS = 2, 10
 KEY = jax.random.key(4)
-
-
-class Preferences(eqx.Module):
-    """Samples from the softmax of a table."""
-
-    logits: jax.Array
-
-    def start(self, key):
-        del key
-        return ()
-
-    def act(self, memory, obs, key):
-        del obs
-        return jax.random.categorical(key, self.logits), memory
-
-    def actor(self, memory):
-        del memory
-        return jnp.asarray(LEARNER, jnp.int32)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,27 +16,9 @@ from mesax.training.driver import Chunk, learn
 from mesax.training.off_policy import Budget
 from mesax.training.on_policy import OnPolicyLoop
 from mesax.types import tree_index
-from methods.helpers import TWO_STAGE, same_bits
+from methods.helpers import TWO_STAGE, Preferences, same_bits
 
 BUDGET = Budget(total_steps=780, num_envs=10, num_evaluations=3)
-
-
-class Preferences(eqx.Module):
-    """Samples from the softmax of a table."""
-
-    logits: jax.Array
-
-    def start(self, key):
-        del key
-        return ()
-
-    def act(self, memory, obs, key):
-        del obs
-        return jax.random.categorical(key, self.logits), memory
-
-    def actor(self, memory):
-        del memory
-        return jnp.zeros((), jnp.int32)
 
 
 @dataclass(frozen=True)
