@@ -11,3 +11,11 @@ class TrainingError(Exception):
 
 class StoreError(Exception):
     """A file that cannot be read or written; shown as one line."""
+
+
+FORESEEN = {kind.__name__: kind for kind in (UsageError, TrainingError, StoreError)}
+
+
+def kind_of(error: Exception) -> str:
+    """Name of the expected kind an error belongs to, else of its own class: how it travels between processes."""
+    return next((name for name, kind in FORESEEN.items() if isinstance(error, kind)), type(error).__name__)

@@ -23,6 +23,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mesax"
 
 
+def host_threads() -> int:
+    """Threads that step a host environment in this process: $MESAX_THREADS, else one; never changes results."""
+    return max(1, int(os.environ.get("MESAX_THREADS", "1")))
+
+
 def configure() -> None:
     """Set JAX up; must run before JAX computes anything, and may run again."""
     flags = os.environ.get("XLA_FLAGS", "").split()

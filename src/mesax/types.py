@@ -125,7 +125,8 @@ class Episode(eqx.Module):
     The three ways in which an episode can end are told apart here, once, for every learner:
     * `terminated[t]`: the task is over after step t, so nothing is bootstrapped beyond it;
     * cut at the horizon: `terminated` stays false and `obs[T]` is there to bootstrap from;
-    * `mask[t]` is false for padding after a termination: such a step never happened.
+    * `mask[t]` is false for padding after an early end: such a step never happened. If the last step that did happen
+      is not `terminated`, the environment cut the episode short; `obs[t + 1]` is there to bootstrap from.
     """
 
     obs: Float[Array, "time_plus_one agents obs"]
@@ -142,9 +143,27 @@ class Episode(eqx.Module):
         return 1.0 - self.terminated.astype(self.reward.dtype)
 
     @property
+    def goes_on(self) -> Bool[Array, " time"]:
+        """Whether another step follows: beyond the last one there is only its value, no return."""
+        return jnp.concatenate([self.mask[..., 1:], jnp.zeros_like(self.mask[..., :1])], axis=-1)
+
+    @property
     def transitions(self) -> Transition:
         """Every step as (obs, action, next obs), stacked over time."""
         return Transition(self.obs[:-1], self.action, self.obs[1:])
+
+
+def blank_episode(spec: EnvSpec) -> Episode:
+    """An episode of the right shapes, with nothing in it."""
+    time, agents = spec.horizon, spec.num_agents
+    return Episode(
+        jnp.zeros((time + 1, agents, spec.obs_size)),
+        spec.action_space.zeros((time, agents)),
+        jnp.zeros(time),
+        jnp.zeros(time, bool),
+        jnp.zeros(time, bool),
+        jnp.zeros((), jnp.int32),
+    )
 
 
 def masked_mean(values: Array, mask: Array) -> Array:

@@ -39,7 +39,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
 
     def run(task, key):
         alone = tree_stack([task])
-        state = loop.init(alone, (), key)
+        state = loop.init((), key)
         state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
         learner = state.learner
         episodes = play(env, alone, algorithm.behavior(env.spec, learner, jnp.ones(())), key, NUM_ENVS)

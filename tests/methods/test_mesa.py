@@ -106,7 +106,7 @@ def trajectories(host: MemoryHost, task: int) -> Episode:
     (directory,) = host.root.glob(f"collect/*/trajectories-{task:02d}")
     number = read_manifest(directory)["facts"]["episodes"]
     loop = OffPolicyLoop(TWO_STAGE.env, LEARNER, TINY)
-    example = jax.eval_shape(lambda: loop.init(train_tasks(), (), jax.random.key(0)).replay.episodes)
+    example = jax.eval_shape(lambda: loop.init((), jax.random.key(0)).replay.episodes)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((number, *leaf.shape[1:]), leaf.dtype), example)
     return load_tree(directory, like)
 
@@ -182,7 +182,7 @@ def test_true_distinct_visits_are_counted_by_hand(host: MemoryHost):
     policy = EpsilonRandom(LinearPolicy(jnp.zeros((2, 8, 3))), jnp.ones(()), TWO_STAGE.env.spec.action_space)
     pairs = load_pairs(host.outputs("collect"))
     state = CoverageState(build_subspace(pairs.features, pairs.values, 8, 4, 0), jnp.zeros(4))
-    report = coverage_of(TWO_STAGE, METHOD.reward, state, policy, train_tasks(), key, number)
+    report = coverage_of(EXPERIMENT, METHOD.reward, state, policy, train_tasks(), key, number)
 
     episodes = play_episodes(TWO_STAGE.env, train_tasks(), policy, key, number)
     centroids = np.asarray(state.subspace.centroids)[np.asarray(state.subspace.cluster_valid)]

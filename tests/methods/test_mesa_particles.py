@@ -52,10 +52,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryHost:
 def test_all_stages_run_and_steps_count_every_repetition(host: MemoryHost):
     explore = host.phase("explore")
     spec = WORLD.spec
-    assert METHOD.explore_steps(spec) % 2 == 0
-    assert [row["step"] for row in explore if "union_coverage" in row] == [METHOD.explore_steps(spec)] * 2
+    assert METHOD.explore_steps(EXPERIMENT) % 2 == 0
+    assert [row["step"] for row in explore if "union_coverage" in row] == [METHOD.explore_steps(EXPERIMENT)] * 2
     rounds = METHOD.explore.rounds(spec.horizon // 2)
-    assert METHOD.explore_steps(spec) == rounds * 8 * spec.horizon
+    assert METHOD.explore_steps(EXPERIMENT) == rounds * 8 * spec.horizon
     assert {row["policy"] for row in explore} == {0, 1}
     assert all(0.0 <= row["distinct_visits"] <= 2.0 for row in explore)
     assert {row["task"] for row in host.eval} == {0, 1}

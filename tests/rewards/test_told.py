@@ -202,7 +202,7 @@ def test_both_loops_learn_from_what_is_told():
     for loop in (off_policy, on_policy):
 
         def run(key, loop=loop):
-            state = loop.init(TASKS, state_for(reward), key)
+            state = loop.init(state_for(reward), key)
             state, _ = loop.warm_up(TASKS, state, key)
             return loop.advance(TASKS, None, state, key, 1)
 

@@ -11,7 +11,8 @@ import pytest
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import TrainingError
 from mesax.policy import EXPLORER, UniformPolicy
-from mesax.training.driver import Chunk, NotFiniteError, compiled, learn, play_episodes
+from mesax.training.compiling import compiled
+from mesax.training.driver import Chunk, NotFiniteError, learn, play_episodes
 from mesax.training.evaluate import evaluation_key
 from mesax.training.off_policy import Mixing, OffPolicyLoop
 from mesax.types import Linear, tree_index

@@ -72,7 +72,7 @@ LOOP = OffPolicyLoop(FAMILY.env, TableLearner(), SCHEDULE, reward_model=Tenfold(
 
 
 def begin(loop: OffPolicyLoop, tasks, key):
-    return loop.warm_up(tasks, loop.init(tasks, jnp.zeros((), jnp.int32), key), key)
+    return loop.warm_up(tasks, loop.init(jnp.zeros((), jnp.int32), key), key)
 
 
 def advance(loop: OffPolicyLoop, tasks, state, key, rounds: int, explorer=()):

@@ -163,5 +163,5 @@ def test_nobody_else_may_play():
 
 def test_nothing_is_kept_unless_asked_for():
     loop, tasks = replace(LOOP, keep_episodes=False), TWO_STAGE.split(0, 3, 0).train
-    _, log = jax.eval_shape(lambda key: loop.warm_up(tasks, loop.init(tasks, (), key), key), jax.random.key(0))
+    _, log = jax.eval_shape(lambda key: loop.warm_up(tasks, loop.init((), key), key), jax.random.key(0))
     assert log.episodes is None

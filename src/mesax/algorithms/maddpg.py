@@ -232,7 +232,7 @@ class Maddpg:
             next_action = greedy_features(next_outputs, spec.action_space)
         next_inputs = joint_inputs(episode.obs[1:], next_action)
         next_q = jnp.min(step_at(state.target_critics, tree_index(at, slice(1, None)), next_inputs), axis=-1)
-        return lambda_returns(episode.reward, self.discount * episode.continues, next_q, self.trace)
+        return lambda_returns(episode.reward, self.discount * episode.continues, next_q, self.trace * episode.goes_on)
 
     def _critic_loss(self, critics: Ensemble, batch: Episode, played: Array, targets: Array) -> Array:
         values = jax.vmap(lambda episode, action: unroll(critics, joint_inputs(episode.obs[:-1], action)))(

@@ -214,7 +214,7 @@ class Mappo:
         values = state.norm.denormalize(old_values)
         discounts = self.discount * batch.continues
         of_agents = jax.vmap(generalized_advantages, in_axes=(None, None, 1, None), out_axes=1)
-        advantages = jax.vmap(of_agents, in_axes=(0, 0, 0, None))(batch.reward, discounts, values, self.gae)
+        advantages = jax.vmap(of_agents)(batch.reward, discounts, values, self.gae * batch.goes_on)
         returns = advantages + values[:, :-1]
         mean = masked_mean(advantages, batch.mask)
         std = jnp.sqrt(masked_mean(jnp.square(advantages - mean), batch.mask))

@@ -29,26 +29,34 @@ def entropy(logits: Float[Array, "... actions"]) -> Float[Array, "..."]:
 
 
 def lambda_returns(
-    r_t: Float[Array, " time"], discount_t: Float[Array, " time"], v_t: Float[Array, " time"], mixing: float
+    r_t: Float[Array, " time"],
+    discount_t: Float[Array, " time"],
+    v_t: Float[Array, " time"],
+    mixing_t: Float[Array, " time"] | float,
 ) -> Float[Array, " time"]:
-    """G_t = r_t + discount_t ((1 - lambda) v_t + lambda G_{t+1}), v_t the value of the state reached; G beyond is v.
+    """G_t = r_t + discount_t ((1 - lambda_t) v_t + lambda_t G_{t+1}), v_t the value of the state reached.
 
-    Along replayed data this is uncorrected for who acted: biased for lambda > 0, and quick to carry a rare reward back.
+    lambda_t is 0 where an episode is cut short (`Episode.goes_on`): what follows there never happened. Along replayed
+    data this is uncorrected for who acted: biased for lambda > 0, and quick to carry a rare reward back.
     """
 
-    def step(later: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        reward, discount, value = now
+    def step(later: Array, now: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        reward, discount, value, mixing = now
         target = reward + discount * ((1.0 - mixing) * value + mixing * later)
         return target, target
 
-    return jax.lax.scan(step, v_t[-1], (r_t, discount_t, v_t), reverse=True)[1]
+    mixing = jnp.broadcast_to(jnp.asarray(mixing_t, v_t.dtype), v_t.shape)
+    return jax.lax.scan(step, v_t[-1], (r_t, discount_t, v_t, mixing), reverse=True)[1]
 
 
 def generalized_advantages(
-    r_t: Float[Array, " time"], discount_t: Float[Array, " time"], v: Float[Array, " time_plus_one"], mixing: float
+    r_t: Float[Array, " time"],
+    discount_t: Float[Array, " time"],
+    v: Float[Array, " time_plus_one"],
+    mixing_t: Float[Array, " time"] | float,
 ) -> Float[Array, " time"]:
-    """GAE (Schulman et al. 2016): A_t = delta_t + discount_t lambda A_{t+1}."""
-    return lambda_returns(r_t, discount_t, v[1:], mixing) - v[:-1]
+    """GAE (Schulman et al. 2016): A_t = delta_t + discount_t lambda_t A_{t+1}."""
+    return lambda_returns(r_t, discount_t, v[1:], mixing_t) - v[:-1]
 
 
 def huber(error: Float[Array, "..."], bound: float) -> Float[Array, "..."]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from mesax.envs.base import Task
+from mesax.envs.base import ActionRepeat, Task
 from mesax.errors import TrainingError, UsageError
 from mesax.types import EnvSpec
 
@@ -104,3 +104,10 @@ class _Repeating:
 
     def close(self) -> None:
         self.inner.close()
+
+
+def repeating(env: Any, times: int) -> Any:
+    """Either kind of environment with every action played `times` times."""
+    if times == 1:
+        return env
+    return HostActionRepeat(env, times) if isinstance(env, HostEnvironment) else ActionRepeat(env, times)

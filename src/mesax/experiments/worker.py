@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+from mesax.errors import kind_of
 from mesax.runtime import configure
 
 
@@ -46,7 +47,7 @@ def main() -> None:
             )
         except Exception as error:
             traceback.print_exc()
-            say(answers, {"kind": "error", "error": type(error).__name__, "message": str(error)})
+            say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
         else:
             say(answers, {"kind": "done"})
 

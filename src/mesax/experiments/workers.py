@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mesax.errors import StoreError, TrainingError, UsageError
+from mesax.errors import FORESEEN, TrainingError, kind_of
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
 
@@ -47,7 +47,7 @@ class InProcess:
                 log = _log(self.run, 0)
                 with open(log, "a", encoding="utf-8") as file:
                     file.write(traceback.format_exc())
-                raise _failure(stage, job, type(error).__name__, str(error), log) from error
+                raise _failure(stage, job, kind_of(error), str(error), log) from error
 
     def close(self) -> None:
         """Nothing to end."""
@@ -149,7 +149,6 @@ def _log(run: RunDirectory, number: int) -> Path:
 
 def _failure(stage: str, job: int | None, kind: str, message: str, log: Path) -> Exception:
     """A job's error as one line; what nobody foresaw also says its kind and where its traceback is."""
-    foreseen = {"UsageError": UsageError, "StoreError": StoreError}
-    if kind in foreseen or kind in ("TrainingError", "NotFiniteError"):
-        return foreseen.get(kind, TrainingError)(f"{stage} job {job}: {message}")
+    if kind in FORESEEN:
+        return FORESEEN[kind](f"{stage} job {job}: {message}")
     return TrainingError(f"{stage} job {job}: {kind}: {message}; see {log}")

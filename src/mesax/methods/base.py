@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from mesax.algorithms.base import OffPolicyAlgorithm
 from mesax.checkpoint import save_tree
 from mesax.envs.base import TaskFamily
 from mesax.errors import UsageError
-from mesax.training.driver import NotFiniteError
+from mesax.training.driver import LearningStopped
 from mesax.training.off_policy import Schedule
 from mesax.types import Key
 
@@ -76,6 +76,8 @@ class Experiment:
     """Greedy episodes of an evaluation."""
     lanes: int = 5
     """Runs that share one compiled program through `vmap`; part of the configuration, so workers cannot change it."""
+    training_horizon: int | None = None
+    """Steps of a training episode, if fewer than the environment's; the cut is bootstrapped. Evaluation is not cut."""
 
     def __post_init__(self) -> None:
         """Refuse impossible experiments before anything is built."""
@@ -84,12 +86,27 @@ class Experiment:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if self.seed < 0:
             raise UsageError(f"seed must not be negative, not {self.seed}")
+        if self.training_horizon is not None and not 1 <= self.training_horizon <= self.family.env.spec.horizon:
+            raise UsageError(
+                f"training-horizon must lie between 1 and the horizon {self.family.env.spec.horizon},"
+                f" not {self.training_horizon}"
+            )
         total = self.family.num_tasks
         if total is not None and self.num_train_tasks + self.num_test_tasks > total:
             raise UsageError(
                 f"this family has {total} tasks, fewer than {self.num_train_tasks} for training"
                 f" + {self.num_test_tasks} for testing"
             )
+
+    @property
+    def training_env(self) -> Any:
+        """The environment with its training episodes' length."""
+        env = self.family.env
+        if self.training_horizon is None:
+            return env
+        if "horizon" not in {field.name for field in fields(env)}:  # type: ignore[arg-type]
+            raise UsageError(f"episodes of {type(env).__name__} cannot be shortened: leave training-horizon alone")
+        return replace(env, horizon=self.training_horizon)  # type: ignore[type-var]
 
     def key(self, purpose: int, *indices: int) -> Key:
         """The random stream of one part of the experiment."""
@@ -111,7 +128,7 @@ def keeping_last_good(host: Host) -> Iterator[None]:
     """Save the last good learners of a job that breaks."""
     try:
         yield
-    except NotFiniteError as error:
+    except LearningStopped as error:
         save_tree(host.directory / "last-good", error.last_good, {"error": str(error)})
         raise
 

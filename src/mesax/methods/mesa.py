@@ -21,7 +21,8 @@ from jaxtyping import Array
 
 from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
 from mesax.checkpoint import load_tree, read_manifest, save_tree
-from mesax.envs.base import ActionRepeat, Environment, TaskFamily
+from mesax.envs.base import TaskFamily
+from mesax.envs.host import repeating
 from mesax.errors import StoreError, UsageError
 from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
 from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
@@ -29,7 +30,8 @@ from mesax.methods.single_task import adapt_stage
 from mesax.policy import ExplorationPolicySet, Repeated
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState, HighRewardSet
 from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
-from mesax.training.driver import Loop, compiled, learn
+from mesax.training.compiling import compiled
+from mesax.training.driver import Loop, learn
 from mesax.training.off_policy import Budget, Mixing, OffPolicyLoop, Schedule
 from mesax.training.on_policy import OnPolicyLoop
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
@@ -97,8 +99,8 @@ class Mesa:
             explorers = self.deployed(spec, borrowed_explorers(self, spec, Path(self.explorers_from)))
             return (adapt_stage(experiment, self.mixing, lambda host: explorers),)
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
-        collect_steps = self.collect.steps(spec.horizon)
-        explore_steps = self.explore_steps(spec) * self.num_explorers
+        collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
+        explore_steps = self.explore_steps(experiment) * self.num_explorers
         return (
             Stage(
                 "collect",
@@ -113,13 +115,13 @@ class Mesa:
             ),
         )
 
-    def explore_steps(self, spec: EnvSpec) -> int:
+    def explore_steps(self, experiment: Experiment) -> int:
         """Environment steps of stage 2 for one explorer, every repetition of an action counted."""
-        return self.explore.steps(spec.horizon // self.action_repeat) * self.action_repeat
+        return self.explore.steps(experiment.training_env.spec.horizon // self.action_repeat) * self.action_repeat
 
-    def explore_loop(self, env: Environment) -> Loop:
+    def explore_loop(self, env: Any) -> Loop:
         """Stage 2's loop: on coverage instead of the task's reward."""
-        env = ActionRepeat(env, self.action_repeat) if self.action_repeat > 1 else env
+        env = repeating(env, self.action_repeat)
         if isinstance(self.explore, Schedule):
             return OffPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
         return OnPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
@@ -149,7 +151,7 @@ class Mesa:
     def _collect(self, experiment: Experiment, group: list[int], host: Host) -> None:
         """Stage 1 on a group of training tasks."""
         family = experiment.family
-        loop = OffPolicyLoop(family.env, experiment.algorithm, self.collect, keep_episodes=True)
+        loop = OffPolicyLoop(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         lanes = padded(group, experiment.lanes)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)
@@ -209,7 +211,7 @@ class Mesa:
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
-            row = {"phase": "explore", "policy": number, "step": self.explore_steps(spec)}
+            row = {"phase": "explore", "policy": number, "step": self.explore_steps(experiment)}
             host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
@@ -226,11 +228,11 @@ class Mesa:
     ) -> tuple[Any, CoverageReport]:
         """One exploration policy and what it covers."""
         family = experiment.family
-        spec, loop = family.env.spec, self.explore_loop(family.env)
+        spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
         keys = experiment.key(EXPLORE_STREAM, number)[None]
-        budget = self.explore_steps(spec)
+        budget = self.explore_steps(experiment)
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0):
             policy = self.policy(spec, state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, number)
@@ -249,7 +251,7 @@ class Mesa:
         key = experiment.key(COUNT_STREAM, number)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
         policy = self.deployed(experiment.family.env.spec, policy)
-        return coverage_of(experiment.family, self.reward, state, policy, split.train, key, self.coverage_episodes)
+        return coverage_of(experiment, self.reward, state, policy, split.train, key, self.coverage_episodes)
 
 
 @dataclass(frozen=True)

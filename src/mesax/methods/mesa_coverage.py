@@ -14,7 +14,8 @@ from mesax.envs.base import TaskFamily
 from mesax.methods.base import Experiment
 from mesax.policy import Policy, UniformPolicy
 from mesax.rewards.coverage import CoverageModel, CoverageState, visit_counts
-from mesax.training.driver import compiled, play_episodes
+from mesax.training.compiling import compiled
+from mesax.training.driver import play_episodes
 from mesax.types import Episode, Key
 
 COVERAGE_STREAM = 4
@@ -75,7 +76,7 @@ class _Visits:
 
 
 def coverage_of(
-    family: TaskFamily,
+    experiment: Experiment,
     reward: CoverageModel,
     state: CoverageState,
     policy: Policy,
@@ -84,7 +85,8 @@ def coverage_of(
     num_episodes: int,
 ) -> CoverageReport:
     """Play a policy on stacked tasks and count what it visits."""
-    episodes = play_episodes(family.env, tasks, policy, key, num_episodes)
+    family = experiment.family
+    episodes = play_episodes(experiment.training_env, tasks, policy, key, num_episodes)
     visits = compiled(_Visits(reward, family))(state, episodes)
     counts, configurations = np.asarray(visits.counts), np.asarray(visits.configuration)
     true_visits = _true_visits(configurations, family.rewarding_configurations(tasks))
@@ -108,7 +110,8 @@ def leak_check(
     family = experiment.family
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     uniform = UniformPolicy(family.env.spec.action_space)
-    episodes = play_episodes(family.env, split.test, uniform, experiment.key(LEAK_STREAM), num_episodes)
+    key = experiment.key(LEAK_STREAM)
+    episodes = play_episodes(experiment.training_env, split.test, uniform, key, num_episodes)
     visits = compiled(_Visits(reward, family))(state, episodes)
     true = np.isin(np.asarray(visits.configuration), family.rewarding_configurations(split.train))
     distance, happened = np.asarray(visits.distance), episodes.mask
@@ -155,7 +158,7 @@ def coverage_pictures(
     entries = []
     for number, (name, policy) in enumerate(visitors.items()):
         key = experiment.key(COVERAGE_STREAM, number)
-        episodes = play_episodes(family.env, split.test, policy, key, num_episodes)
+        episodes = play_episodes(experiment.training_env, split.test, policy, key, num_episodes)
         visited = np.asarray(compiled(_Visits(reward, family))(state, episodes).configuration)
         entries.append(
             {

@@ -36,8 +36,9 @@ def adapt_stage(
     """Learn every unseen test task; `explorer_of` loads what meta-training left behind."""
     runs = [(t, r) for t in range(experiment.num_test_tasks) for r in range(experiment.num_repeats)]
     groups = groups_of(runs, experiment.lanes)
-    loop = OffPolicyLoop(experiment.family.env, experiment.algorithm, experiment.schedule, behavior)
-    steps = experiment.schedule.steps(experiment.family.env.spec.horizon)
+    env = experiment.training_env
+    loop = OffPolicyLoop(env, experiment.algorithm, experiment.schedule, behavior)
+    steps = experiment.schedule.steps(env.spec.horizon)
 
     def run(job: int, host: Host) -> None:
         group = groups[job]
@@ -45,7 +46,14 @@ def adapt_stage(
         lanes = padded(group, experiment.lanes)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array([t for t, _ in lanes])][:, None], split.test)
         keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
-        chunks = learn(loop, tasks, keys, explorer=explorer_of(host), eval_episodes=experiment.eval_episodes)
+        chunks = learn(
+            loop,
+            tasks,
+            keys,
+            explorer=explorer_of(host),
+            eval_episodes=experiment.eval_episodes,
+            eval_env=experiment.family.env,
+        )
         with keeping_last_good(host):
             for chunk in chunks:
                 _record(experiment, host, group, split.test, chunk)

@@ -25,7 +25,7 @@ from mesax.policy import ExploreOrExploit, Policy, UniformPolicy
 from mesax.replay import Replay
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, tree_index
+from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, blank_episode, tree_index
 
 INIT_STREAM = 2**32 - 1
 """Beyond all rounds, which draw from `fold_in(key, round)`."""
@@ -104,6 +104,12 @@ class Schedule(Budget):
         return max(1, -(-self.warmup_steps // self.steps_per_round(horizon)))
 
 
+def round_keys(key: Key, number: Int[Array, ""]) -> tuple[Key, Key]:
+    """(to play, to learn) of one round."""
+    key_play, key_learn = jax.random.split(jax.random.fold_in(key, number))
+    return key_play, key_learn
+
+
 class LoopState(eqx.Module):
     """Everything that a round changes."""
 
@@ -121,12 +127,17 @@ class RoundLog(eqx.Module):
 
 
 def returns_of(played: Episode, learnt_from: Episode) -> Metrics:
-    """What a round's episodes returned, in the task's reward and in the one that is learnt from."""
+    """What a round's episodes returned, in the task's reward and in the one that is learnt from.
+
+    `cut_short` is the share of episodes that the environment itself broke off.
+    """
     explored = played.actor > 0
+    cut_short = ~played.mask[:, -1] & ~jnp.any(played.terminated & played.mask, axis=1)
     returns = jnp.sum(played.reward, axis=1)
     return {
         "train_return": jnp.mean(returns),
         "learnt_return": jnp.mean(jnp.sum(learnt_from.reward, axis=1)),
+        "cut_short": jnp.mean(cut_short.astype(jnp.float32)),
         "explorer_share": jnp.mean(explored.astype(jnp.float32)),
         "explorer_return": jnp.mean(jnp.where(explored, returns, 0.0)),
     }
@@ -193,24 +204,24 @@ class OffPolicyLoop:
         """Sizes as the learner sees them."""
         return self.reward_model.learner_spec(self.env.spec)
 
-    def init(self, tasks: PyTree, reward_state: PyTree, key: Key) -> LoopState:
+    def init(self, reward_state: PyTree, key: Key) -> LoopState:
         """Fresh learner and an empty replay."""
         spec = self.env.spec
 
-        def example(tasks: PyTree, reward_state: PyTree, key: Key) -> Episode:
-            episodes = play(self.env, tasks, UniformPolicy(spec.action_space), key, 1)
+        def example(reward_state: PyTree) -> Episode:
+            episodes = jax.tree.map(lambda leaf: leaf[None], blank_episode(spec))
             return tree_index(self.reward_model.observe(spec, reward_state, episodes)[1], 0)
 
-        replay = Replay.create(jax.eval_shape(example, tasks, reward_state, key), self.schedule.replay_capacity)
+        replay = Replay.create(jax.eval_shape(example, reward_state), self.schedule.replay_capacity)
         learner = self.algorithm.init(self.learner_spec, jax.random.fold_in(key, INIT_STREAM))
         return LoopState(learner, replay, reward_state, jnp.zeros((), jnp.int32))
 
     def warm_up(self, tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
         """Fill the replay with uniformly random episodes."""
-        policy = UniformPolicy(self.env.spec.action_space)
 
         def body(state: LoopState, _: None) -> tuple[LoopState, RoundLog]:
-            return self._collect(tasks, state, policy, jax.random.fold_in(key, state.round))
+            policy, key_play = self.newcomer(), jax.random.fold_in(key, state.round)
+            return self.store(state, play(self.env, tasks, policy, key_play, self.schedule.num_envs))
 
         return jax.lax.scan(body, state, None, self.schedule.warmup_rounds(self.env.spec.horizon))
 
@@ -220,36 +231,45 @@ class OffPolicyLoop:
         """`num_rounds` rounds of playing and learning."""
 
         def body(state: LoopState, _: None) -> tuple[LoopState, RoundLog]:
-            return self._round(tasks, explorer, state, jax.random.fold_in(key, state.round))
+            key_play, key_learn = round_keys(key, state.round)
+            policy = self.player(state.learner, state.reward, state.round, explorer)
+            return self.learn(state, play(self.env, tasks, policy, key_play, self.schedule.num_envs), key_learn)
 
         return jax.lax.scan(body, state, None, num_rounds)
 
-    def progress(self, state: LoopState) -> Float[Array, ""]:
-        """Fraction of the rounds that follow the warm-up."""
+    def progress(self, number: Int[Array, ""]) -> Float[Array, ""]:
+        """Fraction of the rounds that follow the warm-up, at round `number`."""
         horizon = self.env.spec.horizon
         warmup, rounds = self.schedule.warmup_rounds(horizon), self.schedule.rounds(horizon)
-        return (state.round - warmup) / (rounds - warmup)
+        return (number - warmup) / (rounds - warmup)
 
-    def _round(self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
-        key_play, key_learn = jax.random.split(key)
-        progress = self.progress(state)
-        own = self.algorithm.behavior(self.learner_spec, state.learner, progress)
-        own = self.reward_model.equip(self.env.spec, state.reward, own)
-        policy = self.behavior(own, explorer, progress)
-        state, log = self._collect(tasks, state, policy, key_play)
+    def newcomer(self) -> Policy:
+        """Who plays the warm-up."""
+        return UniformPolicy(self.env.spec.action_space)
+
+    def player(self, learner: Any, reward: Any, number: Int[Array, ""], explorer: PyTree) -> Policy:
+        """Who plays round `number`."""
+        progress = self.progress(number)
+        own = self.algorithm.behavior(self.learner_spec, learner, progress)
+        own = self.reward_model.equip(self.env.spec, reward, own)
+        return self.behavior(own, explorer, progress)
+
+    def learn(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
+        """Store a round's episodes, then update from replayed ones."""
+        state, log = self.store(state, episodes)
 
         def learn(learner: Any, key: Key) -> tuple[Any, Metrics]:
             key_sample, key_update = jax.random.split(key)
             batch = state.replay.sample(key_sample, self.schedule.batch_size)
             return self.algorithm.update(self.learner_spec, learner, batch, key_update)
 
-        keys = jax.random.split(key_learn, self.schedule.updates_per_round)
+        keys = jax.random.split(key, self.schedule.updates_per_round)
         learner, metrics = jax.lax.scan(learn, state.learner, keys)
         metrics = log.metrics | jax.tree.map(jnp.mean, metrics)
         return LoopState(learner, state.replay, state.reward, state.round), RoundLog(metrics, log.episodes)
 
-    def _collect(self, tasks: PyTree, state: LoopState, policy: Policy, key: Key) -> tuple[LoopState, RoundLog]:
-        episodes = play(self.env, tasks, policy, key, self.schedule.num_envs)
+    def store(self, state: LoopState, episodes: Episode) -> tuple[LoopState, RoundLog]:
+        """Relabel a round's episodes and put them into the replay."""
         reward, learnt_from = self.reward_model.observe(self.env.spec, state.reward, episodes)
         metrics = returns_of(episodes, learnt_from)
         state = LoopState(state.learner, state.replay.add(learnt_from), reward, state.round + 1)

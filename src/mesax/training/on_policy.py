@@ -11,15 +11,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.algorithms.base import OnPolicyAlgorithm
 from mesax.envs.base import Environment
 from mesax.errors import UsageError
+from mesax.policy import Policy
 from mesax.rewards.base import RewardModel, TaskReward
-from mesax.training.off_policy import INIT_STREAM, Budget, RoundLog, returns_of
+from mesax.training.off_policy import INIT_STREAM, Budget, RoundLog, returns_of, round_keys
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Key
+from mesax.types import EnvSpec, Episode, Key
 
 
 class OnPolicyState(eqx.Module):
@@ -46,9 +47,8 @@ class OnPolicyLoop:
         """Sizes as the learner sees them."""
         return self.reward_model.learner_spec(self.env.spec)
 
-    def init(self, tasks: PyTree, reward_state: PyTree, key: Key) -> OnPolicyState:
+    def init(self, reward_state: PyTree, key: Key) -> OnPolicyState:
         """Fresh learner."""
-        del tasks
         learner = self.algorithm.init(self.learner_spec, jax.random.fold_in(key, INIT_STREAM))
         return OnPolicyState(learner, reward_state, jnp.zeros((), jnp.int32))
 
@@ -61,21 +61,30 @@ class OnPolicyLoop:
         self, tasks: PyTree, explorer: PyTree, state: OnPolicyState, key: Key, num_rounds: int
     ) -> tuple[OnPolicyState, RoundLog]:
         """`num_rounds` rounds of playing and learning; nobody else may play."""
-        if explorer is not None:
-            raise UsageError("an on-policy learner cannot learn from another's episodes")
 
         def body(state: OnPolicyState, _: None) -> tuple[OnPolicyState, RoundLog]:
-            return self._round(tasks, state, jax.random.fold_in(key, state.round))
+            key_play, key_learn = round_keys(key, state.round)
+            policy = self.player(state.learner, state.reward, state.round, explorer)
+            return self.learn(state, play(self.env, tasks, policy, key_play, self.schedule.num_envs), key_learn)
 
         return jax.lax.scan(body, state, None, num_rounds)
 
-    def _round(self, tasks: PyTree, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, RoundLog]:
-        key_play, key_learn = jax.random.split(key)
-        progress = state.round / self.schedule.rounds(self.env.spec.horizon)
-        policy = self.algorithm.behavior(self.learner_spec, state.learner, progress)
-        policy = self.reward_model.equip(self.env.spec, state.reward, policy)
-        episodes = play(self.env, tasks, policy, key_play, self.schedule.num_envs)
+    def progress(self, number: Int[Array, ""]) -> Float[Array, ""]:
+        """Fraction of the rounds, at round `number`."""
+        return number / self.schedule.rounds(self.env.spec.horizon)
+
+    def player(self, learner: Any, reward: Any, number: Int[Array, ""], explorer: PyTree) -> Policy:
+        """The learner plays round `number`, and nobody else may."""
+        if explorer is not None:
+            raise UsageError("an on-policy learner cannot learn from another's episodes")
+        policy = self.algorithm.behavior(self.learner_spec, learner, self.progress(number))
+        equipped: Policy = self.reward_model.equip(self.env.spec, reward, policy)
+        return equipped
+
+    def learn(self, state: OnPolicyState, episodes: Episode, key: Key) -> tuple[OnPolicyState, RoundLog]:
+        """Learn from a round's episodes."""
+        progress = self.progress(state.round)
         reward, learnt_from = self.reward_model.observe(self.env.spec, state.reward, episodes)
-        learner, metrics = self.algorithm.update(self.learner_spec, state.learner, learnt_from, progress, key_learn)
+        learner, metrics = self.algorithm.update(self.learner_spec, state.learner, learnt_from, progress, key)
         log = RoundLog(returns_of(episodes, learnt_from) | metrics, episodes if self.keep_episodes else None)
         return OnPolicyState(learner, reward, state.round + 1), log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from mesax.envs.base import Environment
 from mesax.policy import Policy
@@ -34,10 +34,16 @@ def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Key) -> E
     return Episode(obs, action, reward, terminated, mask, policy.actor(memory))
 
 
+def draw_tasks(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> tuple[Int[Array, " episodes"], Key]:
+    """(which task, keys of the start and of every step) for each of the episodes played side by side."""
+    key_task, key_play = jax.random.split(key)
+    keys = jax.random.split(key_play, (num_episodes, horizon + 1, 2))
+    if num_tasks == 1:
+        return jnp.zeros(num_episodes, jnp.int32), keys
+    return random_index(key_task, (num_episodes,), num_tasks), keys
+
+
 def play(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Episode:
     """`num_episodes` episodes side by side, each on a task drawn uniformly from the stacked `tasks`."""
-    key_task, key_play = jax.random.split(key)
-    keys = jax.random.split(key_play, (num_episodes, env.spec.horizon + 1, 2))
-    num_tasks = leading_size(tasks)
-    which = random_index(key_task, (num_episodes,), num_tasks) if num_tasks > 1 else jnp.zeros(num_episodes, jnp.int32)
+    which, keys = draw_tasks(key, num_episodes, leading_size(tasks), env.spec.horizon)
     return jax.vmap(lambda index, keys: play_episode(env, tree_index(tasks, index), policy, keys))(which, keys)

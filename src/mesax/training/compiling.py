@@ -1,0 +1,15 @@
+"""The only file that says `jax.jit`: everything else is a plain function until it comes here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+
+
+@lru_cache(maxsize=128)
+def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
+    """`jax.jit`, once per function value: equal frozen dataclasses share their program."""
+    return jax.jit(function, donate_argnums=donate)

@@ -1,0 +1,110 @@
+"""Play episodes of a host environment: the host steps all copies, a compiled policy answers for all of them at once.
+
+Tasks, keys and what is stored are those of `rollout.play`, so a game gives the same episodes on either path. Lanes
+(tasks and repeats that learn side by side) share one batch of copies, and one call of the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from mesax.envs.host import EnvironmentFault, HostBatch, HostEnvironment
+from mesax.runtime import host_threads
+from mesax.training.compiling import compiled
+from mesax.training.rollout import draw_tasks
+from mesax.types import Box, EnvSpec, Episode, Key
+
+
+def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Any, keys: Key, num_episodes: int) -> Episode:
+    """Episodes `[lanes, num_episodes, ...]` on tasks `[lanes, tasks, ...]`, by a policy with a leading lane axis."""
+    spec, lanes = env.spec, len(keys)
+    copies, time = lanes * num_episodes, spec.horizon
+    tasks = jax.tree.map(np.asarray, tasks)
+    batch = running(env, copies, host_threads())  # type: ignore[arg-type]
+    num_tasks = jax.tree.leaves(tasks)[0].shape[1]
+    memory, step_keys, which, seeds = compiled(_Start(time, num_episodes, num_tasks))(policy, keys)
+    chosen = jax.tree.map(lambda leaf: leaf[np.arange(lanes)[:, None], np.asarray(which)], tasks)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(copies, *leaf.shape[2:]), chosen)
+
+    obs = np.zeros((copies, time + 1, spec.num_agents, spec.obs_size), np.float32)
+    action: np.ndarray = np.zeros((copies, time, spec.num_agents, *_action_shape(spec)), _action_dtype(spec))
+    reward = np.zeros((copies, time), np.float32)
+    terminated, mask = np.zeros((copies, time), bool), np.zeros((copies, time), bool)
+    alive = np.ones(copies, bool)
+    act = compiled(_act)
+    obs[:, 0] = _checked(batch.reset(flat, np.asarray(seeds).reshape(-1)), (copies, *obs.shape[2:]))
+    for step in range(time):
+        if not alive.any():
+            break
+        seen = obs[:, step].reshape(lanes, num_episodes, *obs.shape[2:])
+        chosen_action, memory = act(policy, memory, seen, step_keys, np.int32(step))
+        action[:, step] = np.asarray(chosen_action).reshape(copies, *action.shape[2:])
+        outcome = batch.step(action[:, step], alive)
+        obs[alive, step + 1] = outcome.obs[alive]
+        reward[alive, step] = outcome.reward[alive]
+        terminated[alive, step] = outcome.terminated[alive]
+        mask[:, step] = alive
+        alive = alive & ~outcome.terminated & ~outcome.truncated
+    actor = np.asarray(compiled(_actor)(policy, memory, which))
+    episodes = Episode(obs, action, reward, terminated, mask, actor.reshape(-1))  # type: ignore[arg-type]
+    return jax.tree.map(lambda leaf: leaf.reshape(lanes, num_episodes, *leaf.shape[1:]), episodes)
+
+
+@lru_cache(maxsize=8)
+def running(env: Any, copies: int, threads: int) -> HostBatch:
+    """Copies that stay open from round to round: opening them may take longer than an episode."""
+    batch: HostBatch = env.batch(copies, threads)
+    return batch
+
+
+@dataclass(frozen=True)
+class _Start:
+    horizon: int
+    num_episodes: int
+    num_tasks: int
+
+    def __call__(self, policy: Any, keys: Key) -> tuple[Any, Key, jax.Array, jax.Array]:
+        """(policy's memory, keys of every step, which task, the environment's seed) for every episode."""
+
+        def lane(policy: Any, key: Key) -> tuple[Any, Key, jax.Array, jax.Array]:
+            which, step_keys = draw_tasks(key, self.num_episodes, self.num_tasks, self.horizon)
+            memory = jax.vmap(policy.start)(step_keys[:, 0, 1])
+            return memory, step_keys, which, jax.vmap(jax.random.bits)(step_keys[:, 0, 0])
+
+        return jax.vmap(lane)(policy, keys)
+
+
+def _act(policy: Any, memory: Any, obs: jax.Array, step_keys: Key, step: jax.Array) -> tuple[jax.Array, Any]:
+    one_lane = jax.vmap(lambda policy, *episode: policy.act(*episode), in_axes=(None, 0, 0, 0))
+    return jax.vmap(one_lane)(policy, memory, obs, step_keys[:, :, step + 1, 1])
+
+
+def _actor(policy: Any, memory: Any, which: jax.Array) -> jax.Array:
+    one_lane = jax.vmap(lambda policy, memory, _: policy.actor(memory), in_axes=(None, 0, 0))
+    return jax.vmap(one_lane)(policy, memory, which)  # `which` has the axes even if policy and memory are empty
+
+
+def _action_shape(spec: EnvSpec) -> tuple[int, ...]:
+    return (spec.action_space.size,) if isinstance(spec.action_space, Box) else ()
+
+
+def _action_dtype(spec: EnvSpec) -> type:
+    return np.float32 if isinstance(spec.action_space, Box) else np.int32
+
+
+def _checked(obs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if obs.shape != shape:
+        raise EnvironmentFault(f"the environment's first observations have shape {obs.shape}, but {shape} is expected")
+    return obs
+
+
+def as_lane(tree: PyTree) -> PyTree:
+    """A leading lane axis of one."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
