@@ -121,6 +121,19 @@ def test_nothing_beyond_a_termination_counts(mixing: float):
     np.testing.assert_allclose(plain[1], rewards[1], rtol=1e-6)
 
 
+@pytest.mark.parametrize("mixing", [0.0, 0.7, 1.0])
+def test_a_cut_episode_is_bootstrapped_and_nothing_beyond_the_cut_counts(mixing: float):
+    """Cut after two of four steps: the second step's return is its reward and the value of the state it reached."""
+    rewards, discounts, values = trajectory(4, [False] * TIME)
+    goes_on = np.array([True, False, True, False])
+    poisoned_rewards, poisoned_values = rewards.copy(), values.copy()
+    poisoned_rewards[2:], poisoned_values[3:] = 1e3, -1e3
+    found = returns_of(poisoned_rewards, discounts, poisoned_values[1:], mixing * goes_on)
+    np.testing.assert_allclose(found[1], rewards[1] + discounts[1] * values[2], rtol=1e-5)
+    shorter = returns_of(rewards[:2], discounts[:2], values[1:3], mixing)
+    np.testing.assert_allclose(found[:2], shorter, rtol=1e-5)
+
+
 @given(st.integers(0, 1_000), st.lists(st.booleans(), min_size=TIME, max_size=TIME), st.floats(0.0, 1.0))
 def test_advantages_are_discounted_sums_of_temporal_differences(seed: int, ends: list[bool], mixing: float):
     rewards, discounts, values = trajectory(seed, ends)
