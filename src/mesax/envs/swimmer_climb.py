@@ -93,7 +93,7 @@ class SwimmerClimb:
     def __post_init__(self) -> None:
         """Refuse games that do not exist."""
         if not 0.0 < self.band_degrees <= HINGE_LIMIT_DEGREES:
-            raise UsageError(f"band-degrees must be above 0 and at most {HINGE_LIMIT_DEGREES:g}")
+            raise UsageError(f"band-degrees must lie between 0 and {HINGE_LIMIT_DEGREES:g}, not {self.band_degrees}")
         if not 0.0 < self.delta < 1.0:
             raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
         if self.horizon < 1:
