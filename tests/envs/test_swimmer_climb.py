@@ -3,13 +3,13 @@
 import dataclasses
 import importlib
 import sys
-import warnings
 
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium_robotics import mamujoco_v1
 from hypothesis import given
 
 from mesax.envs.host import HostActionRepeat, HostEnvironment
@@ -19,9 +19,6 @@ from mesax.rewards.features import JointAngles
 from mesax.types import Box, EnvSpec, Transition, tree_index, tree_stack
 
 DEGREES = np.pi / 180
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of its own imports, which are not ours to mend
-    from gymnasium_robotics import mamujoco_v1
 
 
 def opened(
