@@ -64,9 +64,10 @@ format: $(VENV)/.dev  ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.core  ## Measure speed and compile times
+bench: $(VENV)/.dev  ## Measure speed and compile times
 	$(BIN)/python benchmarks/climb.py
 	$(BIN)/python benchmarks/particles.py
+	$(BIN)/python benchmarks/swimmer.py
 
 results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
 	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0

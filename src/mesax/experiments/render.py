@@ -17,10 +17,12 @@ from PIL import Image
 from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimbFamily
+from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import StoreError, UsageError
 from mesax.experiments import figures
 from mesax.experiments.render_climb import ClimbPlay
 from mesax.experiments.render_particles import ParticlePlay
+from mesax.experiments.render_swimmer import SwimmerPlay
 from mesax.experiments.replay_policies import named_policy
 from mesax.experiments.request import Request
 from mesax.experiments.store import RunDirectory
@@ -45,6 +47,7 @@ class Play(Protocol):
 PLAYS: dict[type, Callable[[str, Any, Any, Episode], Play]] = {
     ClimbFamily: ClimbPlay.of,
     ParticleClimbFamily: ParticlePlay.of,
+    SwimmerFamily: SwimmerPlay.of,
 }
 """How `(title, family, task, stacked episodes)` become a play, by family."""
 

@@ -82,3 +82,25 @@ def descending(rows: list[Array]) -> list[Array]:
         for low in range(turn % 2, len(rows) - 1, 2):
             rows[low], rows[low + 1] = jnp.maximum(*rows[low : low + 2]), jnp.minimum(*rows[low : low + 2])
     return rows
+
+
+@dataclass(frozen=True)
+class JointAngles:
+    """The angle of each agent's joint after the step, in radians.
+
+    Angles as they are, so that a distance threshold is an angle: two poses in the same band of half-width b are at most
+    2 * sqrt(2) * b apart, and one at its edge is sqrt(2) * b from its center.
+    """
+
+    entry: int = 0
+    """Where each agent's observation holds the angle of its own joint."""
+
+    def __post_init__(self) -> None:
+        """Refuse a place that no observation has."""
+        if self.entry < 0:
+            raise UsageError(f"entry must not be negative, not {self.entry}")
+
+    def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
+        """One angle for each agent."""
+        del spec
+        return transition.next_obs[:, self.entry]
