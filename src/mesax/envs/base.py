@@ -96,8 +96,8 @@ class TaskFamily(Protocol):
     """A distribution over tasks of one environment, and how its results are read."""
 
     @property
-    def env(self) -> Environment:
-        """The environment all tasks live in."""
+    def env(self) -> Any:
+        """The environment all tasks live in: an `Environment`, or a `HostEnvironment` (`envs/host.py`)."""
 
     @property
     def num_tasks(self) -> int | None:

@@ -14,6 +14,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.methods.base import Experiment
@@ -21,14 +22,15 @@ from mesax.methods.mesa import Mesa
 from mesax.methods.single_task import Plain, Uniform
 from mesax.nets import Adam, Entities, Gru, Mlp
 from mesax.rewards.coverage import CoverageReward, RecordReward
-from mesax.rewards.features import SortedOccupancy
+from mesax.rewards.features import JointAngles, SortedOccupancy
 from mesax.training.off_policy import Budget, Mixing, Schedule
 from mesax.types import Linear
 
-FAMILIES: dict[str, ClimbFamily | ParticleClimbFamily] = {
+FAMILIES: dict[str, ClimbFamily | ParticleClimbFamily | SwimmerFamily] = {
     "climb-one": ClimbFamily(num_stages=1),
     "climb-multi": ClimbFamily(num_stages=5),
     **{f"mpe-{n}a{u}l": ParticleClimbFamily(ParticleClimb(n, u)) for n, u in ((2, 3), (2, 5), (2, 6), (3, 5), (3, 6))},
+    "swimmer": SwimmerFamily(),
 }
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
@@ -90,6 +92,36 @@ PARTICLE_EXPLORER = Mappo(
     gae=0.9,
 )
 
+# And for the swimmer: 8 trajectories an update. Continuous actions, so the gradient passes through the action itself.
+PAPER_SWIMMER_MADDPG = replace(PAPER_PARTICLE_MADDPG, exploration=Linear(0.1, 0.1, 0.0))
+QUICK_SWIMMER_MADDPG = replace(
+    QUICK_MADDPG,
+    actor_optimizer=Adam(1e-3),
+    critic_optimizer=Adam(1e-3),
+    exploration=Linear(0.1, 0.1, 0.0),
+)
+SWIMMER_LEARNER = Maddpg(
+    actor_net=Mlp((64, 64)),
+    critic_net=Mlp((128, 128)),
+    num_critics=2,
+    actor_update=GumbelGradient("policy"),
+    actor_optimizer=Adam(1e-3),
+    critic_optimizer=Adam(1e-3),
+    discount=0.95,
+    target_rate=0.01,
+    logit_penalty=1e-2,
+    exploration=Linear(0.3, 0.08, 0.7),
+)
+SWIMMER_EXPLORER = Mappo(
+    optimizer=Adam(1e-3, clip_norm=0.5),
+    final_rate=0.1,
+    epochs=3,
+    minibatches=4,
+    discount=0.97,
+    gae=0.9,
+    entropy_bonus=0.002,
+)
+
 
 def experiment(method: str, environment: str, preset: str) -> Experiment:
     """The named experiment, or a `UsageError` that lists the choices."""
@@ -114,6 +146,8 @@ def experiment(method: str, environment: str, preset: str) -> Experiment:
 def _published_maddpg(family: TaskFamily, preset: str) -> Maddpg:
     if isinstance(family, ParticleClimbFamily):
         return PAPER_PARTICLE_MADDPG if preset == "paper" else QUICK_PARTICLE_MADDPG
+    if isinstance(family, SwimmerFamily):
+        return PAPER_SWIMMER_MADDPG if preset == "paper" else QUICK_SWIMMER_MADDPG
     return PAPER_MADDPG if preset == "paper" else QUICK_MADDPG
 
 
@@ -121,6 +155,8 @@ def _mesa(environment: str, preset: str) -> Experiment:
     family = FAMILIES[environment]
     if isinstance(family, ParticleClimbFamily):
         return _particles(family, preset)
+    if isinstance(family, SwimmerFamily):
+        return _swimmer(family, preset)
     multi = environment == "climb-multi"
     paper = _paper(environment, Schedule(100_000, num_envs=10, replay_capacity=20_000) if multi else Schedule(50_000))
     if preset == "paper":
@@ -199,6 +235,70 @@ def _particles(family: ParticleClimbFamily, preset: str) -> Experiment:
 
 def _occupancy(world: ParticleClimb) -> SortedOccupancy:
     return SortedOccupancy(world.num_landmarks, world.num_own, world.radius)
+
+
+def _swimmer(family: SwimmerFamily, preset: str) -> Experiment:
+    """The swimmer; quick training episodes are 200 steps long, and evaluation takes the whole horizon."""
+    schedule = Schedule(2_500_000, 8, 50, 50_000, 8, 8, 1_000)
+    band = family.world.band
+    method = Mesa(
+        explorer=PAPER_SWIMMER_MADDPG,
+        collect=replace(schedule, total_steps=1_000_000, num_evaluations=10),
+        explore=replace(schedule, total_steps=3_000_000, num_evaluations=15),
+        capacity=256,
+        num_clusters=16,
+        # Both joints at the edge of the band: sqrt(2) of its half-width away from its center.
+        reward=CoverageReward(JointAngles(), distance_threshold=round(2**0.5 * band, 4)),
+        num_explorers=2,
+        coverage_episodes=20,
+        mixing=Mixing(Linear(0.5, 0.0, 0.5)),
+    )
+    paper = Experiment(
+        method,
+        family,
+        PAPER_SWIMMER_MADDPG,
+        schedule,
+        num_train_tasks=30,
+        num_test_tasks=6,
+        eval_episodes=4,
+        lanes=1,
+    )
+    if preset == "paper":
+        return paper
+    learning = Schedule(256_000, 16, 16, 12_800, 40, 4, 2_000)
+    method = replace(
+        method,
+        explorer=SWIMMER_EXPLORER,
+        collect=replace(learning, total_steps=35_200, warmup_steps=32_000, num_evaluations=1, updates_per_round=1),
+        explore=Budget(600_000, 64, 8),
+        least_value=0.1,
+        num_clusters=20,
+        reward=RecordReward(JointAngles(), distance_threshold=round(band, 4), tell_demand=True, width=0.1, stay=0.5),
+        global_count="probability",
+        mixing=Mixing(Linear(0.8, 0.0, 0.7)),
+    )
+    quick = replace(paper, method=method, algorithm=SWIMMER_LEARNER, schedule=learning, lanes=3, training_horizon=200)
+    if preset == "quick":
+        return quick
+    tiny = Schedule(640, 4, 2, 320, 2, 4, 20)
+    short = replace(family, world=replace(family.world, horizon=60))
+    method = replace(
+        method,
+        collect=replace(tiny, total_steps=1_600, warmup_steps=1_400),
+        explore=Budget(640, 4, 2),
+        coverage_episodes=4,
+    )
+    return replace(
+        quick,
+        family=short,
+        method=method,
+        schedule=tiny,
+        num_train_tasks=20,
+        num_test_tasks=2,
+        eval_episodes=2,
+        lanes=2,
+        training_horizon=40,
+    )
 
 
 def _smoke(quick: Experiment) -> Experiment:

@@ -16,6 +16,7 @@ ENVIRONMENTS = {
     "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
     "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
     "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
+    "swimmer": "MuJoCo swimmer: two joints meet at a hidden angle (needs the extra 'mujoco')",
 }
 PRESETS = {
     "smoke": "seconds: checks that everything runs",

@@ -17,7 +17,7 @@ from mesax.experiments.overrides import apply_all, difference, digest, to_plain
 from mesax.methods.base import Experiment
 from mesax.types import leading_size, tree_index
 
-PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")
+PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors", "mujoco")
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 NOT_ABOUT_THE_PAPER = ("seed", "num-test-tasks", "num-repeats", "lanes")

@@ -104,9 +104,9 @@ class Experiment:
         env = self.family.env
         if self.training_horizon is None:
             return env
-        if "horizon" not in {field.name for field in fields(env)}:  # type: ignore[arg-type]
+        if "horizon" not in {field.name for field in fields(env)}:
             raise UsageError(f"episodes of {type(env).__name__} cannot be shortened: leave training-horizon alone")
-        return replace(env, horizon=self.training_horizon)  # type: ignore[type-var]
+        return replace(env, horizon=self.training_horizon)
 
     def key(self, purpose: int, *indices: int) -> Key:
         """The random stream of one part of the experiment."""
