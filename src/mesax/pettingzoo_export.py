@@ -153,7 +153,7 @@ class ExportedEnv(ParallelEnv):
         return np.stack(rows).astype(np.int32 if discrete else np.float32)
 
     def _rows(self, obs: np.ndarray) -> dict[str, np.ndarray]:
-        return {agent: obs[index].copy() for index, agent in enumerate(self.agents)}
+        return {agent: obs[index].copy() for index, agent in enumerate(self.possible_agents)}
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class AgentLayout:
     def flat(self, observation: Any) -> np.ndarray:
         """An observation as float32 numbers, refused if it is not of its space."""
         _check_kind(self.observation, observation, f"agent {self.name!r}")
-        flat = gymnasium_spaces().flatten(self.observation, observation)
         with np.errstate(over="ignore"):  # found below, with a better message
+            flat = gymnasium_spaces().flatten(self.observation, observation)
             numbers = np.asarray(flat, np.float32)
         if not np.all(np.isfinite(numbers)):
             index = int(np.flatnonzero(~np.isfinite(numbers))[0])
