@@ -229,7 +229,10 @@ def raising(env, answer):
 FAULTS = {
     "raises": (raising, r"step raised ZeroDivisionError: the wheel came off"),
     "NaN": (changed(0, "tall", np.array([0, np.nan])), r"agent 'tall': .*expected finite.*found nan at position 1"),
-    "infinite": (changed(0, "tall", np.array([np.inf, 0])), r"agent 'tall': .*expected finite.*found inf at position 0"),
+    "infinite": (
+        changed(0, "tall", np.array([np.inf, 0])),
+        r"agent 'tall': .*expected finite.*found inf at position 0",
+    ),
     "too large": (changed(0, "tall", np.array([1e200, 0])), r"agent 'tall': .*within float32, found inf"),
     "shape": (changed(0, "tall", np.zeros(3)), r"agent 'tall': .*expected shape \(2,\), found shape \(3,\)"),
     "dtype": (changed(0, "tall", np.array(["a", "b"])), r"agent 'tall': .*expected dtype float32, found dtype <U1"),
@@ -245,7 +248,10 @@ FAULTS = {
     "renamed": (renamed, r"agent 'small': expected in agents or flagged.*\['tall', 'tiny'\]"),
     "vanished": (vanished, r"agent 'small': expected in agents or flagged as over, found neither"),
     "old interface": (lambda env, answer: answer[:4], r"step expected 5 values .*found 4 values"),
-    "no dict": (lambda env, answer: ([1], *answer[1:]), r"observation expected a dict by agent, found \[1\] of type list"),
+    "no dict": (
+        lambda env, answer: ([1], *answer[1:]),
+        r"observation expected a dict by agent, found \[1\] of type list",
+    ),
     "None": (lambda env, answer: None, r"step expected 5 values .*found None"),
 }
 
@@ -292,7 +298,9 @@ def test_tasks_must_be_alike_and_makeable():
             env.observation_spaces["tall"] = spaces.Box(-9, 9, (7,))
         return env
 
-    with pytest.raises(EnvironmentFault, match=r"task seed 5 .*agent 'tall': expected observation space .*2.*found .*7"):
+    with pytest.raises(
+        EnvironmentFault, match=r"task seed 5 .*agent 'tall': expected observation space .*2.*found .*7"
+    ):
         started(ForeignEnvironment(longer, 6), task=5)
 
     def failing(seed: int):
@@ -359,7 +367,7 @@ def test_without_gymnasium(monkeypatch):
 
     monkeypatch.setattr(layout_module, "import_module", missing)
     with pytest.raises(UsageError, match=r"pip install 'mesax\[envs\]'"):
-        _ = ForeignEnvironment(lambda seed: Line(seed), 6).spec
+        _ = ForeignEnvironment(functools.partial(Line), 6).spec  # a new value: spaces are read once per value
 
 
 def test_action_repeat_works_on_it():

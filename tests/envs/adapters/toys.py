@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -19,7 +19,7 @@ class Line(ParallelEnv):
     `leave` says after how many steps an agent leaves and how; everything ends by truncation after six steps.
     """
 
-    metadata = {"name": "line_v0"}
+    metadata: ClassVar = {"name": "line_v0"}
 
     def __init__(self, task: int, leave: dict[str, tuple[int, str]] | None = None, length: int = 6):
         self.possible_agents = list(AGENTS)
