@@ -158,7 +158,7 @@ number = 3
 
 def broken(seed):
     env = Line(seed)
-    env.see = lambda agent: np.full(2, np.nan)
+    env.see = lambda agent: np.full(2, np.nan) if agent == "tall" else np.int64(0)
     return env
 """
 

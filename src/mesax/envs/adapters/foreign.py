@@ -27,6 +27,7 @@ PROBE_SEED = 0
 """Task whose environment is made to read the spaces."""
 IDLE_PER_COPY = 4
 """Environments kept for later, per running copy; those not used for longest are closed."""
+LARGEST_REWARD = float(np.finfo(np.float32).max)
 Result = TypeVar("Result")
 
 
@@ -224,9 +225,16 @@ class Running:
         """Observations as padded rows; zeros for those who have left."""
         seeing = set(names)
         rows = np.zeros((len(self.layout.agents), self.layout.obs_size), np.float32)
-        for row, agent in zip(rows, self.layout.agents, strict=True):
-            if agent.name in seeing:
-                row[: agent.obs_size] = agent.flat(observations[agent.name])
+        with np.errstate(over="ignore"):  # found below, with a better message
+            for row, agent in zip(rows, self.layout.agents, strict=True):
+                if agent.name in seeing:
+                    row[: agent.obs_size] = agent.flat(observations[agent.name])
+        if not np.isfinite(rows).all():
+            index, position = np.argwhere(~np.isfinite(rows))[0]
+            raise Broken(
+                f"agent {self.layout.names[index]!r}: observation expected finite numbers within float32,"
+                f" found {rows[index, position]} at position {position}"
+            )
         return rows
 
     def _team(self, earned: dict[Any, float]) -> float:
@@ -246,15 +254,17 @@ class Running:
 
 
 def _flag(value: Any, name: Any, what: str) -> bool:
+    if value is True or value is False:
+        return value
     if np.ndim(value) != 0 or np.asarray(value).dtype != bool:
         raise Broken(f"agent {name!r}: {what} expected True or False, found {shown(value)}")
     return bool(value)
 
 
 def _number(value: Any, name: Any) -> float:
-    if np.ndim(value) != 0 or np.asarray(value).dtype.kind not in "fiub":
+    if not isinstance(value, float | int) and (np.ndim(value) != 0 or np.asarray(value).dtype.kind not in "fiub"):
         raise Broken(f"agent {name!r}: reward expected a number, found {shown(value)}")
-    if not abs(float(value)) <= float(np.finfo(np.float32).max):
+    if not abs(float(value)) <= LARGEST_REWARD:
         raise Broken(f"agent {name!r}: reward expected a finite number within float32, found {value}")
     return float(value)
 
