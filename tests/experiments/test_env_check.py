@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +170,7 @@ def module(tmp_path: Path, monkeypatch) -> str:
     name = f"own_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.setattr("sys.path", list(sys.path))
     return name
 
 
@@ -211,3 +213,22 @@ def test_random_play_is_the_same_for_all_environments():
     layout = env_check.ForeignEnvironment(Line, 6).layout
     first, second = (env_check._random_action(layout, np.random.default_rng(3)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_the_page_shows_what_the_command_says(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+    source = re.search(r"`rooms.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
+    shown = re.search(r"\$ mesax env check rooms:make\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "rooms.py").write_text(source[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    assert main(["env", "check", "rooms:make"]) == 0
+
+    def without_speed(text: str) -> list[str]:
+        return [line for line in text.splitlines() if " speed " not in line]
+
+    assert without_speed(capsys.readouterr().out) == without_speed(shown[1])
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for block in blocks[1:]:
+        if "import jaxmarl" not in block:
+            exec(compile(block, "environments.md", "exec"), {})
