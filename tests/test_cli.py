@@ -17,7 +17,7 @@ from mesax.experiments import pictures
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.store import RunDirectory
 
-VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor")
+VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor", "env")
 HEAVY = ("jax", "equinox", "optax", "sklearn", "scipy", "numpy", "matplotlib", "rich")
 SCRIPT = Path(sys.executable).with_name("mesax")
 CONTRACT = {
@@ -258,10 +258,10 @@ BAD_INPUT = {
     "no workers to resume": (["resume", "broken", "--workers", "-2"], ["--workers", "not -2"]),
     "no episodes": (["eval", "broken", "--episodes", "0"], ["--episodes", "not 0"]),
     "negative seed of episodes": (["eval", "broken", "--seed", "-1"], ["--seed", "not -1"]),
-    **{f"{verb} nothing": ([verb], ["RUN_DIR", f"mesax {verb} --help"]) for verb in VERBS[2:-1]},
-    **{f"{verb} of a missing directory": ([verb, "missing"], ["missing"]) for verb in VERBS[2:-1]},
-    **{f"{verb} of a file": ([verb, "file"], ["file"]) for verb in VERBS[2:-1]},
-    **{f"{verb} of no run": ([verb, "empty"], ["empty", "run.json"]) for verb in VERBS[2:-1]},
+    **{f"{verb} nothing": ([verb], ["RUN_DIR", f"mesax {verb} --help"]) for verb in VERBS[2:-2]},
+    **{f"{verb} of a missing directory": ([verb, "missing"], ["missing"]) for verb in VERBS[2:-2]},
+    **{f"{verb} of a file": ([verb, "file"], ["file"]) for verb in VERBS[2:-2]},
+    **{f"{verb} of no run": ([verb, "empty"], ["empty", "run.json"]) for verb in VERBS[2:-2]},
 }
 
 

@@ -141,6 +141,15 @@ def _build_parser() -> argparse.ArgumentParser:
 
     sub = verb("doctor", _doctor, "versions, devices, caches and a short self-test")
     sub.add_argument("--json", action="store_true")
+
+    sub = verb("env", _env, "environments of your own: 'mesax env check MODULE:FACTORY' says whether one fits")
+    actions = sub.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    text = "play an environment of PettingZoo or Gymnasium at random and say in words what fits and what does not"
+    action = actions.add_parser("check", help=text, description=text, allow_abbrev=False)
+    action.add_argument("factory", metavar="MODULE:FACTORY", help="a function from a seed to an environment")
+    action.add_argument("--seeds", type=int, default=3, help="tasks to play (default 3)")
+    action.add_argument("--steps", type=int, default=500, help="steps on each (default 500)")
+    action.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     return parser
 
 
@@ -316,6 +325,13 @@ def _doctor(options: argparse.Namespace) -> int:
     from mesax.experiments.doctor import examine
 
     return examine(as_json=options.json)
+
+
+def _env(options: argparse.Namespace) -> int:
+    _compute()
+    from mesax.experiments.env_check import check
+
+    return check(options.factory, options.seeds, options.steps, options.json)
 
 
 def _compute() -> None:

@@ -1,0 +1,147 @@
+"""JaxMARL's environments as pure JAX environments of mesax; nothing of JaxMARL is imported, only its interface used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree, UInt32
+
+from mesax.envs.base import Step
+from mesax.errors import UsageError
+from mesax.types import Action, ActionSpace, Box, Discrete, EnvSpec, Key
+
+LIMITS = ("max_steps", "episode_length")
+"""Under these names JaxMARL's environments keep the number of steps after which they end an episode themselves."""
+NEEDED = ("agents", "reset", "step_env", "action_space")
+
+
+class JaxMarlState(eqx.Module):
+    """The environment's own state, and the steps so far."""
+
+    inner: PyTree
+    count: Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class JaxMarlEnvironment:
+    """A `MultiAgentEnv` of JaxMARL; a task is the seed of its reset.
+
+    An end at the environment's own limit of steps is a cut and not a termination. Observations of agents are
+    flattened and padded with zeros to the longest; surplus actions of agents that have fewer are taken modulo, and
+    numbers in [-1, 1] are rescaled to each agent's Box.
+    """
+
+    env: Any
+    """The environment, as `jaxmarl.make` gives it."""
+    horizon: int | None = None
+    """Steps after which an episode is cut; None: the environment's own limit."""
+    team_reward: Literal["mean", "sum"] = "mean"
+    """The team's reward: mean or sum of the agents' rewards."""
+    start: Callable[[Any, Array, Key], tuple[dict[str, Any], PyTree]] | None = None
+    """(env, task seed, key) to (observations, state). None: the task's seed alone determines how episodes start, and
+    the key only what happens after. Give one if a task shall fix a part of the start and leave the rest to chance."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no JaxMARL environment, or has no end."""
+        missing = [name for name in NEEDED if not hasattr(self.env, name)]
+        if missing:
+            raise UsageError(
+                f"{type(self.env).__name__} is no JaxMARL environment: it has no {', '.join(missing)};"
+                " make one with jaxmarl.make(name) (pip install 'mesax[jaxmarl]')"
+            )
+        if self.team_reward not in ("mean", "sum"):
+            raise UsageError(f"team-reward must be mean or sum, not {self.team_reward!r}")
+        limit = self.own_limit
+        if self.horizon is None and limit is None:
+            raise UsageError(f"{type(self.env).__name__} names no limit of steps ({', '.join(LIMITS)}): give horizon")
+        if self.horizon is not None and limit is not None and self.horizon > limit:
+            raise UsageError(f"horizon {self.horizon} is beyond the environment's own limit of {limit} steps")
+        _ = self.spec  # refuses what cannot be acted in
+
+    @property
+    def own_limit(self) -> int | None:
+        """Steps after which the environment ends an episode itself."""
+        found = [getattr(self.env, name) for name in LIMITS if getattr(self.env, name, None) is not None]
+        return int(found[0]) if found else None
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Sizes that hold every agent."""
+        limit = self.own_limit if self.horizon is None else self.horizon
+        assert limit is not None
+        return EnvSpec(len(self.env.agents), max(self._obs_sizes()), self._action_space(), limit)
+
+    def reset(self, task: UInt32[Array, ""], key: Key) -> tuple[JaxMarlState, Float[Array, "agents obs"]]:
+        """The start that the task's seed stands for."""
+        obs, inner = self._start(task, key)
+        return JaxMarlState(inner, jnp.zeros((), jnp.int32)), self._stacked(obs)
+
+    def step(self, task: UInt32[Array, ""], state: JaxMarlState, action: Action, key: Key) -> tuple[JaxMarlState, Step]:
+        """One joint step, without JaxMARL's automatic reset."""
+        del task
+        actions = {name: self._foreign(name, action[index]) for index, name in enumerate(self.env.agents)}
+        obs, inner, rewards, done, _ = self.env.step_env(key, state.inner, actions)
+        count = state.count + 1
+        over = jnp.asarray(done["__all__"], bool)
+        if self.own_limit is not None:
+            over = over & (count < self.own_limit)
+        earned = jnp.stack([jnp.asarray(rewards[name], jnp.float32).reshape(()) for name in self.env.agents])
+        reward = jnp.mean(earned) if self.team_reward == "mean" else jnp.sum(earned)
+        return JaxMarlState(inner, count), Step(self._stacked(obs), reward, over)
+
+    def _start(self, task: Array, key: Key) -> tuple[dict[str, Any], PyTree]:
+        if self.start is not None:
+            return self.start(self.env, task, key)
+        obs, state = self.env.reset(jax.random.key(task))
+        return obs, state
+
+    def _stacked(self, obs: dict[str, Any]) -> Float[Array, "agents obs"]:
+        longest = max(self._obs_sizes())
+        rows = [_flat(obs[name]) for name in self.env.agents]
+        return jnp.stack([jnp.pad(row, (0, longest - row.size)) for row in rows])
+
+    def _obs_sizes(self) -> list[int]:
+        """Numbers in each agent's observation, found by tracing: spaces in JaxMARL do not always say."""
+        shapes, _ = jax.eval_shape(self._start, jax.ShapeDtypeStruct((), jnp.uint32), jax.eval_shape(_any_key))
+        return [sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes[name])) for name in self.env.agents]
+
+    def _action_space(self) -> ActionSpace:
+        sizes = [self._action_size(name) for name in self.env.agents]
+        kinds = {hasattr(self.env.action_space(name), "n") for name in self.env.agents}
+        if len(kinds) > 1:
+            raise UsageError("some agents have Discrete actions and others a Box: all need the same kind")
+        return Discrete(max(sizes)) if True in kinds else Box(max(sizes))
+
+    def _action_size(self, name: str) -> int:
+        space = self.env.action_space(name)
+        if hasattr(space, "n"):
+            return int(space.n)
+        bounds = [np.asarray(getattr(space, bound, np.nan), np.float64) for bound in ("low", "high")]
+        if not all(np.all(np.isfinite(bound)) for bound in bounds):
+            raise UsageError(
+                f"agent {name!r}: actions must be Discrete, or a Box with bounds, not {type(space).__name__}"
+            )
+        return int(np.prod(space.shape))
+
+    def _foreign(self, name: str, action: Array) -> Array:
+        """The agent's row of a joint action, as its own space has it."""
+        space = self.env.action_space(name)
+        if hasattr(space, "n"):
+            return action % int(space.n)
+        low, high = (jnp.broadcast_to(jnp.asarray(bound), space.shape) for bound in (space.low, space.high))
+        own = action[: int(np.prod(space.shape))].reshape(space.shape)
+        return jnp.clip((low / 2 + high / 2) + (high / 2 - low / 2) * own, low, high)
+
+
+def _any_key() -> Key:
+    return jax.random.key(0)
+
+
+def _flat(obs: PyTree) -> Float[Array, " numbers"]:
+    return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(obs)])

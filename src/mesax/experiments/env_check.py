@@ -1,0 +1,406 @@
+"""`mesax env check`: walk a user's environment and say in plain words whether it fits, and what to do if not."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mesax.envs.adapters.foreign import ForeignEnvironment, Outcome, Running, close
+from mesax.envs.adapters.layout import Layout, gymnasium_spaces
+from mesax.envs.adapters.parallel import GymnasiumTeam
+from mesax.envs.host import EnvironmentFault
+from mesax.errors import UsageError
+from mesax.types import Discrete
+
+TOLERANCE = 1e-4
+"""By which an observation may overstep its space: rounding is no finding."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the walk, and what to do about it."""
+
+    state: Literal["ok", "note", "problem"]
+    name: str
+    detail: str
+    advice: str = ""
+
+
+@dataclass
+class Play:
+    """What so many random steps gave, over as many episodes as they took."""
+
+    rows: list[np.ndarray] = field(default_factory=list)
+    """After each reset and step: observations, reward and flags as one vector."""
+    moments: list[str] = field(default_factory=list)
+    """Which reset or step each row is of."""
+    lengths: list[int] = field(default_factory=list)
+    """Steps of the episodes that came to an end."""
+    ends: Counter[str] = field(default_factory=Counter)
+    rewards: list[float] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
+    """Of the episodes that came to an end."""
+    same_rewards: bool = True
+    left_early: set[Any] = field(default_factory=set)
+    outside: set[Any] = field(default_factory=set)
+    """Agents whose observations overstepped their space."""
+    seconds: float = 0.0
+
+
+def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
+    """Print what is found, line by line; 0 if the environment fits, else 2."""
+    for name, number, least in (("--seeds", seeds, 1), ("--steps", steps, 2)):
+        if number < least:
+            raise UsageError(f"{name} must be at least {least}, not {number}")
+    factory = load_factory(target)
+    findings = []
+    for finding in _walk(factory, seeds, steps):
+        findings.append(finding)
+        print(f"{finding.state:<8} {finding.name:<13} {finding.detail}", flush=True)
+        if finding.advice:
+            print(f"{'':<8} {'':<13} -> {finding.advice}", flush=True)
+    problems = sum(finding.state == "problem" for finding in findings)
+    notes = sum(finding.state == "note" for finding in findings)
+    if problems:
+        print(f"does not fit yet: {problems} to mend")
+    else:
+        print("it fits" + (f", {notes} to look at" if notes else ""))
+    if as_json:
+        print(json.dumps({"ok": not problems, "findings": [asdict(finding) for finding in findings]}))
+    return 2 if problems else 0
+
+
+def load_factory(target: str) -> Callable[..., Any]:
+    """The function behind MODULE:FACTORY; modules are looked for in the current directory first."""
+    module_name, colon, path = target.partition(":")
+    if not colon or not module_name or not path:
+        raise UsageError(f"name a function as MODULE:FACTORY, such as my_env:make, not '{target}'")
+    if module_name.endswith(".py") or "/" in module_name:
+        proper = Path(module_name).with_suffix("").as_posix().replace("/", ".")
+        raise UsageError(f"'{module_name}' is a file: name the module, {proper}:{path}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(f"module '{module_name}' cannot be imported: {type(error).__name__}: {error}") from error
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise UsageError(f"module '{module_name}' has no '{path}'")
+        found = getattr(found, name)
+    if not callable(found):
+        raise UsageError(f"'{target}' is a {type(found).__name__}, not a function that makes environments")
+    factory: Callable[..., Any] = found
+    return factory
+
+
+def takes_a_seed(factory: Callable[..., Any]) -> bool:
+    """Whether a factory can be called with one argument."""
+    try:
+        inspect.signature(factory).bind(0)
+    except TypeError:
+        return False
+    except ValueError:  # some functions written in C do not tell
+        return True
+    return True
+
+
+def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Finding]:
+    """All findings; ends at the first problem after which nothing more can be said."""
+    make = factory
+    if takes_a_seed(factory):
+        yield Finding("ok", "factory", "takes a seed")
+    else:
+
+        def make(seed: int) -> Any:
+            del seed
+            return factory()
+
+        yield Finding(
+            "problem",
+            "factory",
+            "takes no seed, so that all tasks would be one and the same",
+            "def make(seed): return an environment whose hidden task (goal, map, roles) is drawn from the seed",
+        )
+    env = ForeignEnvironment(make, steps)
+    try:
+        layout = env.layout
+        yield from _spaces(env.open(0), layout)
+        if _bare(env.open(0)) is _bare(env.open(0)):
+            yield Finding("problem", "factory", "gives the same object twice", "make a new environment at every call")
+            return
+        plays = []
+        for seed in range(seeds):
+            play = play_randomly(env.open(seed), layout, steps)
+            plays.append(play)
+        total = sum(len(play.rewards) for play in plays)
+        yield Finding("ok", "play", f"{total} random steps on {seeds} tasks: shapes, types, names, finite numbers")
+        repeats = list(_repeats(env, layout, plays[0], steps))
+        yield from repeats
+        if all(finding.state == "ok" for finding in repeats):  # else differences mean nothing
+            yield from _differences(env, layout, plays, steps)
+        yield from _episodes(layout, plays, steps)
+        yield from _rewards(plays)
+        yield from _bounds(layout, plays)
+        seconds = sum(play.seconds for play in plays)
+        yield Finding("ok", "speed", f"{total / max(seconds, 1e-9):,.0f} joint steps per second in one thread")
+    except EnvironmentFault as fault:
+        yield Finding("problem", "fault", str(fault), _remedy(str(fault)))
+    except UsageError as error:
+        yield Finding("problem", "spaces", str(error))
+
+
+def _bare(running: Running) -> Any:
+    """The object that the factory made."""
+    close(running.env)
+    return running.env.env if isinstance(running.env, GymnasiumTeam) else running.env
+
+
+def _remedy(text: str) -> str:
+    if text.startswith("making the environment"):
+        return "call the factory with this seed in Python and see the traceback"
+    return (
+        "make the environment with the task seed, reset it with the episode seed, play random actions up to this step;"
+        " mend it there, or in a wrapper"
+    )
+
+
+def _spaces(running: Running, layout: Layout) -> Iterator[Finding]:
+    if isinstance(running.env, GymnasiumTeam):
+        kind = f"Gymnasium environment {type(running.env.env).__name__}, one entry of its spaces per agent"
+    else:
+        named = getattr(running.env, "metadata", None) or {}
+        kind = f"PettingZoo ParallelEnv {named.get('name', type(running.env).__name__)}"
+    yield Finding("ok", "kind", kind)
+    for agent in layout.agents:
+        yield Finding("ok", "agent", f"{agent.name!r} observes {agent.observation}, acts in {agent.action}")
+        spaces = gymnasium_spaces()
+        if isinstance(agent.observation, spaces.Dict) and "action_mask" in agent.observation.keys():  # noqa: SIM118
+            yield Finding(
+                "note",
+                "agent",
+                f"{agent.name!r} is given an action_mask, which mesax shows to the learner but does not obey",
+                "let forbidden actions do nothing",
+            )
+    sizes = {agent.obs_size for agent in layout.agents}
+    padded = " (shorter ones padded with zeros)" if len(sizes) > 1 else ""
+    yield Finding(
+        "ok",
+        "as mesax sees",
+        f"{len(layout.agents)} agents, {layout.obs_size} numbers each{padded}, {layout.action_space}",
+    )
+    close(running.env)
+
+
+def play_randomly(running: Running, layout: Layout, steps: int, episode_seed: int = 0, keep: bool = False) -> Play:
+    """So many random steps; the same arguments give the same actions and seeds."""
+    play = Play()
+    started = time.perf_counter()
+    for _ in _stepped(play, running, layout, steps, episode_seed):
+        pass
+    play.seconds = time.perf_counter() - started
+    if not keep:
+        close(running.env)
+    return play
+
+
+def _stepped(play: Play, running: Running, layout: Layout, steps: int, episode_seed: int) -> Iterator[None]:
+    """Fill a play, one step at a time, so that two can take turns."""
+    random = np.random.default_rng(episode_seed)
+    bounds = {agent.name: gymnasium_spaces().flatten_space(agent.observation) for agent in layout.agents}
+    length, total, episodes = 0, 0.0, 0
+
+    def reset() -> None:
+        play.rows.append(np.ravel(running.reset(episode_seed + episodes)))
+        play.moments.append(f"the reset of episode {episodes + 1}")
+
+    reset()
+    for _ in range(steps):
+        outcome = running.step(_random_action(layout, random))
+        length, total = length + 1, total + outcome.reward
+        play.rows.append(np.concatenate([outcome.obs.ravel(), [outcome.reward, outcome.terminated, outcome.truncated]]))
+        play.moments.append(f"step {length} of episode {episodes + 1}")
+        _note_step(play, outcome, layout, bounds)
+        if outcome.terminated or outcome.truncated:
+            play.lengths.append(length)
+            play.returns.append(total)
+            play.ends["terminated" if outcome.terminated else "truncated"] += 1
+            length, total, episodes = 0, 0.0, episodes + 1
+            reset()
+        yield
+
+
+def _random_action(layout: Layout, random: np.random.Generator) -> np.ndarray:
+    number = len(layout.agents)
+    if isinstance(layout.action_space, Discrete):
+        return random.integers(0, layout.action_space.num_actions, number)
+    return random.uniform(-1.0, 1.0, (number, layout.action_space.size)).astype(np.float32)
+
+
+def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: dict[Any, Any]) -> None:
+    play.rewards.append(outcome.reward)
+    play.same_rewards &= len(set(outcome.rewards.values())) <= 1
+    if not (outcome.terminated or outcome.truncated):
+        play.left_early.update(outcome.left)
+    for agent, row in zip(layout.agents, outcome.obs, strict=True):
+        box, own = bounds[agent.name], row[: agent.obs_size]
+        if agent.name in outcome.rewards and not np.all((own >= box.low - TOLERANCE) & (own <= box.high + TOLERANCE)):
+            play.outside.add(agent.name)
+
+
+def _first_difference(left: Play, right: Play) -> str | None:
+    """The first reset or step in which two plays are not the same."""
+    for moment, one, other in zip(left.moments, left.rows, right.rows, strict=False):
+        if not np.array_equal(one, other):
+            return moment
+    return None
+
+
+def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -> Iterator[Finding]:
+    """The same seeds and actions must give the same play: anew, in a used environment, and beside another one."""
+    running = env.open(0)
+    anew = play_randomly(running, layout, steps, keep=True)
+    at = _first_difference(first, anew)
+    if at is not None:
+        close(running.env)
+        yield from _not_repeatable(env, layout, at, steps)
+        return
+    play_randomly(running, layout, min(steps, 50), episode_seed=1, keep=True)
+    at = _first_difference(first, play_randomly(running, layout, steps))
+    if at is not None:
+        yield Finding(
+            "problem",
+            "determinism",
+            f"an environment that was used before plays otherwise than a new one, from {at} on",
+            "let reset(seed) set back everything that changes, counters and maps too",
+        )
+        return
+    beside, pair = Play(), (env.open(0), env.open(1))
+    turns = _stepped(beside, pair[0], layout, steps, 0), _stepped(Play(), pair[1], layout, steps, 1)
+    for _ in zip(*turns, strict=True):
+        pass
+    for running in pair:
+        close(running.env)
+    at = _first_difference(first, beside)
+    if at is not None:
+        yield Finding(
+            "problem",
+            "determinism",
+            f"two environments that run side by side disturb each other, from {at} on",
+            "keep all state and the random generator in the object, none in the module or the class",
+        )
+        return
+    yield Finding(
+        "ok", "determinism", f"the same seeds and actions give the same {steps} steps, reused and side by side"
+    )
+
+
+def _not_repeatable(env: ForeignEnvironment, layout: Layout, at: str, steps: int) -> Iterator[Finding]:
+    others = [play_randomly(env.open(0), layout, steps, episode_seed=1) for _ in range(2)]
+    if _first_difference(*others) is None:
+        yield Finding(
+            "problem",
+            "determinism",
+            "reset(seed=0) does not repeat, reset(seed=1) does: seed 0 is taken for no seed",
+            "write `if seed is not None`, not `if seed`",
+        )
+        return
+    yield Finding(
+        "problem",
+        "determinism",
+        f"the same seeds and actions give another play, from {at} on",
+        "draw all chance from a generator that reset(seed) sets, such as Gymnasium's self.np_random, and the task from"
+        " the factory's seed; neither from np.random or random",
+    )
+
+
+def _differences(env: ForeignEnvironment, layout: Layout, plays: list[Play], steps: int) -> Iterator[Finding]:
+    """Seeds should make a difference."""
+    other = play_randomly(env.open(0), layout, steps, episode_seed=1)
+    other_start = not np.array_equal(plays[0].rows[0], other.rows[0])
+    yield Finding("ok", "episode seeds", "change how an episode starts" if other_start else "do not change the start")
+    if len(plays) < 2:
+        return
+    others = plays[1:]
+    if all(_first_difference(plays[0], play) is None for play in others):
+        yield Finding(
+            "note",
+            "task seeds",
+            f"{len(plays)} tasks look and pay the same in random play",
+            "fine if what differs is hard to find by chance; else draw the task from the factory's seed",
+        )
+        return
+    seen = any(not np.array_equal(plays[0].rows[0], play.rows[0]) for play in others)
+    text = "tasks differ, and agents see something of it from the start" if seen else "tasks differ"
+    yield Finding("ok", "task seeds", text)
+
+
+def _episodes(layout: Layout, plays: list[Play], steps: int) -> Iterator[Finding]:
+    lengths = [length for play in plays for length in play.lengths]
+    ends = sum((play.ends for play in plays), Counter[str]())
+    if not lengths:
+        yield Finding(
+            "note",
+            "episodes",
+            f"none ended within {steps} steps",
+            "set horizon to the steps you want; mesax cuts there and bootstraps",
+        )
+        return
+    how = " and ".join(f"{number} {name}" for name, number in sorted(ends.items()))
+    text = f"{min(lengths)} to {max(lengths)} steps, {how}"
+    if min(lengths) == max(lengths) and set(ends) == {"terminated"} and max(lengths) > 1 and len(lengths) > 2:
+        yield Finding(
+            "note",
+            "episodes",
+            f"{text}: all terminate at the same step",
+            "if that is a limit of time, say truncated: learners then bootstrap from the last observation",
+        )
+    else:
+        yield Finding("ok", "episodes", f"{text}; horizon={max(lengths)} holds them all")
+    left = set().union(*(play.left_early for play in plays))
+    if left:
+        names = ", ".join(repr(agent.name) for agent in layout.agents if agent.name in left)
+        yield Finding("ok", "leaving", f"{names} may leave before the end: zeros are seen in their place")
+
+
+def _rewards(plays: list[Play]) -> Iterator[Finding]:
+    rewards = np.array([reward for play in plays for reward in play.rewards])
+    paid = np.count_nonzero(rewards) / len(rewards)
+    if not np.any(rewards):
+        yield Finding(
+            "note",
+            "rewards",
+            f"none in {len(rewards)} random steps",
+            "MESA learns from rewards that training tasks pay now and then: make those easier to come by",
+        )
+        return
+    returns = [value for play in plays for value in play.returns]
+    more = f"; return of an episode {np.mean(returns):.4g} on average, {max(returns):.4g} at best" if returns else ""
+    yield Finding("ok", "rewards", f"in {paid:.1%} of random steps, at most {rewards.max():.4g}{more}")
+    if all(play.same_rewards for play in plays):
+        yield Finding("ok", "team", "all agents are always paid the same: team_reward='shared' fits")
+    else:
+        yield Finding(
+            "note", "team", "agents are paid apart; mesax learns one reward for the team", "team_reward 'mean' or 'sum'"
+        )
+
+
+def _bounds(layout: Layout, plays: list[Play]) -> Iterator[Finding]:
+    outside = set().union(*(play.outside for play in plays))
+    if outside:
+        names = ", ".join(repr(agent.name) for agent in layout.agents if agent.name in outside)
+        yield Finding(
+            "note",
+            "bounds",
+            f"observations of {names} overstep their space",
+            "mesax takes them as they are; widen the space",
+        )
