@@ -17,7 +17,7 @@ import numpy as np
 from mesax.envs.base import Environment, Step, Task, TaskFamily
 from mesax.envs.host import HostBatch, HostEnvironment
 from mesax.errors import UsageError
-from mesax.training.driver import compiled
+from mesax.training.compiling import compiled
 from mesax.types import Discrete, EnvSpec, Key, tree_index
 
 try:
