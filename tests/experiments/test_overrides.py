@@ -25,10 +25,10 @@ from mesax.experiments.overrides import (
     documented,
     flatten,
     parse_arguments,
-    to_plain,
     to_text,
 )
 from mesax.nets import Gru, Mlp
+from mesax.plain import to_plain
 from mesax.training.off_policy import Schedule
 from mesax.types import Linear
 

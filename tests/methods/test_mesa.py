@@ -19,9 +19,10 @@ from mesax.algorithms.base import OffPolicyAlgorithm
 from mesax.checkpoint import load_tree, read_manifest
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import StoreError, TrainingError, UsageError
+from mesax.explorers import load_explorers, save_explorers
 from mesax.methods import mesa as mesa_module
 from mesax.methods.base import Experiment
-from mesax.methods.mesa import Mesa, load_explorers, load_pairs, save_explorers
+from mesax.methods.mesa import Mesa, load_pairs
 from mesax.methods.mesa_coverage import coverage_of
 from mesax.methods.single_task import Plain, Uniform, policy_name
 from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
@@ -130,7 +131,7 @@ def test_stage_1_logs_the_size_of_every_task(host: MemoryHost):
 
 
 def explorers_of(host: MemoryHost) -> ExplorationPolicySet:
-    return load_explorers(METHOD, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
+    return load_explorers(METHOD.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
 
 
 def joints_of(host: MemoryHost, number: int, with_stage: bool = False) -> list[set[tuple[int, ...]]]:
@@ -262,7 +263,7 @@ def test_never_exploring_equals_the_plain_learner_bit_for_bit(tmp_path: Path):
     plain = replace(EXPERIMENT, family=ONE_STEP, algorithm=algorithm, method=Plain(), num_train_tasks=1)
     never = replace(plain, method=replace(METHOD, mixing=NEVER))
     explorers = [LEARNER.behavior(spec, LEARNER.init(spec, jax.random.key(e)), jnp.ones(())) for e in range(2)]
-    save_explorers(explorers, tmp_path / "never" / "explore" / "000" / "explorers")
+    save_explorers(METHOD.recipe(TWO_STAGE.env.spec), explorers, tmp_path / "never" / "explore" / "000" / "explorers")
     alone, mixed = run(plain, tmp_path / "plain"), run(never, tmp_path / "never", "adapt")
     assert {(row["task"], row["repeat"]) for row in alone.eval} == {(0, 0), (1, 0)}
     assert mixed.eval == alone.eval
@@ -294,8 +295,8 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
     noisy = IndependentQ(exploration=Linear(1.0, 0.3, 0.5))
     spec = TWO_STAGE.env.spec
     policies = [noisy.behavior(spec, noisy.init(spec, jax.random.key(seed)), jnp.ones(())) for seed in range(3)]
-    save_explorers(policies, tmp_path / "explorers")
-    loaded = load_explorers(replace(METHOD, explorer=noisy), spec, tmp_path / "explorers")
+    save_explorers(METHOD.recipe(spec), policies, tmp_path / "explorers")
+    loaded = load_explorers(replace(METHOD, explorer=noisy).recipe(spec), tmp_path / "explorers")
     for number, policy in enumerate(policies):
         before, after = (
             play_episodes(TWO_STAGE.env, train_tasks(), one, jax.random.key(8), METHOD.coverage_episodes)
@@ -316,14 +317,14 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
 def test_explorers_of_another_game_are_refused(host: MemoryHost, spec: EnvSpec, expected: list[int]):
     reason = f"with shape [2, 2, 8, 3], but {expected} is expected"
     with pytest.raises(StoreError, match=re.escape(reason)) as error:
-        load_explorers(METHOD, spec, host.outputs("explore")[0] / "explorers")
+        load_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
     assert "\n" not in str(error.value)
 
 
 def test_explorers_of_another_algorithm_are_refused(host: MemoryHost):
     with pytest.raises(StoreError, match="leaf"):
         method = replace(METHOD, explorer=TINY_MADDPG)
-        load_explorers(method, TWO_STAGE.env.spec, host.outputs("explore")[0] / "explorers")
+        load_explorers(method.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
 
 
 def test_a_threshold_that_nothing_reaches_is_a_clear_error(tmp_path: Path):

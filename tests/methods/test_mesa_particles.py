@@ -11,8 +11,9 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import UsageError
+from mesax.explorers import load_explorers
 from mesax.methods.base import Experiment
-from mesax.methods.mesa import Mesa, borrowed_explorers, load_explorers
+from mesax.methods.mesa import Mesa, borrowed_explorers
 from mesax.methods.mesa_coverage import leaks, visit_order
 from mesax.nets import Entities, Mlp
 from mesax.policy import Repeated
@@ -94,10 +95,10 @@ def test_every_visitor_says_where_it_goes_first(host: MemoryHost):
 
 def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryHost):
     spec = WORLD.spec
-    explorers = load_explorers(METHOD, spec, host.outputs("explore")[0] / "explorers")
+    explorers = load_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
     assert bool(explorers.policies.state.subspace.valid.any())
     np.testing.assert_array_equal(explorers.policies.state.visits[0], 0.0)
-    deployed = METHOD.deployed(spec, tree_index(explorers.policies, 0))
+    deployed = METHOD.recipe(spec).deployed(tree_index(explorers.policies, 0))
     assert isinstance(deployed, Repeated)
     tasks = FAMILY.split(0, 0, 1).test
     actions = play_episodes(WORLD, tasks, deployed, jax.random.key(0), 4).action
@@ -114,7 +115,7 @@ def test_borrowed_explorers_are_used_as_they_are(host: MemoryHost, tmp_path: Pat
     assert again.eval == host.eval
     assert same_bits(
         borrowed_explorers(METHOD, WORLD.spec, finished).policies,
-        load_explorers(METHOD, WORLD.spec, host.outputs("explore")[0] / "explorers").policies,
+        load_explorers(METHOD.recipe(WORLD.spec), host.outputs("explore")[0] / "explorers").policies,
     )
 
 

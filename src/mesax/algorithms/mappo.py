@@ -25,7 +25,7 @@ from mesax.algorithms.targets import entropy, generalized_advantages, huber
 from mesax.errors import UsageError
 from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, unroll
 from mesax.policy import LEARNER, Policy
-from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Episode, Key, Metrics, masked_mean, tree_index
+from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Episode, Key, Linear, Metrics, masked_mean, tree_index
 
 LOG_STD_RANGE = (-5.0, 0.5)
 
@@ -158,6 +158,8 @@ class Mappo:
     """Memory of the return statistics, per minibatch."""
     initial_std: float = 0.5
     """Standard deviation of continuous actions at the start."""
+    largest_std: Linear = Linear(1.6, 1.6, 0.0)
+    """What it may be at most, over the run: an explorer that dwells must not tremble."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
@@ -167,8 +169,8 @@ class Mappo:
         for name in ("discount", "gae"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
-        if self.clip <= 0 or self.initial_std <= 0:
-            raise UsageError("clip and initial-std must be above 0")
+        if self.clip <= 0 or self.initial_std <= 0 or self.largest_std.start <= 0 or self.largest_std.end <= 0:
+            raise UsageError("clip, initial-std and largest-std must be above 0")
 
     def init(self, spec: EnvSpec, key: Key) -> MappoState:
         """Fresh nets."""
@@ -190,13 +192,18 @@ class Mappo:
 
     def behavior(self, spec: EnvSpec, state: MappoState, progress: Array) -> Policy:
         """Sampled actions; the policy's own entropy is the exploration."""
-        del spec, progress
-        return StochasticPolicy(state.actors.net, "sample")
+        del spec
+        return StochasticPolicy(self._held(state.actors.net, progress), "sample")
 
     def greedy(self, spec: EnvSpec, state: MappoState) -> Policy:
         """Most likely actions."""
         del spec
         return StochasticPolicy(state.actors.net, "greedy")
+
+    def _held(self, actors: Actors, progress: Array) -> Actors:
+        """Actors whose deviation keeps to its limit."""
+        most = jnp.log(self.largest_std(progress))
+        return eqx.tree_at(lambda a: a.log_std, actors, jnp.minimum(actors.log_std, most))
 
     def values(self, net: Any, obs: Float[Array, "time agents obs"]) -> Float[Array, "time agents"]:
         """Normalized value of every step for every agent."""
@@ -209,7 +216,7 @@ class Mappo:
     ) -> tuple[MappoState, Metrics]:
         """A few epochs on the episodes just played."""
         old_outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
-        old_log = state.actors.net.log_probability(old_outputs, batch.action)
+        old_log = self._held(state.actors.net, progress).log_probability(old_outputs, batch.action)
         old_values = jax.vmap(self.values, in_axes=(None, 0))(state.values.net, batch.obs)
         values = state.norm.denormalize(old_values)
         discounts = self.discount * batch.continues
@@ -226,20 +233,22 @@ class Mappo:
             raise UsageError(f"{self.minibatches} minibatches need at least as many environments, not {envs}")
         keys = jax.random.split(key, self.epochs)
         order = jax.vmap(lambda k: jax.random.permutation(k, envs))(keys)[:, : size * self.minibatches]
-        rate = 1.0 + (self.final_rate - 1.0) * progress
 
         def step(state: MappoState, which: Array) -> tuple[MappoState, Metrics]:
-            return self._descend(state, tree_index(data, which), rate)
+            return self._descend(state, tree_index(data, which), progress)
 
         state, metrics = jax.lax.scan(step, state, order.reshape(-1, size))
         return state, jax.tree.map(jnp.mean, metrics)
 
-    def _descend(self, state: MappoState, data: Any, rate: Array) -> tuple[MappoState, Metrics]:
+    def _descend(self, state: MappoState, data: Any, progress: Array) -> tuple[MappoState, Metrics]:
         batch, old_log, old_values, advantages, returns = data
         norm = state.norm.observe(returns, batch.mask, self.norm_decay)
         target = norm.normalize(returns)
 
+        rate = 1.0 + (self.final_rate - 1.0) * progress
+
         def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
+            actors = self._held(actors, progress)
             outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])
             change = actors.log_probability(outputs, batch.action) - old_log
             # Padding may look like anything: where its ratio overflowed, a weight of 0 would not silence it.

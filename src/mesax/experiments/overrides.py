@@ -13,18 +13,17 @@ import hashlib
 import inspect
 import json
 import math
-import os
 import textwrap
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from enum import Enum
 from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
 from mesax.errors import UsageError
+from mesax.plain import to_plain
 
 Value = TypeVar("Value")
 SCALARS = (bool, int, float, str)
@@ -38,31 +37,6 @@ class Setting:
     value: Any
     type: str
     doc: str
-
-
-def to_plain(value: Any) -> Any:
-    """`value` as JSON can hold it; a dataclass becomes an object that names its type."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if _is_dataclass(value):
-        return {"type": type(value).__name__, **{name: to_plain(entry) for name, entry in _items(value)}}
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(entry) for entry in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(to_plain, value), key=str)
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "tolist"):
-        return to_plain(value.tolist())
-    if hasattr(value, "__qualname__"):
-        return value.__qualname__
-    raise TypeError(f"a {type(value).__name__} cannot be a setting")
 
 
 def flatten(value: Any) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     choices = [f"explorer-{index}" for index in range(1, number + 1)]
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
-    policy: Policy = experiment.method.deployed(spec, tree_index(explorers, choices.index(name)))
+    policy: Policy = experiment.method.recipe(spec).deployed(tree_index(explorers, choices.index(name)))
     return policy
 
 

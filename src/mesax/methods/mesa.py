@@ -24,11 +24,12 @@ from mesax.checkpoint import load_tree, read_manifest, save_tree
 from mesax.envs.base import TaskFamily
 from mesax.envs.host import repeating
 from mesax.errors import StoreError, UsageError
+from mesax.explorers import ExplorerRecipe, load_explorers, save_explorers
 from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
 from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
 from mesax.methods.single_task import adapt_stage
-from mesax.policy import ExplorationPolicySet, Repeated
-from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState, HighRewardSet
+from mesax.policy import ExplorationPolicySet
+from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
 from mesax.training.compiling import compiled
 from mesax.training.driver import Loop, learn
@@ -96,8 +97,9 @@ class Mesa:
         # Nets that do not fit are refused now, not after stage 1.
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
         if self.explorers_from is not None:
-            explorers = self.deployed(spec, borrowed_explorers(self, spec, Path(self.explorers_from)))
+            explorers = self.recipe(spec).deployed(borrowed_explorers(self, spec, Path(self.explorers_from)))
             return (adapt_stage(experiment, self.mixing, lambda host: explorers),)
+        recipe = self.recipe(spec)
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
         collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
         explore_steps = self.explore_steps(experiment) * self.num_explorers
@@ -111,7 +113,7 @@ class Mesa:
             adapt_stage(
                 experiment,
                 self.mixing,
-                lambda host: self.deployed(spec, load_explorers(self, spec, host.outputs("explore")[0] / "explorers")),
+                lambda host: recipe.deployed(load_explorers(recipe, host.outputs("explore")[0] / "explorers")),
             ),
         )
 
@@ -126,27 +128,9 @@ class Mesa:
             return OffPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
         return OnPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
 
-    def policy(self, spec: EnvSpec, state: CoverageState, learner: Any) -> Any:
-        """An explorer as it plays in the environment itself: one value, with all it has to know of M_*."""
-        own = self.explorer.behavior(self.reward.learner_spec(spec), learner, jnp.ones(()))
-        return self.reward.equip(spec, state, own)
-
-    def deployed(self, spec: EnvSpec, policy: Any) -> Any:
-        """An explorer, or a set of them, at the pace at which they were trained."""
-        return Repeated(policy, spec, self.action_repeat) if self.action_repeat > 1 else policy
-
-    def empty_coverage(self, spec: EnvSpec) -> CoverageState:
-        """A coverage state of the right shapes, with nothing in it."""
-        size, capacity, clusters = self.reward.feature_size(spec), self.capacity, self.num_clusters
-        subspace = HighRewardSet(
-            jnp.zeros((capacity, size)),
-            jnp.zeros(capacity),
-            jnp.zeros(capacity, bool),
-            jnp.zeros(capacity, jnp.int32),
-            jnp.zeros((clusters, size)),
-            jnp.zeros(clusters, bool),
-        )
-        return CoverageState(subspace, jnp.zeros(clusters))
+    def recipe(self, spec: EnvSpec) -> ExplorerRecipe:
+        """How explorers' weights are put to use in an environment of these sizes."""
+        return ExplorerRecipe(spec, self.explorer, self.reward, self.capacity, self.num_clusters, self.action_repeat)
 
     def _collect(self, experiment: Experiment, group: list[int], host: Host) -> None:
         """Stage 1 on a group of training tasks."""
@@ -215,10 +199,11 @@ class Mesa:
             host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
-        save_explorers(policies, host.directory / "explorers")
+        recipe = self.recipe(spec)
+        save_explorers(recipe, policies, host.directory / "explorers")
         save_tree(host.directory / "coverage", state, {"num_explorers": len(policies)})
-        visitors = {f"explorer {index}": self.deployed(spec, policy) for index, policy in enumerate(policies, start=1)}
-        visitors["all explorers"] = self.deployed(spec, ExplorationPolicySet(tree_stack(policies)))
+        visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
+        visitors["all explorers"] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
         pictures = coverage_pictures(experiment, self.reward, state, visitors, 10 * self.coverage_episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
         host.document("coverage", pictures | {"leaks": leaks})
@@ -234,7 +219,7 @@ class Mesa:
         keys = experiment.key(EXPLORE_STREAM, number)[None]
         budget = self.explore_steps(experiment)
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0):
-            policy = self.policy(spec, state, tree_index(chunk.learner, 0))
+            policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, number)
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
@@ -250,7 +235,7 @@ class Mesa:
     def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
         key = experiment.key(COUNT_STREAM, number)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
-        policy = self.deployed(experiment.family.env.spec, policy)
+        policy = self.recipe(experiment.family.env.spec).deployed(policy)
         return coverage_of(experiment, self.reward, state, policy, split.train, key, self.coverage_episodes)
 
 
@@ -292,29 +277,12 @@ def load_pairs(directories: list[Path]) -> Pairs:
     return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]))
 
 
-def save_explorers(policies: list[Any], directory: Path) -> None:
-    """Stack the policies and save them as one tree."""
-    save_tree(directory, tree_stack(policies), {"num_explorers": len(policies)})
-
-
-def load_explorers(method: Mesa, spec: EnvSpec, directory: Path) -> ExplorationPolicySet:
-    """The explorers that stage 2 saved, for an environment of the same sizes."""
-    number = read_manifest(directory)["facts"]["num_explorers"]
-
-    def one(key: Array) -> Any:
-        learner = method.explorer.init(method.reward.learner_spec(spec), key)
-        return method.policy(spec, method.empty_coverage(spec), learner)
-
-    like = jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
-    return ExplorationPolicySet(load_tree(directory, like))
-
-
 def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
     """The explorers of another run, if they fit this environment and these settings."""
     directory = run / "policies" / "explorers"
     if not directory.is_dir():
         raise UsageError(f"{run} has no exploration policies: it is no finished run of mesa")
     try:
-        return load_explorers(method, spec, directory)
+        return load_explorers(method.recipe(spec), directory)
     except StoreError as error:
         raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error
