@@ -118,6 +118,7 @@ class FeedForward(eqx.Module):
 
     layers: tuple[Dense, ...]
     head: Dense
+    octaves: int = eqx.field(static=True, default=0)
 
     def start(self) -> Memory:
         """Feed-forward nets remember nothing."""
@@ -125,9 +126,18 @@ class FeedForward(eqx.Module):
 
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """Plain forward pass."""
+        x = tuple(waves(part, self.octaves) for part in x) if isinstance(x, tuple) else waves(x, self.octaves)
         for layer in self.layers:
             x = jax.nn.relu(layer(x))
         return memory, self.head(x)
+
+
+def waves(x: Float[Array, " inputs"], octaves: int) -> Float[Array, " more"]:
+    """Inputs with sines and cosines of 1, 2, 4, ... times their value appended: fine detail becomes easy to fit."""
+    if not octaves:
+        return x
+    angles = jnp.concatenate([2.0**octave * x for octave in range(octaves)])
+    return jnp.concatenate([x, jnp.sin(angles), jnp.cos(angles)])
 
 
 class Recurrent(eqx.Module):
@@ -163,18 +173,22 @@ class Mlp:
 
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the ReLU layers."""
+    octaves: int = 0
+    """Frequencies at which inputs are seen besides themselves: for values that change within a narrow band."""
 
     def __post_init__(self) -> None:
         """Refuse layers without units."""
         if any(width < 1 for width in self.hidden):
             raise UsageError(f"every hidden layer needs at least 1 unit, not {self.hidden}")
+        if not 0 <= self.octaves <= 16:
+            raise UsageError(f"octaves must lie between 0 and 16, not {self.octaves}")
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> FeedForward:
         """A fresh net with a linear head of the given gain."""
         *layer_keys, head_key = jax.random.split(key, len(self.hidden) + 1)
-        sizes = (inputs, *self.hidden)
+        sizes = (inputs * (1 + 2 * self.octaves), *self.hidden)
         layers = tuple(Dense.create(a, b, k) for a, b, k in zip(sizes, sizes[1:], layer_keys, strict=False))
-        return FeedForward(layers, Dense.create(sizes[-1], outputs, head_key, head_gain))
+        return FeedForward(layers, Dense.create(sizes[-1], outputs, head_key, head_gain), self.octaves)
 
 
 @dataclass(frozen=True)

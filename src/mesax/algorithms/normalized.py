@@ -23,10 +23,10 @@ from mesax.types import Action, EnvSpec, Episode, Key, Metrics
 
 
 class Moments(eqx.Module):
-    """Running mean and mean square of every entry of the joint observation."""
+    """Running mean and variance of every entry of the joint observation."""
 
     mean: Float[Array, "agents obs"]
-    square: Float[Array, "agents obs"]
+    variance: Float[Array, "agents obs"]
     batches: Float[Array, ""]
 
     @staticmethod
@@ -42,16 +42,18 @@ class Moments(eqx.Module):
         seen = batch.obs[:, :-1]
         share = 1.0 / (self.batches + 1.0)
         mean = jnp.sum(weights * seen, axis=(0, 1)) / total
-        square = jnp.sum(weights * jnp.square(seen), axis=(0, 1)) / total
+        # Centered, because a mean square minus a squared mean would drown small deviations in rounding.
+        variance = jnp.sum(weights * jnp.square(seen - mean[None, None]), axis=(0, 1)) / total
+        gap = mean - self.mean
         return Moments(
-            self.mean + share * (mean - self.mean),
-            self.square + share * (square - self.square),
+            self.mean + share * gap,
+            (1.0 - share) * (self.variance + share * jnp.square(gap)) + share * variance,
             self.batches + 1.0,
         )
 
     def standardize(self, obs: Float[Array, "... agents obs"], least: float, limit: float) -> Array:
         """Mean 0 and deviation 1; entries that hardly vary are only shifted."""
-        std = jnp.sqrt(jnp.maximum(self.square - jnp.square(self.mean), 0.0))
+        std = jnp.sqrt(self.variance)
         scale = jnp.where(std > least, std, 1.0)
         lead = (1,) * (obs.ndim - 2)
         centered = obs - self.mean.reshape(*lead, *self.mean.shape)
