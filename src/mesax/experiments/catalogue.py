@@ -215,12 +215,16 @@ def _particles(family: ParticleClimbFamily, preset: str) -> Experiment:
     if preset == "paper":
         return paper
     net = Entities(world.num_landmarks, world.num_agents - 1, world.num_own, told=2)
-    learning = Schedule(2_000_000 if few else 3_000_000, 80, 30, 50_000, 12 if few else 16, 8, 25_000)
+    # More landmarks take explorers longer to learn, and learners longer to find the one that counts.
+    many = world.num_landmarks > 5
+    steps = 2_000_000 if few else 3_000_000
+    decisions = 1_100_000 if few else 1_600_000
+    learning = Schedule(steps + 500_000 * many, 80, 30, 50_000, 12 if few else 16, 8, 25_000)
     method = replace(
         method,
         explorer=replace(PARTICLE_EXPLORER, actor_net=net, critic_net=net),
         collect=replace(learning, total_steps=80_000, warmup_steps=60_000, num_evaluations=1),
-        explore=Budget(1_100_000 if few else 1_600_000, 256, 12),
+        explore=Budget(decisions + (700_000 if few else 1_000_000) * many, 256, 12),
         action_repeat=2,
         least_value=0.1,
         reward=RecordReward(
