@@ -77,16 +77,17 @@ def main() -> None:
     subspace = build_subspace(
         jax.device_get(features), jnp.ones(len(features)), method.capacity, method.num_clusters, 0
     )
-    state = replace(method.empty_coverage(spec), subspace=subspace)
+    recipe = method.recipe(spec)
+    state = replace(recipe.empty_coverage(), subspace=subspace)
     fresh = method.explorer.init(method.reward.learner_spec(spec), key)
     loop = method.explore_loop(env)
     steps = method.action_repeat * loop.schedule.steps_per_round(loop.env.spec.horizon)
-    begun = loop.init(split.train, state, key)
+    begun = loop.init(state, key)
     speed, first = rate(lambda s: loop.advance(split.train, None, s, key, 1), steps, begun, repeats=3)
     line("stage 2, a round of playing and learning", speed, first)
 
-    policies = tree_stack([method.policy(spec, state, fresh)] * method.num_explorers)
-    explorer = method.deployed(spec, ExplorationPolicySet(policies))
+    policies = tree_stack([recipe.policy(state, fresh)] * method.num_explorers)
+    explorer = recipe.deployed(ExplorationPolicySet(policies))
     short = replace(schedule, total_steps=schedule.warmup_steps + 60 * schedule.steps_per_round(spec.horizon))
     short = replace(short, num_evaluations=6)
     adapt = OffPolicyLoop(env, algorithm, short, method.mixing)

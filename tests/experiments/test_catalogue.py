@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import FAMILIES, experiment
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
@@ -32,10 +33,11 @@ def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
     entry = experiment(method, env, preset)
     *earlier, last = entry.method.stages(entry)
     assert [stage.name for stage in earlier] == (["collect", "explore"] if method == "mesa" else [])
-    horizon = entry.family.env.spec.horizon
+    horizon = entry.training_env.spec.horizon
     runs = entry.num_test_tasks * entry.num_repeats
     assert last.name == "adapt" and sum(last.job_steps) == runs * entry.schedule.steps(horizon)
-    assert entry.family == FAMILIES[env] and hash(entry) == hash(experiment(method, env, preset))
+    assert type(entry.family) is type(FAMILIES[env]) and (entry.family == FAMILIES[env] or preset == "smoke")
+    assert hash(entry) == hash(experiment(method, env, preset))
 
 
 @pytest.mark.parametrize("method, env, preset", CELLS)
@@ -126,13 +128,31 @@ def test_the_paper_preset_of_particle_worlds_has_its_numbers(env, agents, steps,
     assert isinstance(mesa.reward, CoverageReward) and not mesa.reward.tell_demand and mesa.action_repeat == 1
 
 
+def test_the_paper_preset_of_the_swimmer_has_its_numbers():
+    entry, mesa = mesa_of("swimmer", "paper")
+    assert (entry.num_train_tasks, entry.num_test_tasks, entry.family.env.spec.horizon) == (30, 6, 1_000)
+    assert (entry.schedule.total_steps, mesa.explore.total_steps) == (2_500_000, 3_000_000)
+    assert (mesa.collect.total_steps, mesa.num_explorers, entry.training_horizon) == (1_000_000, 2, None)
+    for schedule in (entry.schedule, mesa.collect, mesa.explore):
+        assert (schedule.batch_size, schedule.warmup_steps) == (8, 50_000)
+    for learner in (entry.algorithm, mesa.explorer):
+        assert (learner.actor_net, learner.critic_net) == (Gru(64), Gru(64))
+        assert learner.actor_optimizer == learner.critic_optimizer == Adam(1e-4)
+    assert isinstance(mesa.reward, CoverageReward) and not mesa.reward.tell_demand
+    # Both joints three degrees off: the farthest from the middle of the band at which the optimum is still paid.
+    assert mesa.reward.distance_threshold == pytest.approx(2**0.5 * 3 * 3.14159265 / 180, abs=1e-4)
+
+
 @pytest.mark.parametrize("env, preset", GAMES)
 def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, preset):
     request = Request("mesa", env, preset, seed=3, num_test_tasks=2)
     paths = {path for path, _, _ in paper_difference(request, request.experiment())}
-    own = ExpectedGradient if env.startswith("mpe") else JointImprovement
-    chosen = isinstance(request.experiment().algorithm.actor_update, own)
-    assert chosen == (preset != "paper") == ("algorithm.actor-update" in paths)
+    learner = request.experiment().algorithm
+    if env == "swimmer":
+        assert isinstance(learner, Normalized) == (preset != "paper") == ("algorithm" in paths)
+    else:
+        own = ExpectedGradient if env.startswith("mpe") else JointImprovement
+        assert isinstance(learner.actor_update, own) == (preset != "paper") == ("algorithm.actor-update" in paths)
     assert not paths & {"seed", "num-test-tasks", "lanes"}
     assert (preset == "paper") == (not paths)
 

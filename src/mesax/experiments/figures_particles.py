@@ -67,6 +67,8 @@ def _places(run: RunResults) -> str:
     """What the bars stand for."""
     if "num_landmarks" in run.family:
         return f"landmark at which {run.family['count']} of {run.family['num_agents']} agents are together"
+    if "band_degrees" in run.family:
+        return "angle at which both joints meet, in steps of the band from the most negative"
     return "action" if (run.coverage or {}).get("num_stages", 1) == 1 else "action, stage after stage"
 
 

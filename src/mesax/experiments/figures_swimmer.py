@@ -11,6 +11,7 @@ from matplotlib.patches import Patch, Polygon, Rectangle
 
 from mesax.errors import UsageError
 from mesax.experiments import figures
+from mesax.experiments.statistics import RunResults
 
 PER_LINE = 3
 LEAST_DEGREES = 34.0
@@ -127,3 +128,19 @@ def _write_legend(figure: Figure, target: float | None, points: Mapping[str, np.
     handles += [start, Line2D([], [], marker="o", linestyle="", markersize=5, color=CENTROID, label="end")]
     columns = len(handles) if figure.get_size_inches()[0] > 5 else 2
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+def explorer_paths(run: RunResults) -> Figure:
+    """Where uniform play and the explorers go in the plane of joint angles, over M_* and its clusters."""
+    coverage = run.coverage or {}
+    plane = coverage.get("plane")
+    paths = {one["name"]: one["path"] for one in coverage.get("visitors") or () if one.get("path")}
+    if not plane or not paths or "band_degrees" not in run.family:
+        raise UsageError(f"no paths in a plane for {run.directory}: {run.run['method']} recorded none")
+    return joint_angle_plane(
+        {name: np.array(path, dtype=float) for name, path in paths.items()},
+        band_degrees=run.family["band_degrees"],
+        most_degrees=run.family["most_degrees"],
+        members=np.array(plane["members"], dtype=float).reshape(-1, 2),
+        centroids=np.array(plane["centroids"], dtype=float).reshape(-1, 2),
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
-from mesax.experiments import figures, figures_particles
+from mesax.experiments import figures, figures_particles, figures_swimmer
 from mesax.experiments.statistics import RunResults, load_run
 
 
@@ -18,6 +18,7 @@ def draw_run(directory: Path) -> list[Path]:
     drawings: dict[str, Callable[[], Figure]] = {
         "learning-curves": lambda: figures.learning_curves([run], by_group=True),
         "explorer-coverage": lambda: figures_particles.explorer_visits(run),
+        "explorer-paths": lambda: figures_swimmer.explorer_paths(run),
         "meta-training": lambda: figures.meta_training(run),
     }
     return _draw(drawings, directory / "figures")

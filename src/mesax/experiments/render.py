@@ -16,6 +16,7 @@ from PIL import Image
 
 from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily
+from mesax.envs.host import HostEnvironment
 from mesax.envs.particle_climb import ParticleClimbFamily
 from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import StoreError, UsageError
@@ -31,7 +32,7 @@ from mesax.training.driver import play_episodes
 from mesax.types import Episode, tree_index
 
 RENDER_STREAM = 7
-EPISODES = 200
+EPISODES, EPISODES_ON_HOST = 200, 20
 
 
 class Play(Protocol):
@@ -42,6 +43,9 @@ class Play(Protocol):
 
     def frames(self) -> Iterator[tuple[Figure, float]]:
         """Pictures of one size, each with the seconds for which it is shown."""
+
+    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+        """Other stills by name, beside what meta-training found (empty if there was none)."""
 
 
 PLAYS: dict[type, Callable[[str, Any, Any, Episode], Play]] = {
@@ -62,9 +66,12 @@ def render_run(run: RunDirectory, task: int, policy: str, gif: Path | None) -> l
     if target.suffix.lower() != ".gif" or target.is_dir():
         raise UsageError(f"--gif {target} is not the name of a file that ends in .gif")
     play = play_policy(run, experiment, task, policy)
-    png, svg = figures.save(play.picture(), base)
+    drawn = [*figures.save(play.picture(), base)]
+    coverage = run.read_json("coverage.json") if (run.path / "coverage.json").is_file() else {}
+    for name, figure in play.more(coverage).items():
+        drawn += figures.save(figure, base.with_name(f"{base.name}-{name}"))
     write_gif(play.frames(), target)
-    return [png, svg, target]
+    return [*drawn, target]
 
 
 def play_policy(run: RunDirectory, experiment: Experiment, task: int, name: str) -> Play:
@@ -74,7 +81,8 @@ def play_policy(run: RunDirectory, experiment: Experiment, task: int, name: str)
     policy = named_policy(run, experiment, name, task)
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
-    episodes = play_episodes(family.env, one, policy, experiment.key(RENDER_STREAM, task), EPISODES)
+    number = EPISODES_ON_HOST if isinstance(family.env, HostEnvironment) else EPISODES
+    episodes = play_episodes(family.env, one, policy, experiment.key(RENDER_STREAM, task), number)
     title = f"{run.run['method']} on {run.run['env']}, test task {task}: policy {name}"
     return play_of(title, family, tree_index(one, 0), episodes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -66,6 +66,11 @@ class ClimbPlay:
     def picture(self) -> Figure:
         """The first episode, whole, with all visits."""
         return draw(self, still(self))
+
+    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+        """Nothing else to see."""
+        del coverage
+        return {}
 
     def frames(self) -> Iterator[tuple[Figure, float]]:
         """The frames of a GIF with their seconds."""

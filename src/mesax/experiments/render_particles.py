@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import matplotlib
@@ -122,6 +122,11 @@ class ParticlePlay:
     def picture(self) -> Figure:
         """A few episodes from start to end."""
         return draw(self, [Moment(episode, self.horizon) for episode in range(min(STILL_EPISODES, len(self.rewards)))])
+
+    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+        """Nothing else to see."""
+        del coverage
+        return {}
 
     def frames(self) -> Iterator[tuple[Figure, float]]:
         """The first episode, step by step."""

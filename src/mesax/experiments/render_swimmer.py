@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -15,9 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Wedge
 
 from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, SwimmerTask
-from mesax.experiments import figures
+from mesax.experiments import figures, figures_swimmer
 from mesax.types import Episode
 
+SHOWN_PATHS = 4
+"""Episodes in the plane of joint angles."""
 STILL_EPISODES = 2
 """Episodes of the still, one below the other."""
 POSES = 6
@@ -92,6 +95,21 @@ class SwimmerPlay:
     def picture(self) -> Figure:
         """A few episodes from start to end."""
         return draw_still(self)
+
+    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+        """The plane of joint angles: this policy's paths, and the explorers' beside them over M_*."""
+        ends = np.arange(self.angles.shape[1])[None] <= self.lengths[:, None]
+        own = np.deg2rad(np.where(ends[..., None], self.angles, np.nan))[:SHOWN_PATHS]
+        others = {one["name"]: np.array(one["path"], float) for one in coverage.get("visitors", ()) if one.get("path")}
+        plane = coverage.get("plane") or {"members": [], "centroids": []}
+        figure = figures_swimmer.joint_angle_plane(
+            {"this policy": own} | others,
+            target_degrees=self.target,
+            band_degrees=self.band,
+            members=np.array(plane["members"], float).reshape(-1, 2),
+            centroids=np.array(plane["centroids"], float).reshape(-1, 2),
+        )
+        return {"plane": figure}
 
     def frames(self) -> Iterator[tuple[Figure, float]]:
         """The first episode, step by step."""

@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
-from mesax.experiments import figures, figures_particles
+from mesax.experiments import figures, figures_particles, figures_swimmer
 from mesax.experiments.statistics import (
     RunResults,
     bootstrap_interval,
@@ -121,6 +121,10 @@ PLACES = (
     "Steps per episode that uniform play, each explorer and all explorers together spend at each place on unseen test "
     "tasks, and how many distinct places that pay in a training task each of them visits."
 )
+PATHS = (
+    "Joint angles during four episodes of uniform play and of each explorer on unseen test tasks, over the members of "
+    "M_* and the centers of its clusters."
+)
 TRAINING = (
     "Training of the explorers: intrinsic return, and the distinct rewarding visits that it is meant to bring about. "
     "Dashed: the visits of uniform play, on the unseen test tasks."
@@ -175,6 +179,8 @@ def _run_section(label: str, run: RunResults) -> str:
     parts += ["<h3>What the explorers visit</h3>", _figure(partial(figures_particles.explorer_visits, run), visits)]
     for table in (explorer_table(run), leak_table(run)):
         parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []
+    if (run.coverage or {}).get("plane"):
+        parts += ["<h3>Where the explorers go</h3>", _figure(partial(figures_swimmer.explorer_paths, run), PATHS)]
     parts += ["<h3>Coverage during stage 2</h3>", _figure(partial(figures.meta_training, run), TRAINING)]
     parts += ["<h3>High-reward dataset</h3>", _dataset(run)]
     parts += ["<h3>Differences from the paper</h3>", _paper_differences(run)]

@@ -16,7 +16,7 @@ from mesax.policy import Policy, UniformPolicy
 from mesax.rewards.coverage import CoverageModel, CoverageState, visit_counts
 from mesax.training.compiling import compiled
 from mesax.training.driver import play_episodes
-from mesax.types import Episode, Key
+from mesax.types import EnvSpec, Episode, Key
 
 COVERAGE_STREAM = 4
 LEAK_STREAM = 6
@@ -73,6 +73,15 @@ class _Visits:
         configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
         counts = visit_counts(found, state.visits.shape[0])
         return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance)
+
+
+@dataclass(frozen=True)
+class _Features:
+    reward: CoverageModel
+    spec: EnvSpec
+
+    def __call__(self, episodes: Episode) -> Array:
+        return self.reward.features_of(self.spec, episodes)
 
 
 def coverage_of(
@@ -170,13 +179,35 @@ def coverage_pictures(
                 "orders": [visit_order(row, rewarding) for row in visited[:SHOWN_ORDERS]],
             }
         )
+        if reward.feature_size(spec) == 2:
+            some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
+            path = compiled(_Features(reward, spec))(some)
+            entries[-1]["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
     return {
         "num_stages": (family.configuration_shape or (1,))[0],
         "shape": None if family.configuration_shape is None else list(family.configuration_shape[1:]),
         "visitors": entries,
         "dataset_size": int(state.subspace.valid.sum()),
         "clusters": int(state.subspace.cluster_valid.sum()),
+        "plane": _plane(state) if reward.feature_size(spec) == 2 else None,
     }
+
+
+def _plane(state: CoverageState) -> dict[str, Any]:
+    """M_* and its clusters where features are points in a plane, which can be looked at."""
+    subspace = state.subspace
+    return {
+        "members": _rounded(np.asarray(subspace.members)[np.asarray(subspace.valid)]),
+        "centroids": _rounded(np.asarray(subspace.centroids)[np.asarray(subspace.cluster_valid)]),
+    }
+
+
+def _rounded(values: np.ndarray) -> list[Any]:
+    """Four digits; None for what did not happen."""
+    rounded = np.round(values.astype(float), 4).astype(object)
+    rounded[np.isnan(values)] = None
+    plain: list[Any] = rounded.tolist()
+    return plain
 
 
 def visit_order(configurations: np.ndarray, rewarding: np.ndarray) -> list[int]:
