@@ -20,7 +20,7 @@ from mesax.experiments.statistics import load_run
 from mesax.experiments.tables import comparison_table, difference_table, pool_seeds, to_markdown
 
 METHODS = {"quick": ("mesa", "uniform", "plain", "maddpg"), "paper": ("mesa", "uniform", "maddpg")}
-TASKS = {"climb-one": 10, "climb-multi": 10, "mpe-2a5l": 5, "mpe-2a6l": 5, "mpe-3a5l": 5, "mpe-3a6l": 5}
+TASKS = {"climb-one": 10, "climb-multi": 10, "mpe-2a5l": 5, "mpe-2a6l": 5, "mpe-3a5l": 5, "mpe-3a6l": 5, "swimmer": 6}
 ROOT = Path(__file__).resolve().parent.parent
 
 
