@@ -32,6 +32,9 @@ GIGABYTE = 2**30
 LEAST_PYTHON = (3, 11)
 FOR_PICTURES = ("matplotlib", "pillow", "rich")
 OPTIONAL = {
+    "mujoco": "runs the swimmer; pip install 'mesax[mujoco]'",
+    "pettingzoo": "brings environments in and out; pip install 'mesax[envs]'",
+    "jaxmarl": "brings its environments in; pip install 'mesax[jaxmarl]'",
     "pytest": "runs the tests; pip install 'mesax[dev]'",
     "zensical": "builds the documentation; pip install 'mesax[docs]'",
 }

@@ -18,7 +18,9 @@ from mesax.methods.base import Experiment
 from mesax.plain import to_plain
 from mesax.types import leading_size, tree_index
 
-PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors", "mujoco")
+PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")
+ENGINES = ("mujoco", "pettingzoo", "gymnasium", "jaxmarl")
+"""What environments may run on; recorded if it is there."""
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 NOT_ABOUT_THE_PAPER = ("seed", "num-test-tasks", "num-repeats", "lanes")
@@ -123,11 +125,12 @@ def _described(experiment: Experiment, tasks: Any) -> list[dict[str, Any]]:
 def versions() -> dict[str, str]:
     """Versions of what computes the results."""
     found = {}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *ENGINES):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
+            if package in PACKAGES:
+                found[package] = "not installed"
     return found
 
 
