@@ -15,6 +15,7 @@ from mesax.nets import (
     Dense,
     Ensemble,
     Entities,
+    FeedForward,
     Gru,
     LayerNorm,
     Mlp,
@@ -24,6 +25,7 @@ from mesax.nets import (
     polyak,
     step_at,
     unroll,
+    waves,
 )
 from mesax.types import tree_index, tree_stack
 
@@ -384,3 +386,43 @@ def test_polyak():
     np.testing.assert_allclose(polyak(target, online, 0.25)["w"], [2.0, 3.0])
     np.testing.assert_array_equal(polyak(target, online, 0.0)["w"], target["w"])
     np.testing.assert_array_equal(polyak(target, online, 1.0)["w"], online["w"])
+
+
+def test_waves_are_sines_and_cosines_of_doubled_inputs():
+    x = np.linspace(-10.0, 10.0, 7).astype(np.float32)
+    expected = np.concatenate([x, *(np.sin(2.0**k * x) for k in range(4)), *(np.cos(2.0**k * x) for k in range(4))])
+    np.testing.assert_allclose(waves(jnp.asarray(x), 4), expected, atol=1e-4)
+
+
+def test_a_net_with_octaves_sees_its_inputs_in_parts_or_whole():
+    net = Mlp((8,), octaves=3).build(5, 2, jax.random.key(0))
+    x = jnp.linspace(-1.0, 1.0, 5)
+    assert net.layers[0].weight.shape == (5 * 7, 8)
+    expected = FeedForward(net.layers, net.head).step((), waves(x, 3))[1]
+    for given in (x, (x[:3], x[3:])):
+        np.testing.assert_allclose(net.step((), given)[1], expected, rtol=1e-6)
+
+
+def test_octaves_fit_a_narrow_band():
+    """1 within .1 of 0.5, else 0, on [-2, 2]: after the same training the error is a fraction of a plain net's."""
+    x = jnp.linspace(-2.0, 2.0, 400)[:, None]
+    y = (jnp.abs(x - 0.5) < 0.1).astype(jnp.float32)
+    optimizer = Adam(3e-3)
+
+    def error(config: Mlp) -> float:
+        def loss(net):
+            return jnp.mean(jnp.square(jax.vmap(lambda row: net.step((), row)[1])(x) - y))
+
+        def step(trainable, _):
+            return trainable.descend(jax.grad(loss)(trainable.net), optimizer), None
+
+        start = Trainable.create(config.build(1, 1, jax.random.key(1)), optimizer)
+        return float(jax.jit(lambda: loss(jax.lax.scan(step, start, None, 300)[0].net))())
+
+    plain, fine = error(Mlp((32, 32))), error(Mlp((32, 32), octaves=5))
+    assert fine < 0.4 * plain
+
+
+def test_octaves_out_of_range_are_refused():
+    with pytest.raises(UsageError, match="octaves must lie between 0 and 16"):
+        Mlp((8,), octaves=17)

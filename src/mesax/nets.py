@@ -126,7 +126,8 @@ class FeedForward(eqx.Module):
 
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """Plain forward pass."""
-        x = tuple(waves(part, self.octaves) for part in x) if isinstance(x, tuple) else waves(x, self.octaves)
+        if self.octaves:
+            x = waves(jnp.concatenate(x) if isinstance(x, tuple) else x, self.octaves)
         for layer in self.layers:
             x = jax.nn.relu(layer(x))
         return memory, self.head(x)
@@ -134,10 +135,12 @@ class FeedForward(eqx.Module):
 
 def waves(x: Float[Array, " inputs"], octaves: int) -> Float[Array, " more"]:
     """Inputs with sines and cosines of 1, 2, 4, ... times their value appended: fine detail becomes easy to fit."""
-    if not octaves:
-        return x
-    angles = jnp.concatenate([2.0**octave * x for octave in range(octaves)])
-    return jnp.concatenate([x, jnp.sin(angles), jnp.cos(angles)])
+    sines, cosines = [jnp.sin(x)], [jnp.cos(x)]
+    for _ in range(octaves - 1):  # double the angle: products instead of new sines, which are slow on a CPU
+        sine, cosine = sines[-1], cosines[-1]
+        sines.append(2.0 * sine * cosine)
+        cosines.append(1.0 - 2.0 * jnp.square(sine))
+    return jnp.concatenate([x, *sines, *cosines])
 
 
 class Recurrent(eqx.Module):

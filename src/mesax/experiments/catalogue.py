@@ -118,13 +118,13 @@ SWIMMER_LEARNER = Normalized(
     )
 )
 SWIMMER_EXPLORER = Mappo(
-    optimizer=Adam(1e-3, clip_norm=0.5),
+    optimizer=Adam(7e-4, clip_norm=0.5),
     final_rate=0.1,
     epochs=3,
     minibatches=4,
     discount=0.99,
     entropy_bonus=0.0,
-    largest_std=Linear(0.5, 0.12, 0.8),
+    largest_std=Linear(0.5, 0.2, 1.0),
 )
 
 
@@ -274,17 +274,18 @@ def _swimmer(family: SwimmerFamily, preset: str) -> Experiment:
     )
     if preset == "paper":
         return paper
-    learning = Schedule(256_000, 16, 12, 12_800, 60, 4, 2_000)
+    learning = Schedule(512_000, 16, 24, 12_800, 60, 4, 3_000)
     method = replace(
         method,
         explorer=SWIMMER_EXPLORER,
         collect=replace(learning, total_steps=35_200, warmup_steps=32_000, num_evaluations=1, updates_per_round=1),
-        explore=Budget(600_000, 64, 8),
+        explore=Budget(400_000, 32, 12),
         least_value=0.1,
         num_clusters=20,
-        reward=RecordReward(JointAngles(), distance_threshold=round(band, 4), tell_demand=True, width=0.1, stay=0.8),
+        reward=RecordReward(JointAngles(), distance_threshold=round(band, 4), tell_demand=True, width=0.1, stay=0.9),
         global_count="probability",
-        mixing=Mixing(Linear(0.8, 0.0, 0.7)),
+        snapshot="best",
+        mixing=Mixing(Linear(0.9, 0.0, 0.6)),
     )
     quick = replace(paper, method=method, algorithm=SWIMMER_LEARNER, schedule=learning, lanes=3, training_horizon=200)
     if preset == "quick":

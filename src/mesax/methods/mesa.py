@@ -70,6 +70,8 @@ class Mesa:
     """E, at most."""
     global_count: Literal["probability", "mean"] = "mean"
     """What a policy adds to a cluster's global count: its chance of a visit, or its mean visits, per episode."""
+    snapshot: Literal["last", "best"] = "last"
+    """Which explorer is kept: the last, or the one that was paid most while it was trained."""
     coverage_episodes: int = 100
     """Episodes behind each coverage figure and each update of the global count."""
     enough_coverage: float = 0.95
@@ -218,9 +220,12 @@ class Mesa:
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
         keys = experiment.key(EXPLORE_STREAM, number)[None]
         budget = self.explore_steps(experiment)
+        best: tuple[float, Any, CoverageReport] | None = None
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, number)
+            if best is None or self.snapshot == "last" or report.coverage_return >= best[0]:
+                best = (report.coverage_return, policy, report)
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
             names = {"learnt_return": "intrinsic_return"}
@@ -230,7 +235,8 @@ class Mesa:
                 host.compiled(chunk.compile_seconds)
             note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
             host.report(number * budget + step, note)
-        return policy, report
+        assert best is not None
+        return best[1], best[2]
 
     def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
         key = experiment.key(COUNT_STREAM, number)

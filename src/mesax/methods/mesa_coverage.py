@@ -40,6 +40,8 @@ class CoverageReport:
     """The same over all episodes together."""
     high_reward_steps: float
     """Steps per episode that pay the highest reward on the tasks played."""
+    coverage_return: float
+    """What the coverage reward pays per episode for what was played."""
 
     def row(self) -> dict[str, float]:
         """The scalar figures."""
@@ -48,6 +50,7 @@ class CoverageReport:
             "distinct_visits": self.distinct_visits,
             "distinct_union": float(self.distinct_union),
             "high_reward_steps": self.high_reward_steps,
+            "coverage_return": self.coverage_return,
         }
 
 
@@ -60,6 +63,8 @@ class Visits(NamedTuple):
     """In truth, `[episodes, time]`; -1 for none and for padding."""
     distance: Array
     """To the nearest member of M_*, `[episodes, time]`."""
+    reward: Array
+    """What the coverage reward pays, `[episodes, time]`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class _Visits:
         transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
         counts = visit_counts(found, state.visits.shape[0])
-        return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance)
+        _, paid = self.reward.observe(self.family.env.spec, state, episodes)
+        return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance, paid.reward)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ def coverage_of(
         distinct_visits=float(np.mean([len(row) for row in true_visits])),
         distinct_union=len(np.unique(np.concatenate(true_visits))),
         high_reward_steps=float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
+        coverage_return=float(np.mean(np.sum(visits.reward, axis=1))),
     )
 
 
