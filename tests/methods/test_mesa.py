@@ -177,6 +177,31 @@ def test_lucky_visits_are_no_coverage(host: MemoryHost, tmp_path: Path, monkeypa
     assert union[0] < 0.6
 
 
+@pytest.mark.parametrize("snapshot", ["last", "best"])
+def test_the_explorer_that_was_paid_most_can_be_kept(
+    host: MemoryHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str
+):
+    """Training that finds a good policy and loses it again: what is saved, and what is said of it."""
+    good = tree_index(explorers_of(host).policies, 0).policy.weight
+    learnt = [0.0 * good, good, 0.0 * good]
+
+    def learn_and_forget(loop, tasks, keys, **_):
+        state = LEARNER.init(loop.env.spec, keys[0])
+        for step, weight in enumerate(learnt):
+            learner = jax.tree.map(lambda leaf: leaf[None], state | {"weight": weight})
+            yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, 1.0)
+
+    monkeypatch.setattr(mesa_module, "learn", learn_and_forget)
+    (tmp_path / "collect").symlink_to(host.root / "collect")
+    method = replace(METHOD, num_explorers=1, snapshot=snapshot)
+    found = run(replace(EXPERIMENT, method=method), tmp_path, "explore")
+    *rows, summary = [row["coverage_return"] for row in found.phase("explore")]
+    assert rows[0] == rows[2] < rows[1]
+    assert summary == (rows[1] if snapshot == "best" else rows[2])
+    saved = load_explorers(METHOD.recipe(TWO_STAGE.env.spec), tmp_path / "explore" / "000" / "explorers")
+    np.testing.assert_array_equal(saved.policies.policy.weight[0], learnt[1 if snapshot == "best" else 2])
+
+
 def test_true_distinct_visits_are_counted_by_hand(host: MemoryHost):
     """`coverage_of` against loops over the very episodes it played."""
     key, number = jax.random.key(3), METHOD.coverage_episodes
@@ -197,6 +222,8 @@ def test_true_distinct_visits_are_counted_by_hand(host: MemoryHost):
     assert 0 < report.distinct_visits == pytest.approx(np.mean([len(found) for found in distinct]))
     assert report.distinct_union == len(set.union(*distinct))
     assert report.high_reward_steps == pytest.approx((episodes.reward == 1.0).sum(axis=1).mean())
+    _, paid = METHOD.reward.observe(TWO_STAGE.env.spec, state, jax.tree.map(jnp.asarray, episodes))
+    assert report.coverage_return == pytest.approx(float(paid.reward.sum(axis=1).mean()), rel=1e-5)
     assert report.clusters_visited == pytest.approx((visits > 0).sum(axis=1).mean())
     np.testing.assert_allclose(report.mean_visits, visits.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(report.visit_chance, (visits > 0).mean(axis=0), rtol=1e-6)
