@@ -34,11 +34,13 @@ def test_they_say_what_can_be_changed(name: str):
     assert "--explore-steps" in result.stdout
 
 
-def test_explorers_hit_five_times_as_often_in_the_reacher(tmp_path: Path):
-    """The cheapest of them, with a smaller budget than the example's own."""
-    result = run("another_environment.py", tmp_path / "run", "--explore-steps", "64000")
-    assert factor_of(result) >= 5.0
-    assert result.returncode == 0, result.stderr
+def test_explorers_of_a_climb_game_hit_five_times_as_often(tmp_path: Path):
+    """The cheapest of them: explorers as the example trains them, few episodes for its learners."""
+    result = run("your_learner.py", tmp_path / "run", "--seeds", "1", "--episodes", "20")
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = re.search(r"explorers are paid 1 ([\d.]+) times an episode", result.stdout)
+    assert float(found[1]) >= 5 * 0.03  # three stages, and one of a hundred pairs pays at each
+    assert result.stdout.count("reward per stage") == 3
 
 
 @pytest.mark.parametrize("name", ["your_environment", "another_environment"])
