@@ -86,24 +86,31 @@ def paper_difference(request: Request, experiment: Experiment) -> list[list[Any]
 
 def run_json(request: Request, experiment: Experiment) -> dict[str, Any]:
     """Everything that determines, explains and locates a run."""
+    return {
+        "id": request.run_id(),
+        **{name: getattr(request, name) for name in ("method", "env", "preset", "seed")},
+        "request": asdict(request),
+        "overrides": dict(request.overrides),
+        "paper_diff": paper_difference(request, experiment),
+        "command": " ".join(["mesax", *sys.argv[1:]]),
+        **facts_of(experiment, request.env),
+    }
+
+
+def facts_of(experiment: Experiment, env: str) -> dict[str, Any]:
+    """What run.json says of any experiment, named or not: settings, versions, machine, tasks."""
     family = experiment.family
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     facts = {
-        "name": request.env,
+        "name": env,
         "optimal_return": family.optimal_return,
         "suboptimal_return": family.suboptimal_return,
         "optimal_threshold": family.optimal_threshold,
         "groups": list(family.groups),
     }
     return {
-        "id": request.run_id(),
-        **{name: getattr(request, name) for name in ("method", "env", "preset", "seed")},
-        "request": asdict(request),
-        "overrides": dict(request.overrides),
         "config": to_plain(experiment),
         "config_hash": digest(experiment),
-        "paper_diff": paper_difference(request, experiment),
-        "command": " ".join(["mesax", *sys.argv[1:]]),
         "versions": versions(),
         "git_commit": git_commit(),
         "machine": {

@@ -1,0 +1,57 @@
+"""Runs an experiment that has no name in the catalogue: what `mesax run` does, as a function."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mesax.errors import UsageError
+from mesax.experiments.overrides import digest
+from mesax.experiments.request import facts_of
+from mesax.experiments.runner import execute
+from mesax.experiments.store import RunDirectory
+from mesax.methods.base import Experiment
+from mesax.runtime import configure
+
+
+def run_experiment(
+    experiment: Experiment,
+    path: Path | str,
+    method: str = "mesa",
+    env: str = "own",
+    workers: int = 1,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Do all stages of an experiment, keep everything in the run directory `path`, and return its summary.
+
+    A directory that holds the same experiment is continued, or its summary returned if it is done; one that holds
+    another is refused. Functions and classes among the settings count by their qualified names: what they do may change
+    unnoticed. `method` and `env` are names for tables and pictures.
+    """
+    if workers != 1:
+        raise UsageError(
+            "worker processes rebuild an experiment from its name, and this one has none: use workers=1,"
+            " or give it an entry in experiments/catalogue.py"
+        )
+    configure()
+    try:
+        expected = digest(experiment)
+    except TypeError as error:
+        raise UsageError(f"{error}: use numbers, text, frozen dataclasses and named functions") from error
+    path = Path(path)
+    if path.exists():
+        run = RunDirectory.open(path)
+        if run.run.get("config_hash") != expected:
+            raise UsageError(f"{path} holds another experiment; remove it or choose another directory")
+        if run.status == "done":
+            return run.read_json("summary.json")
+    else:
+        run = RunDirectory.create(path, _run_json(experiment, path, method, env))
+    with run.lock():
+        return execute(run, experiment, workers, quiet=quiet)
+
+
+def _run_json(experiment: Experiment, path: Path, method: str, env: str) -> dict[str, Any]:
+    names = {"id": path.name, "method": method, "env": env, "preset": "own", "seed": experiment.seed}
+    return names | {"paper_diff": [], "command": " ".join(["python", *sys.argv])} | facts_of(experiment, env)
