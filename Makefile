@@ -77,7 +77,7 @@ docs: $(VENV)/.docs  ## Build the documentation into site/
 
 clean:  ## Remove caches and builds; .venv and runs/ stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache site dist build
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## Remove .venv too
 	rm -rf $(VENV)

@@ -1,0 +1,96 @@
+"""MESA in an environment that lives on the host: every stage finds what it finds in the same game in JAX."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hosted import Hosted
+from mesax.envs.climb import ClimbFamily
+from mesax.errors import UsageError
+from mesax.methods.base import Experiment
+from mesax.methods.mesa import Mesa
+from mesax.training.driver import BrokenEnvironmentError
+from methods.helpers import TINY, TWO_STAGE, IndependentQ, MemoryHost, run
+
+METHOD = Mesa(
+    IndependentQ(),
+    collect=TINY,
+    explore=TINY,
+    relabel_discount=0.0,
+    capacity=8,
+    num_clusters=4,
+    num_explorers=2,
+    coverage_episodes=10,
+    enough_coverage=2.0,
+)
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """A family whose environment is stepped by the host; all else is the family's own."""
+
+    family: ClimbFamily = TWO_STAGE
+    break_at: int | None = None
+
+    @property
+    def env(self) -> Hosted:
+        return Hosted(self.family.env, break_at=self.break_at)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.family, name)
+
+
+EXPERIMENT = Experiment(
+    METHOD, TWO_STAGE, IndependentQ(), TINY, seed=2, num_train_tasks=2, num_test_tasks=2, eval_episodes=2, lanes=2
+)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryHost, MemoryHost]:
+    """The same experiment, in JAX and on the host."""
+    here = replace(EXPERIMENT, family=OnHost())
+    return run(EXPERIMENT, tmp_path_factory.mktemp("jax")), run(here, tmp_path_factory.mktemp("host"))
+
+
+@pytest.mark.parametrize("kind", ["eval", "metrics"])
+def test_every_row_is_the_same(both, kind: str):
+    expected, found = (getattr(host, kind) for host in both)
+    assert len(expected) == len(found) > 4
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, value in theirs.items():
+            if isinstance(value, float):
+                assert ours[name] == pytest.approx(value, rel=1e-3, abs=1e-4), (name, theirs)
+            else:
+                assert ours[name] == value, (name, theirs)
+
+
+def test_the_same_pairs_and_explorers_are_saved(both):
+    expected, found = both
+    for stage in ("collect", "explore", "adapt"):
+        names = [sorted(path.name for path in directory.iterdir()) for directory in expected.outputs(stage)]
+        assert names == [sorted(path.name for path in directory.iterdir()) for directory in found.outputs(stage)]
+    frequencies = [[one["frequency"] for one in host.documents["coverage"]["visitors"]] for host in (expected, found)]
+    np.testing.assert_allclose(frequencies[1], frequencies[0], atol=1e-3)
+
+
+def test_a_broken_environment_leaves_the_last_good_learner(tmp_path: Path):
+    """It breaks in the second chunk of the test tasks' learning: the run stops, and what was learnt is saved."""
+    # Every step call moves ten copies in each of two lanes; the warm-up takes 20 calls, an evaluation two.
+    broken = replace(EXPERIMENT, family=OnHost(break_at=70))
+    with pytest.raises(BrokenEnvironmentError, match="broken on purpose"):
+        run(broken, tmp_path, "collect")
+    (job,) = (tmp_path / "collect").iterdir()
+    facts = json.loads((job / "last-good" / "manifest.json").read_text())["facts"]
+    assert "broken on purpose" in facts["error"]
+
+
+def test_training_episodes_may_be_shorter_if_the_environment_can():
+    with pytest.raises(UsageError, match="training-horizon must lie between 1 and the horizon 2, not 3"):
+        replace(EXPERIMENT, training_horizon=3)
+    with pytest.raises(UsageError, match="episodes of ClimbGame cannot be shortened"):
+        _ = replace(EXPERIMENT, training_horizon=1).training_env
