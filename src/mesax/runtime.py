@@ -23,9 +23,19 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mesax"
 
 
+_threads = 1
+
+
 def host_threads() -> int:
-    """Threads that step a host environment in this process: $MESAX_THREADS, else one; never changes results."""
-    return max(1, int(os.environ.get("MESAX_THREADS", "1")))
+    """Threads that step host environments here: $MESAX_THREADS, else what is free; their number changes no result."""
+    chosen = os.environ.get("MESAX_THREADS", "")
+    return max(1, int(chosen)) if chosen.isdigit() else _threads
+
+
+def use_threads(number: int) -> None:
+    """Say how many cores this process may use for host environments."""
+    global _threads  # noqa: PLW0603  (a fact about the process, like its environment variables)
+    _threads = max(1, number)
 
 
 def configure() -> None:

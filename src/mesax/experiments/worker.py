@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mesax.errors import kind_of
-from mesax.runtime import configure
+from mesax.runtime import configure, use_threads
 
 
 def main() -> None:
@@ -37,6 +37,7 @@ def main() -> None:
     say(answers, {"kind": "ready"})
     while True:
         order = orders.get()
+        use_threads(order["threads"])
         try:
             run_job(
                 run,

@@ -72,10 +72,11 @@ class Pool:
     def do(self, stage: str, jobs: list[int], on_progress: OnProgress) -> None:
         """Do the jobs, each by the next free worker."""
         waiting, running = deque(jobs), 0
+        threads = max(1, self.size // max(1, len(jobs)))  # cores that no job wants may step host environments
         while len(self._workers) < min(self.size, len(jobs)):
             self._start()
         for worker in self._workers:
-            running += self._give(worker, stage, waiting)
+            running += self._give(worker, stage, waiting, threads)
         while running:
             worker, event = self._events.get()
             if event is None:
@@ -87,7 +88,7 @@ class Pool:
                 raise _failure(stage, worker.job, event["error"], event["message"], log)
             elif event["kind"] == "done":
                 worker.job = None
-                running += self._give(worker, stage, waiting) - 1
+                running += self._give(worker, stage, waiting, threads) - 1
 
     def close(self) -> None:
         """End all workers."""
@@ -125,13 +126,14 @@ class Pool:
         worker.process.wait()
         self._events.put((worker, None))
 
-    def _give(self, worker: _Worker, stage: str, waiting: deque[int]) -> int:
+    def _give(self, worker: _Worker, stage: str, waiting: deque[int], threads: int) -> int:
         if not waiting:
             return 0
         worker.job = waiting.popleft()
         assert worker.process.stdin
         with contextlib.suppress(BrokenPipeError):  # it has died, and its end is the next event
-            worker.process.stdin.write(json.dumps({"stage": stage, "job": worker.job}) + "\n")
+            order = {"stage": stage, "job": worker.job, "threads": threads}
+            worker.process.stdin.write(json.dumps(order) + "\n")
             worker.process.stdin.flush()
         return 1
 

@@ -17,6 +17,7 @@ from mesax.envs.adapters.foreign import ForeignEnvironment
 from mesax.envs.base import TaskInfo, TaskSplit
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, SwimmerTask
 from mesax.errors import UsageError
 from mesax.pettingzoo_export import episode_keys, parallel_env
 from mesax.types import Discrete, tree_index
@@ -43,7 +44,8 @@ class Continuous:
 
 
 HOST = ForeignFamily(ForeignEnvironment(line, 6), optimal_return=9.0)
-EXPORTED = FAMILIES | {"continuous": Continuous(), "host": HOST}
+SWIMMER = SwimmerFamily(SwimmerClimb(horizon=40))
+EXPORTED = FAMILIES | {"continuous": Continuous(), "host": HOST, "swimmer": SWIMMER}
 
 
 @pytest.mark.parametrize("name", EXPORTED)
@@ -80,11 +82,11 @@ def test_seeds(name):
     used = parallel_env(family, 3)
     trajectory(used, 9, 7)
     np.testing.assert_array_equal(first, flat(trajectory(used, 0)))  # nothing is left of what was played before
-    if name in ("particles", "host"):  # climb games have no chance in them
+    if name in ("particles", "host", "swimmer"):  # climb games have no chance in them
         assert not np.array_equal(first, flat(trajectory(parallel_env(family, 3), 1)))
 
 
-@pytest.mark.parametrize("name", [name for name in EXPORTED if name != "host"])
+@pytest.mark.parametrize("name", [name for name in EXPORTED if name not in ("host", "swimmer")])
 def test_round_trip(name):
     """Out to PettingZoo and back through the adapter: the same as the environment itself with the same keys."""
     family = EXPORTED[name]
@@ -114,6 +116,23 @@ def test_round_trip(name):
             assert found.truncated[copy] == (time == spec.horizon and not outcome.terminated)
         if np.all(found.terminated):
             break
+
+
+def test_round_trip_of_the_swimmer():
+    """The same through MuJoCo: against a batch of the environment itself with the same seeds."""
+    foreign = ForeignEnvironment(lambda seed: parallel_env(SWIMMER, seed), SWIMMER.env.horizon, "shared")
+    assert foreign.spec == SWIMMER.env.spec
+    tasks, seeds = [4, 5], np.array([0, 2**32 - 1], np.uint32)
+    batch, own = foreign.batch(2, 1), SWIMMER.env.batch(2, 1)
+    targets = SwimmerTask(np.array([SWIMMER.split(task, 1, 0).train.target[0] for task in tasks]))
+    np.testing.assert_array_equal(batch.reset(np.array(tasks, np.uint32), seeds), own.reset(targets, seeds))
+    random, alive = np.random.default_rng(1), np.ones(2, bool)
+    for time in range(1, SWIMMER.env.horizon + 1):
+        actions = random.uniform(-1, 1, (2, 2, 1)).astype(np.float32)
+        found, expected = batch.step(actions, alive), own.step(actions, alive)
+        np.testing.assert_array_equal(found.obs, expected.obs)
+        np.testing.assert_array_equal(found.reward, expected.reward)
+        assert found.truncated.tolist() == [time == SWIMMER.env.horizon] * 2
 
 
 def test_spaces_and_names():
