@@ -124,7 +124,7 @@ SWIMMER_EXPLORER = Mappo(
     minibatches=4,
     discount=0.99,
     entropy_bonus=0.0,
-    largest_std=Linear(0.5, 0.2, 1.0),
+    largest_std=Linear(0.4, 0.15, 1.0),
 )
 
 
@@ -279,10 +279,13 @@ def _swimmer(family: SwimmerFamily, preset: str) -> Experiment:
         method,
         explorer=SWIMMER_EXPLORER,
         collect=replace(learning, total_steps=35_200, warmup_steps=32_000, num_evaluations=1, updates_per_round=1),
-        explore=Budget(400_000, 32, 12),
+        explore=Budget(320_000, 32, 12),
         least_value=0.1,
         num_clusters=20,
-        reward=RecordReward(JointAngles(), distance_threshold=round(band, 4), tell_demand=True, width=0.1, stay=0.9),
+        # Narrow, so that explorers must stay at an angle; a gentle decay, so that each of them sweeps all angles.
+        reward=RecordReward(
+            JointAngles(), distance_threshold=0.02, decay_power=1.0, tell_demand=True, width=0.07, stay=0.93
+        ),
         global_count="probability",
         snapshot="best",
         mixing=Mixing(Linear(0.9, 0.0, 0.6)),
