@@ -252,6 +252,9 @@ def _show(path: Path, options: argparse.Namespace, summary: dict[str, Any]) -> i
     result = load_run(path)
     _print_table(task_table(result))
     _print_table(comparison_table([result]))
+    if "largest_cut_short" in summary:
+        share = summary["largest_cut_short"]
+        print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
     for picture in draw_run(path):
         print(f"drawn    {picture}")
     print(f"saved    {path}")

@@ -267,3 +267,18 @@ def test_a_locked_run_is_left_alone(tiny, tmp_path, capsys):
         assert f"in use by process {os.getpid()}" in only_line(capsys)
     assert status(path) == "preempted"
     assert resume(path) == 0
+
+
+def test_episodes_cut_short_are_not_hidden(tiny, tmp_path, capsys):
+    """In the summary and in one line; a run without any says nothing."""
+    path = tmp_path / "cut"
+    shutil.copytree(tiny, path)
+    assert "largest_cut_short" not in RunDirectory.open(path).read_json("summary.json")
+    rows = path / "jobs" / "adapt" / "000" / "metrics.jsonl"
+    first = json.loads(rows.read_text().splitlines()[0])
+    with rows.open("a") as file:
+        file.write(json.dumps(first | {"cut_short": 0.25}) + "\n")
+    RunDirectory.open(path).set_status("preempted")
+    assert resume(path) == 0
+    assert "cut episodes short: up to 25.0% of a chunk" in capsys.readouterr().out
+    assert RunDirectory.open(path).read_json("summary.json")["largest_cut_short"] == 0.25

@@ -96,6 +96,9 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
         wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),
         run_dir=str(run.path),
     )
+    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
+    if cut_short > 0:  # counted, not hidden: an engine that diverges, or a time limit of the environment's own
+        summary["largest_cut_short"] = cut_short
     coverage = run.path / "coverage.json"
     if coverage.is_file():
         summary["explorers"] = explorer_figures(json.loads(coverage.read_text(encoding="utf-8")))

@@ -37,7 +37,7 @@ def main() -> None:
     say(answers, {"kind": "ready"})
     while True:
         order = orders.get()
-        use_threads(order["threads"])
+        use_threads(order.get("threads", 1))
         try:
             run_job(
                 run,
