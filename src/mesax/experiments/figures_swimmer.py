@@ -16,8 +16,8 @@ from mesax.experiments.statistics import RunResults
 PER_LINE = 3
 LEAST_DEGREES = 34.0
 """Each panel reaches at least this far."""
-MOST_DEGREES = 110.0
-"""Beyond a hinge's stop nothing is to be seen."""
+MOST_DEGREES = 50.0
+"""Each panel reaches at most this far: beyond it nothing pays, and what pays is to be seen."""
 SOME_TARGET = "#EFEFEF"
 MEMBER, CENTROID = "#9A9A9A", figures.INK
 
@@ -47,6 +47,7 @@ def joint_angle_plane(
     columns = min(PER_LINE, len(paths))
     rows = -(-len(paths) // columns)
     figure = figures._new_figure(2.5 * columns + 0.5, 2.6 * rows + 0.7)
+    figure.set_layout_engine("compressed")  # panels are squares
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for spare in grid.flat[len(paths) :]:
         spare.set_axis_off()
