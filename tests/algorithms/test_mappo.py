@@ -338,8 +338,8 @@ def test_more_minibatches_than_episodes_are_refused():
         ({"minibatches": 0}, "minibatches must be at least 1, not 0"),
         ({"discount": 1.5}, "discount must lie between 0 and 1, not 1.5"),
         ({"gae": -0.1}, "gae must lie between 0 and 1"),
-        ({"clip": 0.0}, "clip and initial-std must be above 0"),
-        ({"initial_std": 0.0}, "clip and initial-std must be above 0"),
+        ({"clip": 0.0}, "clip, initial-std and largest-std must be above 0"),
+        ({"initial_std": 0.0}, "clip, initial-std and largest-std must be above 0"),
     ],
 )
 def test_impossible_settings(settings: dict, message: str):

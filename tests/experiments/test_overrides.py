@@ -331,6 +331,7 @@ def test_difference():
     assert difference(left, right) == [
         ("actor-net", "Mlp", "Gru"),
         ("actor-net.hidden", (64, 64), 8),
+        ("actor-net.octaves", 0, None),
         ("discount", 0.9, 0.95),
         ("actor-net.num-layers", None, 2),
     ]
@@ -338,7 +339,7 @@ def test_difference():
 
 
 def _reordered(rows):
-    return [rows[0], rows[1], rows[3], rows[2]]
+    return [rows[index] for index in (0, 1, 4, 3, 2)]
 
 
 def test_digest():

@@ -202,12 +202,12 @@ def test_nan_stops_the_run_and_keeps_the_last_good_policy(tmp_path, capsys):
 def test_a_killed_worker_is_one_clear_line(tmp_path, capsys, monkeypatch, moment):
     give = workers.Pool._give
 
-    def give_and_kill(self, worker, stage, waiting):
+    def give_and_kill(self, worker, stage, waiting, threads):
         if moment == "after its order":
-            given = give(self, worker, stage, waiting)
+            given = give(self, worker, stage, waiting, threads)
         os.kill(worker.process.pid, signal.SIGKILL)
         worker.process.wait()
-        return given if moment == "after its order" else give(self, worker, stage, waiting)
+        return given if moment == "after its order" else give(self, worker, stage, waiting, threads)
 
     monkeypatch.setattr(workers.Pool, "_give", give_and_kill)
     path = tmp_path / "killed"

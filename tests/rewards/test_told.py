@@ -212,5 +212,5 @@ def test_both_loops_learn_from_what_is_told():
         assert team.nets.layers[0].weight.shape[-2] == 1 + 2 * 2 + (2 if loop is on_policy else 0)
         assert log.metrics["learnt_return"].shape == (1,)
     assert jax.eval_shape(
-        lambda key: off_policy.init(TASKS, state_for(reward), key), jax.random.key(0)
+        lambda key: off_policy.init(state_for(reward), key), jax.random.key(0)
     ).replay.episodes.obs.shape == (8, 7, 2, 5)
