@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
@@ -90,6 +91,41 @@ class ActionRepeat:
             state = tree_where(over, state, after)
             outcome = tree_where(over, outcome, Step(later.obs, outcome.reward + later.reward, later.terminated))
         return state, outcome
+
+
+class ClimbReturns:
+    """How results are read where a world pays 1, 1 - delta or 0 at every step of its horizon, and returns are sums."""
+
+    world: Any
+
+    @property
+    def num_tasks(self) -> None:
+        """Tasks are without end."""
+        return
+
+    @property
+    def optimal_return(self) -> float:
+        """Reward 1 at every step: not quite within reach, because a team must get there first."""
+        return float(self.world.horizon)
+
+    @property
+    def suboptimal_return(self) -> float:
+        """The safe reward at every step."""
+        return float((1.0 - self.world.delta) * self.world.horizon)
+
+    @property
+    def optimal_threshold(self) -> float:
+        """Halfway between the two: out of reach for the safe equilibrium, and allows for getting there."""
+        return (self.optimal_return + self.suboptimal_return) / 2
+
+    @property
+    def high_reward(self) -> float:
+        """The optimum's reward."""
+        return 1.0
+
+    def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
+        """Sum over the episode (paper, Table 1)."""
+        return jnp.sum(rewards)
 
 
 class TaskFamily(Protocol):

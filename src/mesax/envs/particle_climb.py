@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.envs.base import ClimbReturns, Step, TaskInfo, TaskSplit
 from mesax.envs.particles import ACTIONS, DIRECTIONS, Bodies, Integration, ParticlePhysics
 from mesax.errors import UsageError
 from mesax.types import Action, EnvSpec, Key, Transition, leading_size, tree_index
@@ -146,7 +146,7 @@ class ParticleClimb:
 
 
 @dataclass(frozen=True)
-class ParticleClimbFamily:
+class ParticleClimbFamily(ClimbReturns):
     """Layouts and targets of one world; every task has a layout of its own."""
 
     world: ParticleClimb = ParticleClimb()
@@ -184,31 +184,6 @@ class ParticleClimbFamily:
     def env(self) -> ParticleClimb:
         """The world all tasks share."""
         return self.world
-
-    @property
-    def num_tasks(self) -> None:
-        """Layouts are without end."""
-        return
-
-    @property
-    def optimal_return(self) -> float:
-        """Reward 1 at every step: not quite within reach, because agents must travel first."""
-        return float(self.world.horizon)
-
-    @property
-    def suboptimal_return(self) -> float:
-        """No agent is ever on the target, all are on landmarks."""
-        return (1.0 - self.world.delta) * self.world.horizon
-
-    @property
-    def optimal_threshold(self) -> float:
-        """Three quarters of the way: out of reach for the safe equilibrium, and allows for travel."""
-        return 0.75 * self.world.horizon
-
-    @property
-    def high_reward(self) -> float:
-        """The optimum's reward."""
-        return 1.0
 
     @property
     def configuration_shape(self) -> tuple[int, ...]:
@@ -283,10 +258,6 @@ class ParticleClimbFamily:
             raise UsageError(f"target {target} is none of the landmarks 0 to {self.world.num_landmarks - 1}")
         label = f"u={target} at ({layout[target, 0]:+.2f}, {layout[target, 1]:+.2f})"
         return TaskInfo(label, f"k={count}", [[target, count], *layout.tolist()])
-
-    def score(self, rewards: Array) -> Array:
-        """Sum over the episode (paper, Table 1)."""
-        return jnp.sum(rewards)
 
     def breakdown(self, task: ParticleTask, rewards: np.ndarray) -> dict[str, float]:
         """The one group there is."""

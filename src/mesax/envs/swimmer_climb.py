@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mesax.envs.base import TaskInfo, TaskSplit
+from mesax.envs.base import ClimbReturns, TaskInfo, TaskSplit
 from mesax.envs.host import HostStep
 from mesax.errors import TrainingError, UsageError
 from mesax.types import Box, EnvSpec, Transition
@@ -227,7 +227,7 @@ def _import_mujoco() -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class SwimmerFamily:
+class SwimmerFamily(ClimbReturns):
     """Targets on both sides of a straight body."""
 
     world: SwimmerClimb = SwimmerClimb()
@@ -249,31 +249,6 @@ class SwimmerFamily:
     def env(self) -> SwimmerClimb:
         """The world all tasks share."""
         return self.world
-
-    @property
-    def num_tasks(self) -> None:
-        """Targets are without end."""
-        return
-
-    @property
-    def optimal_return(self) -> float:
-        """Reward 1 at every step: not quite within reach, because the joints must get there first."""
-        return float(self.world.horizon)
-
-    @property
-    def suboptimal_return(self) -> float:
-        """No joint is ever at the target."""
-        return (1.0 - self.world.delta) * self.world.horizon
-
-    @property
-    def optimal_threshold(self) -> float:
-        """Halfway between the two: three quarters of the horizon with the usual delta."""
-        return (self.optimal_return + self.suboptimal_return) / 2
-
-    @property
-    def high_reward(self) -> float:
-        """The optimum's reward."""
-        return 1.0
 
     @property
     def num_bins(self) -> int:
@@ -324,10 +299,6 @@ class SwimmerFamily:
             raise UsageError(f"target {degrees:g} is not within +-{self.most_degrees:g} degrees")
         place = int(np.searchsorted(self.group_edges, abs(degrees), side="right")) - 1
         return self.groups[max(place, 0)]
-
-    def score(self, rewards: Array) -> Array:
-        """Sum over the episode (paper, Table 1)."""
-        return jnp.sum(rewards)
 
     def breakdown(self, task: SwimmerTask, rewards: np.ndarray) -> dict[str, float]:
         """The group of the target."""
