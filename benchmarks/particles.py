@@ -29,7 +29,7 @@ from mesax.rewards.high_reward import build_subspace  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
 from mesax.training.off_policy import OffPolicyLoop  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
-from mesax.types import tree_stack  # noqa: E402
+from mesax.types import Elapsed, tree_stack  # noqa: E402
 
 
 def rate(function: Callable[..., Any], steps: int, *arguments: Any, repeats: int = 5) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def main() -> None:
     env, spec, key = family.env, family.env.spec, jax.random.key(0)
     split = family.split(0, mesa.num_train_tasks, 1)
     learner = algorithm.init(spec, key)
-    own = algorithm.behavior(spec, learner, jnp.zeros(()))
+    own = algorithm.behavior(spec, learner, Elapsed.at(0.0))
 
     for envs in (schedule.num_envs, 256):
         speed, first = rate(lambda k, n=envs: play(env, split.test, own, k, n), envs * spec.horizon, key)

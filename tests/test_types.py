@@ -11,9 +11,11 @@ from mesax.errors import UsageError
 from mesax.types import (
     Box,
     Discrete,
+    Elapsed,
     EnvSpec,
     Episode,
     Linear,
+    LinearSteps,
     leading_size,
     masked_mean,
     random_index,
@@ -125,9 +127,22 @@ def test_trees():
 @given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0.01, 1), st.floats(-0.5, 2))
 def test_linear(start: float, end: float, fraction: float, progress: float):
     expected = np.interp(progress / fraction, [0, 1], [start, end])
-    actual = Linear(start, end, fraction)(jnp.asarray(progress, jnp.float32))
+    actual = Linear(start, end, fraction)(Elapsed.at(progress))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_linear_over_nothing_is_its_end():
-    assert float(Linear(1.0, 0.25, 0.0)(jnp.asarray(0.0))) == 0.25
+    assert float(Linear(1.0, 0.25, 0.0)(Elapsed.at(0.0))) == 0.25
+
+
+def test_linear_steps_do_not_depend_on_the_budget():
+    line = LinearSteps(1.0, 0.2, 100)
+    for fraction in (0.0, 0.5, 1.0):
+        assert float(line(Elapsed.at(fraction, 25.0))) == pytest.approx(0.8)
+    assert float(line(Elapsed.at(0.0, 1_000.0))) == pytest.approx(0.2)
+    assert float(line(Elapsed.end())) == pytest.approx(0.2)
+
+
+def test_a_schedule_takes_time():
+    with pytest.raises(UsageError, match="at least 1 step, not 0"):
+        LinearSteps(1.0, 0.0, 0)

@@ -14,7 +14,7 @@ from mesax.errors import StoreError
 from mesax.plain import to_plain
 from mesax.policy import ExplorationPolicySet, Repeated
 from mesax.rewards.coverage import CoverageModel, CoverageState, HighRewardSet
-from mesax.types import EnvSpec, Key, tree_stack
+from mesax.types import Elapsed, EnvSpec, Key, tree_stack
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ExplorerRecipe:
 
     def policy(self, state: CoverageState, learner: Any) -> Any:
         """An explorer as it plays in the environment itself: one value, with all it has to know of M_*."""
-        own = self.algorithm.behavior(self.reward.learner_spec(self.spec), learner, jnp.ones(()))
+        own = self.algorithm.behavior(self.reward.learner_spec(self.spec), learner, Elapsed.end())
         return self.reward.equip(self.spec, state, own)
 
     def deployed(self, policy: Any) -> Any:

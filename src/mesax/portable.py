@@ -30,7 +30,7 @@ from mesax.policy import EXPLORER
 from mesax.rewards import coverage, features
 from mesax.runtime import configure
 from mesax.training.compiling import compiled
-from mesax.types import Box, Discrete, EnvSpec, Linear, leading_size
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, leading_size
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
@@ -142,7 +142,7 @@ class EpisodeMixer:
     explorers: Explorers
     total_steps: int
     """Environment steps that the learner will take, explorers' episodes included."""
-    probability: Linear = Linear(0.8, 0.0, 0.6)
+    probability: Line = Linear(0.8, 0.0, 0.6)
     """Chance that an explorer plays, over the run."""
     seed: int = 0
     episodes: int = field(default=0, init=False)
@@ -162,7 +162,7 @@ class EpisodeMixer:
         """An explorer ready to play the episode that begins at environment step `step`; None: the learner plays."""
         random = np.random.default_rng((self.seed, self.episodes))
         self.episodes += 1
-        chance = float(self.probability(jnp.asarray(step / self.total_steps)))
+        chance = float(self.probability(Elapsed.at(step / self.total_steps, step)))
         if random.random() >= chance:
             return None
         self.explored += 1

@@ -6,6 +6,7 @@ Shapes are written for one example; `vmap` adds axes from outside, in the order
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -197,6 +198,25 @@ def leading_size(tree: PyTree) -> int:
     return size
 
 
+class Elapsed(eqx.Module):
+    """How far a run has come: what schedules are functions of."""
+
+    fraction: Float[Array, ""]
+    """Of the budget that follows the warm-up, in [0, 1]."""
+    steps: Float[Array, ""]
+    """Environment steps so far, warm-up included."""
+
+    @staticmethod
+    def at(fraction: float, steps: float = 0.0) -> Elapsed:
+        """A point of a run from plain numbers."""
+        return Elapsed(jnp.asarray(fraction, jnp.float32), jnp.asarray(steps, jnp.float32))
+
+    @staticmethod
+    def end() -> Elapsed:
+        """When every schedule has come to its end."""
+        return Elapsed.at(1.0, math.inf)
+
+
 @dataclass(frozen=True)
 class Linear:
     """A number that moves in a straight line over the first `fraction` of a budget of steps, then stays."""
@@ -205,11 +225,32 @@ class Linear:
     end: float
     fraction: float
 
-    def __call__(self, progress: Float[Array, ""]) -> Float[Array, ""]:
-        """Value at `progress` in [0, 1] of the budget."""
+    def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
+        """Value at this point of a run."""
         if self.fraction <= 0:
-            return jnp.full_like(progress, self.end)
-        return self.start + (self.end - self.start) * jnp.clip(progress / self.fraction, 0.0, 1.0)
+            return jnp.full_like(elapsed.fraction, self.end)
+        return self.start + (self.end - self.start) * jnp.clip(elapsed.fraction / self.fraction, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class LinearSteps:
+    """The same over the first `steps` environment steps, whatever the budget."""
+
+    start: float
+    end: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        """Refuse a line that goes nowhere."""
+        if self.steps < 1:
+            raise UsageError(f"a schedule must take at least 1 step, not {self.steps}")
+
+    def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
+        """Value at this point of a run."""
+        return self.start + (self.end - self.start) * jnp.clip(elapsed.steps / self.steps, 0.0, 1.0)
+
+
+Line: TypeAlias = Linear | LinearSteps
 
 
 class FeatureMap(Protocol):

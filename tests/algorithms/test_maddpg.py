@@ -12,7 +12,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Joi
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, Team, Trainable
-from mesax.types import Box, Discrete, EnvSpec, Episode, Linear, random_index, tree_index, tree_stack
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Linear, random_index, tree_index, tree_stack
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 SAMPLED = JointImprovement(enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=2, num_policy=1, num_uniform=1)
@@ -376,7 +376,7 @@ def test_behavior_samples_and_slips_and_greedy_does_neither():
     state, obs = linear_state(algorithm), jnp.array([[1.0], [-2.0]])
     chance = 1 / (1 + np.exp([-1.0, 2.0]))  # of action 1, by each agent's softmax over (0, its observation)
     for progress, epsilon in [(0.0, 1.0), (0.25, 0.6), (0.9, 0.2)]:
-        played = acts(algorithm.behavior(SPEC, state, jnp.asarray(progress)), obs)
+        played = acts(algorithm.behavior(SPEC, state, Elapsed.at(progress)), obs)
         np.testing.assert_allclose(played.mean(axis=0), epsilon / 2 + (1 - epsilon) * chance, atol=0.03)
     np.testing.assert_array_equal(np.unique(acts(algorithm.greedy(SPEC, state), obs), axis=0), [[1, 0]])
 
@@ -388,7 +388,7 @@ def test_continuous_behavior_is_noisy_and_stays_in_the_box():
     means = np.tanh([[0.0, 1.0], [0.0, -2.0]])
     greedy = acts(algorithm.greedy(spec, state), obs)
     np.testing.assert_allclose(greedy, np.broadcast_to(means, greedy.shape), rtol=1e-5)
-    noisy = acts(algorithm.behavior(spec, state, jnp.asarray(0.5)), obs)
+    noisy = acts(algorithm.behavior(spec, state, Elapsed.at(0.5)), obs)
     assert noisy.min() >= -1 and noisy.max() <= 1
     np.testing.assert_allclose(noisy[:, :, 0].std(axis=0), [0.25, 0.25], atol=0.02)
 

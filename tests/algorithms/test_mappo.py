@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 from mesax.algorithms.mappo import Actors, Mappo, MappoState, ValueNorm
 from mesax.errors import UsageError
 from mesax.nets import Adam, Gru, Mlp, unroll
-from mesax.types import Box, Discrete, EnvSpec, Episode, tree_index
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, tree_index
 
 TIME, AGENTS, ACTIONS = 3, 2, 3
 SPEC = EnvSpec(AGENTS, 2, Discrete(ACTIONS), TIME)
@@ -34,7 +34,7 @@ LENGTHS = np.array([3, 2, 1, 3])
 """Steps of each episode; the last one is cut at the horizon, the others terminate."""
 
 update = jax.jit(
-    lambda algorithm, state, batch, progress: algorithm.update(SPEC, state, batch, progress, jax.random.key(0)),
+    lambda algorithm, state, batch, elapsed: algorithm.update(SPEC, state, batch, elapsed, jax.random.key(0)),
     static_argnums=0,
 )
 
@@ -115,7 +115,7 @@ def test_behavior_samples_and_greedy_does_not(space):
 
     @jax.jit
     def act(state, keys):
-        behavior, greedy = algorithm.behavior(spec, state, jnp.zeros(())), algorithm.greedy(spec, state)
+        behavior, greedy = algorithm.behavior(spec, state, Elapsed.at(0.0)), algorithm.greedy(spec, state)
         one = greedy.act(greedy.start(keys[0]), obs, keys[0])[0]
         outputs = state.actors.net.team.step(behavior.start(keys[0]), obs)[1]
         return jax.vmap(lambda key: behavior.act(behavior.start(key), obs, key)[0])(keys), one, outputs
@@ -193,7 +193,7 @@ def assert_close(left, right, atol: float = 1e-5):
 def test_the_first_step_is_the_plain_policy_gradient():
     """No ratio has left 1: nothing is clipped, and the step climbs A log pi + bonus H, A standardized over steps."""
     state, batch = fresh(ONE_STEP), episodes(junk=50.0)
-    after, metrics = update(ONE_STEP, state, batch, jnp.zeros(()))
+    after, metrics = update(ONE_STEP, state, batch, Elapsed.at(0.0))
     happened = np.asarray(batch.mask)
 
     @jax.jit
@@ -246,7 +246,7 @@ def test_clipped_ratios_and_values_by_hand():
         log = state.actors.net.log_probability(outputs, batch.action)
         values = jax.vmap(ONE_STEP.values, in_axes=(None, 0))(state.values.net, batch.obs)[:, :-1]
         data = (batch, log - jnp.log(ratio), old_values, advantages, returns)
-        return values, ONE_STEP._descend(state, data, jnp.ones(()))
+        return values, ONE_STEP._descend(state, data, Elapsed.at(1.0))
 
     happened = np.asarray(batch.mask)
     counts = np.where(advantages > 0, ratio < 1.2, ratio > 0.8) & happened[..., None]
@@ -274,8 +274,8 @@ def test_clipped_ratios_and_values_by_hand():
 def test_padding_has_no_influence(junk: float):
     """What follows an end differs in size between the batches, by a lot: over several epochs it must not matter."""
     state = fresh(SEVERAL)
-    plain, metrics = update(SEVERAL, state, episodes(), jnp.zeros(()))
-    poisoned, same = update(SEVERAL, state, episodes(junk), jnp.zeros(()))
+    plain, metrics = update(SEVERAL, state, episodes(), Elapsed.at(0.0))
+    poisoned, same = update(SEVERAL, state, episodes(junk), Elapsed.at(0.0))
     assert_close((poisoned, same), (plain, metrics), atol=1e-6)
     assert all(np.isfinite(value) for value in metrics.values())
 
@@ -284,7 +284,7 @@ def test_the_rate_falls_to_its_final_share():
     state, batch = fresh(ONE_STEP), episodes()
     steps = []
     for progress in (0.0, 0.5, 1.0):
-        after, _ = update(ONE_STEP, state, batch, jnp.asarray(progress, jnp.float32))
+        after, _ = update(ONE_STEP, state, batch, Elapsed.at(progress))
         nets = ((learner.actors.net, learner.values.net) for learner in (after, state))
         steps.append(jax.tree.map(lambda new, old: np.asarray(new - old), *nets))
     for net in steps[0]:
@@ -308,7 +308,7 @@ def test_an_epoch_learns_from_every_episode_once():
         jnp.ones((number, 1), bool),
         jnp.zeros(number, jnp.int32),
     )
-    run = jax.jit(lambda key: algorithm.update(spec, state, batch, jnp.zeros(()), key)[0].norm)
+    run = jax.jit(lambda key: algorithm.update(spec, state, batch, Elapsed.at(0.0), key)[0].norm)
     weights, orders = 0.5 ** np.arange(4, 0, -1), set()
     for seed in range(6):
         norm = run(jax.random.key(seed))
@@ -327,7 +327,8 @@ def test_more_minibatches_than_episodes_are_refused():
     algorithm = replace(ONE_STEP, minibatches=5)
     with pytest.raises(UsageError, match="5 minibatches need at least as many environments, not 4"):
         jax.eval_shape(
-            lambda state: algorithm.update(SPEC, state, episodes(), jnp.zeros(()), jax.random.key(0)), fresh(algorithm)
+            lambda state: algorithm.update(SPEC, state, episodes(), Elapsed.at(0.0), jax.random.key(0)),
+            fresh(algorithm),
         )
 
 

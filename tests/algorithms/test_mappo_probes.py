@@ -13,7 +13,7 @@ from mesax.nets import Adam, Gru, Mlp, unroll
 from mesax.training.off_policy import Budget
 from mesax.training.on_policy import OnPolicyLoop
 from mesax.training.rollout import play
-from mesax.types import tree_index, tree_stack
+from mesax.types import Elapsed, tree_index, tree_stack
 from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, states_along
 
 NUM_ENVS = 32
@@ -42,7 +42,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
         state = loop.init((), key)
         state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
         learner = state.learner
-        episodes = play(env, alone, algorithm.behavior(env.spec, learner, jnp.ones(())), key, NUM_ENVS)
+        episodes = play(env, alone, algorithm.behavior(env.spec, learner, Elapsed.end()), key, NUM_ENVS)
         values = jax.vmap(algorithm.values, in_axes=(None, 0))(learner.values.net, episodes.obs)
         outputs = jax.vmap(lambda obs: unroll(learner.actors.net.team, obs))(episodes.obs[:, :-1])
         return episodes, learner.norm.denormalize(values), outputs

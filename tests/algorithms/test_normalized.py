@@ -13,7 +13,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.normalized import Moments, Normalized, NormalizedState, StandardizedPolicy
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp
-from mesax.types import Box, EnvSpec, Episode
+from mesax.types import Box, Elapsed, EnvSpec, Episode
 
 SPEC = EnvSpec(2, 3, Box(1), 4)
 
@@ -88,7 +88,7 @@ def test_policies_act_on_standardized_observations(algorithm):
     obs, key = batch_of(2).obs[0, 0], jax.random.key(3)
     for policy, inner in (
         (learner.greedy(SPEC, state), algorithm.greedy(SPEC, state.learner)),
-        (learner.behavior(SPEC, state, jnp.ones(())), algorithm.behavior(SPEC, state.learner, jnp.ones(()))),
+        (learner.behavior(SPEC, state, Elapsed.end()), algorithm.behavior(SPEC, state.learner, Elapsed.end())),
     ):
         assert isinstance(policy, StandardizedPolicy)
         memory = policy.start(key)

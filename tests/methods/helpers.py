@@ -20,7 +20,7 @@ from mesax.methods.base import Experiment
 from mesax.nets import Mlp
 from mesax.policy import EpsilonRandom
 from mesax.training.off_policy import Schedule
-from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, masked_mean
+from mesax.types import Elapsed, EnvSpec, Episode, Key, Linear, Metrics, masked_mean
 
 # k = 2 always: the optimum of target u is (u, u) and nothing else.
 ONE_STEP = ClimbFamily(2, 3, 1, counts=(2,))
@@ -92,8 +92,8 @@ class IndependentQ:
         del spec
         return LinearPolicy(state["weight"])
 
-    def behavior(self, spec: EnvSpec, state: dict[str, Array], progress: Array) -> EpsilonRandom:
-        return EpsilonRandom(LinearPolicy(state["weight"]), self.exploration(progress), spec.action_space)
+    def behavior(self, spec: EnvSpec, state: dict[str, Array], elapsed: Elapsed) -> EpsilonRandom:
+        return EpsilonRandom(LinearPolicy(state["weight"]), self.exploration(elapsed), spec.action_space)
 
     def update(
         self, spec: EnvSpec, state: dict[str, Array], batch: Episode, key: Key

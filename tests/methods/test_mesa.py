@@ -30,7 +30,7 @@ from mesax.rewards.coverage import CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace
 from mesax.training.driver import Chunk, play_episodes
 from mesax.training.off_policy import Mixing, OffPolicyLoop
-from mesax.types import EnvSpec, Episode, Linear, tree_index
+from mesax.types import Elapsed, EnvSpec, Episode, Linear, tree_index
 from methods.helpers import (
     ONE_STEP,
     TINY,
@@ -289,7 +289,7 @@ def test_never_exploring_equals_the_plain_learner_bit_for_bit(tmp_path: Path):
     algorithm, spec = TINY_MADDPG, ONE_STEP.env.spec
     plain = replace(EXPERIMENT, family=ONE_STEP, algorithm=algorithm, method=Plain(), num_train_tasks=1)
     never = replace(plain, method=replace(METHOD, mixing=NEVER))
-    explorers = [LEARNER.behavior(spec, LEARNER.init(spec, jax.random.key(e)), jnp.ones(())) for e in range(2)]
+    explorers = [LEARNER.behavior(spec, LEARNER.init(spec, jax.random.key(e)), Elapsed.end()) for e in range(2)]
     save_explorers(METHOD.recipe(TWO_STAGE.env.spec), explorers, tmp_path / "never" / "explore" / "000" / "explorers")
     alone, mixed = run(plain, tmp_path / "plain"), run(never, tmp_path / "never", "adapt")
     assert {(row["task"], row["repeat"]) for row in alone.eval} == {(0, 0), (1, 0)}
@@ -321,7 +321,7 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
     """Noise, weights and all: the same key gives the same episodes."""
     noisy = IndependentQ(exploration=Linear(1.0, 0.3, 0.5))
     spec = TWO_STAGE.env.spec
-    policies = [noisy.behavior(spec, noisy.init(spec, jax.random.key(seed)), jnp.ones(())) for seed in range(3)]
+    policies = [noisy.behavior(spec, noisy.init(spec, jax.random.key(seed)), Elapsed.end()) for seed in range(3)]
     save_explorers(METHOD.recipe(spec), policies, tmp_path / "explorers")
     loaded = load_explorers(replace(METHOD, explorer=noisy).recipe(spec), tmp_path / "explorers")
     for number, policy in enumerate(policies):

@@ -41,8 +41,8 @@ class TableLearner:
         del spec
         return Preferences(1e3 * state)
 
-    def behavior(self, spec, state, progress):
-        return EpsilonRandom(Preferences(state), 1.0 - progress, spec.action_space)
+    def behavior(self, spec, state, elapsed):
+        return EpsilonRandom(Preferences(state), 1.0 - elapsed.fraction, spec.action_space)
 
     def update(self, spec, state, batch, key):
         paid = spec.action_space.encode(batch.action) * batch.reward[..., None, None]
@@ -150,8 +150,15 @@ def test_how_a_run_is_cut_changes_nothing(run):
 
 def test_progress_is_a_fraction_of_what_follows_the_warm_up(run):
     start, _, end, _ = run
-    assert float(LOOP.progress(start.round)) == 0.0
-    assert float(LOOP.progress(end.round)) == pytest.approx(4 / (ROUNDS - WARM_UP))
+    assert float(LOOP.elapsed(start.round).fraction) == 0.0
+    assert float(LOOP.elapsed(end.round).fraction) == pytest.approx(4 / (ROUNDS - WARM_UP))
+
+
+def test_elapsed_steps_include_the_warm_up(run):
+    start, _, end, _ = run
+    per_round = SCHEDULE.steps_per_round(LOOP.env.spec.horizon)
+    assert float(LOOP.elapsed(start.round).steps) == WARM_UP * per_round
+    assert float(LOOP.elapsed(end.round).steps) == (WARM_UP + 4) * per_round
 
 
 def test_nothing_is_kept_unless_asked_for():

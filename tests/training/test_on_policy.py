@@ -30,22 +30,22 @@ class TableLearner:
         notes = {"updates": jnp.zeros((), jnp.int32), "progress": jnp.zeros((2,)), "action": jnp.zeros((10, 2, 2))}
         return {"table": table, "paid": jnp.zeros((10, 2))} | notes
 
-    def behavior(self, spec, state, progress):
+    def behavior(self, spec, state, elapsed):
         del spec
-        return Preferences(state["table"] * (1.0 + progress))
+        return Preferences(state["table"] * (1.0 + elapsed.fraction))
 
     def greedy(self, spec, state):
         del spec
         return Preferences(1e3 * state["table"])
 
-    def update(self, spec, state, batch, progress, key):
+    def update(self, spec, state, batch, elapsed, key):
         paid = spec.action_space.encode(batch.action) * batch.reward[..., None, None]
         noise = 0.01 * jax.random.normal(key, state["table"].shape)
         after = {
             "table": state["table"] + 0.001 * jnp.mean(paid, axis=(0, 1)) + noise,
             "paid": batch.reward,
             "updates": state["updates"] + 1,
-            "progress": jnp.stack([state["progress"][1], progress]),
+            "progress": jnp.stack([state["progress"][1], elapsed.fraction]),
             "action": batch.action.astype(jnp.float32),
         }
         return after, {"loss": -jnp.mean(batch.reward)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias
 
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
 from mesax.policy import Policy
-from mesax.types import EnvSpec, Episode, Key, Metrics
+from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
 LearnerState: TypeAlias = PyTree
 
@@ -18,8 +18,8 @@ class OffPolicyAlgorithm(Protocol):
     def init(self, spec: EnvSpec, key: Key) -> LearnerState:
         """Fresh learner for an environment; refuses action spaces it cannot serve with a `UsageError`."""
 
-    def behavior(self, spec: EnvSpec, state: Any, progress: Float[Array, ""]) -> Policy:
-        """Policy that gathers data, with the learner's own exploration at `progress` in [0, 1] of its budget."""
+    def behavior(self, spec: EnvSpec, state: Any, elapsed: Elapsed) -> Policy:
+        """Policy that gathers data, with the learner's own exploration at this point of its run."""
 
     def greedy(self, spec: EnvSpec, state: Any) -> Policy:
         """Policy without exploration, for evaluation."""
@@ -34,13 +34,11 @@ class OnPolicyAlgorithm(Protocol):
     def init(self, spec: EnvSpec, key: Key) -> LearnerState:
         """Fresh learner for an environment; refuses action spaces it cannot serve with a `UsageError`."""
 
-    def behavior(self, spec: EnvSpec, state: Any, progress: Float[Array, ""]) -> Policy:
+    def behavior(self, spec: EnvSpec, state: Any, elapsed: Elapsed) -> Policy:
         """Policy that gathers data."""
 
     def greedy(self, spec: EnvSpec, state: Any) -> Policy:
         """Policy without exploration, for evaluation."""
 
-    def update(
-        self, spec: EnvSpec, state: Any, batch: Episode, progress: Float[Array, ""], key: Key
-    ) -> tuple[Any, Metrics]:
+    def update(self, spec: EnvSpec, state: Any, batch: Episode, elapsed: Elapsed, key: Key) -> tuple[Any, Metrics]:
         """Learn from the episodes that `behavior` has just played."""

@@ -48,9 +48,11 @@ from mesax.types import (
     Action,
     ActionSpace,
     Discrete,
+    Elapsed,
     EnvSpec,
     Episode,
     Key,
+    Line,
     Linear,
     Metrics,
     masked_mean,
@@ -144,7 +146,7 @@ class Maddpg:
     """Weight of the mean squared actor output: keeps the policies soft."""
     entropy_bonus: float = 0.0
     """Weight of the policies' entropy (discrete actions)."""
-    exploration: Linear = Linear(1.0, 0.05, 0.1)
+    exploration: Line = Linear(1.0, 0.05, 0.1)
     """Chance of a random action per agent (discrete) or scale of the noise (continuous), over the run."""
 
     def __post_init__(self) -> None:
@@ -186,10 +188,10 @@ class Maddpg:
         """Argmax or mean action."""
         return ActorPolicy(state.actors.net, spec.action_space, "greedy")
 
-    def behavior(self, spec: EnvSpec, state: MaddpgState, progress: Array) -> Policy:
+    def behavior(self, spec: EnvSpec, state: MaddpgState, elapsed: Elapsed) -> Policy:
         """Sampled actions with the exploration schedule's noise."""
         policy = ActorPolicy(state.actors.net, spec.action_space, "sample")
-        noisy: Policy = with_noise(policy, self.exploration(progress), spec.action_space)
+        noisy: Policy = with_noise(policy, self.exploration(elapsed), spec.action_space)
         return noisy
 
     def update(self, spec: EnvSpec, state: MaddpgState, batch: Episode, key: Key) -> tuple[MaddpgState, Metrics]:

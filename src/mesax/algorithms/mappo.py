@@ -25,7 +25,19 @@ from mesax.algorithms.targets import entropy, generalized_advantages, huber
 from mesax.errors import UsageError
 from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, unroll
 from mesax.policy import LEARNER, Policy
-from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Episode, Key, Linear, Metrics, masked_mean, tree_index
+from mesax.types import (
+    Action,
+    ActionSpace,
+    Discrete,
+    Elapsed,
+    EnvSpec,
+    Episode,
+    Key,
+    Linear,
+    Metrics,
+    masked_mean,
+    tree_index,
+)
 
 LOG_STD_RANGE = (-5.0, 0.5)
 
@@ -190,19 +202,19 @@ class Mappo:
             Trainable.create(actors, self.optimizer), Trainable.create(values, self.optimizer), ValueNorm.create()
         )
 
-    def behavior(self, spec: EnvSpec, state: MappoState, progress: Array) -> Policy:
+    def behavior(self, spec: EnvSpec, state: MappoState, elapsed: Elapsed) -> Policy:
         """Sampled actions; the policy's own entropy is the exploration."""
         del spec
-        return StochasticPolicy(self._held(state.actors.net, progress), "sample")
+        return StochasticPolicy(self._held(state.actors.net, elapsed), "sample")
 
     def greedy(self, spec: EnvSpec, state: MappoState) -> Policy:
         """Most likely actions."""
         del spec
         return StochasticPolicy(state.actors.net, "greedy")
 
-    def _held(self, actors: Actors, progress: Array) -> Actors:
+    def _held(self, actors: Actors, elapsed: Elapsed) -> Actors:
         """Actors whose deviation keeps to its limit."""
-        most = jnp.log(self.largest_std(progress))
+        most = jnp.log(self.largest_std(elapsed))
         return eqx.tree_at(lambda a: a.log_std, actors, jnp.minimum(actors.log_std, most))
 
     def values(self, net: Any, obs: Float[Array, "time agents obs"]) -> Float[Array, "time agents"]:
@@ -212,11 +224,11 @@ class Mappo:
         return jnp.broadcast_to(unroll(net, obs.reshape(obs.shape[0], -1)), obs.shape[:2])
 
     def update(
-        self, spec: EnvSpec, state: MappoState, batch: Episode, progress: Float[Array, ""], key: Key
+        self, spec: EnvSpec, state: MappoState, batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[MappoState, Metrics]:
         """A few epochs on the episodes just played."""
         old_outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
-        old_log = self._held(state.actors.net, progress).log_probability(old_outputs, batch.action)
+        old_log = self._held(state.actors.net, elapsed).log_probability(old_outputs, batch.action)
         old_values = jax.vmap(self.values, in_axes=(None, 0))(state.values.net, batch.obs)
         values = state.norm.denormalize(old_values)
         discounts = self.discount * batch.continues
@@ -235,20 +247,20 @@ class Mappo:
         order = jax.vmap(lambda k: jax.random.permutation(k, envs))(keys)[:, : size * self.minibatches]
 
         def step(state: MappoState, which: Array) -> tuple[MappoState, Metrics]:
-            return self._descend(state, tree_index(data, which), progress)
+            return self._descend(state, tree_index(data, which), elapsed)
 
         state, metrics = jax.lax.scan(step, state, order.reshape(-1, size))
         return state, jax.tree.map(jnp.mean, metrics)
 
-    def _descend(self, state: MappoState, data: Any, progress: Array) -> tuple[MappoState, Metrics]:
+    def _descend(self, state: MappoState, data: Any, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
         batch, old_log, old_values, advantages, returns = data
         norm = state.norm.observe(returns, batch.mask, self.norm_decay)
         target = norm.normalize(returns)
 
-        rate = 1.0 + (self.final_rate - 1.0) * progress
+        rate = 1.0 + (self.final_rate - 1.0) * elapsed.fraction
 
         def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
-            actors = self._held(actors, progress)
+            actors = self._held(actors, elapsed)
             outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])
             change = actors.log_probability(outputs, batch.action) - old_log
             # Padding may look like anything: where its ratio overflowed, a weight of 0 would not silence it.

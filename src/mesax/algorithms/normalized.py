@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import Policy
-from mesax.types import Action, EnvSpec, Episode, Key, Metrics
+from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Metrics
 
 
 class Moments(eqx.Module):
@@ -112,9 +112,9 @@ class Normalized:
         """Fresh learner, nothing seen."""
         return NormalizedState(self.algorithm.init(spec, key), Moments.create(spec))
 
-    def behavior(self, spec: EnvSpec, state: NormalizedState, progress: Float[Array, ""]) -> Policy:
+    def behavior(self, spec: EnvSpec, state: NormalizedState, elapsed: Elapsed) -> Policy:
         """The learner's own, standardized."""
-        policy = self.algorithm.behavior(spec, state.learner, progress)
+        policy = self.algorithm.behavior(spec, state.learner, elapsed)
         return StandardizedPolicy(policy, state.moments, self.least, self.limit)
 
     def greedy(self, spec: EnvSpec, state: NormalizedState) -> Policy:
@@ -126,7 +126,7 @@ class Normalized:
 
         The likelihood of an action that was just played must be that of the policy that played it.
         """
-        on_policy = len(rest) > 1  # (progress, key) instead of (key,)
+        on_policy = len(rest) > 1  # (elapsed, key) instead of (key,)
         seen = state.moments.observe(batch)
         used = state.moments if on_policy else seen
         batch = eqx.tree_at(lambda e: e.obs, batch, used.standardize(batch.obs, self.least, self.limit))

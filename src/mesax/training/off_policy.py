@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from mesax.algorithms.base import OffPolicyAlgorithm
 from mesax.envs.base import Environment
@@ -25,7 +25,7 @@ from mesax.policy import ExploreOrExploit, Policy, UniformPolicy
 from mesax.replay import Replay
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key, Linear, Metrics, blank_episode, tree_index
+from mesax.types import Elapsed, EnvSpec, Episode, Key, Line, Linear, Metrics, blank_episode, tree_index
 
 INIT_STREAM = 2**32 - 1
 """Beyond all rounds, which draw from `fold_in(key, round)`."""
@@ -74,6 +74,12 @@ class Budget:
     def steps(self, horizon: int) -> int:
         """Environment steps that a run takes."""
         return self.rounds(horizon) * self.steps_per_round(horizon)
+
+    def elapsed(self, horizon: int, number: Int[Array, ""]) -> Elapsed:
+        """How far a run has come at round `number`."""
+        warmup = self.warmup_rounds(horizon)
+        steps = number * jnp.asarray(self.steps_per_round(horizon), jnp.float32)
+        return Elapsed((number - warmup) / (self.rounds(horizon) - warmup), steps)
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ def summarize(metrics: Metrics) -> Metrics:
 class Behavior(Protocol):
     """Who gathers data: a frozen dataclass; explorers travel as an argument."""
 
-    def __call__(self, learner: Policy, explorer: Any, progress: Float[Array, ""]) -> Policy:
+    def __call__(self, learner: Policy, explorer: Any, elapsed: Elapsed) -> Policy:
         """Policy for the next round's episodes."""
 
 
@@ -163,9 +169,9 @@ class Behavior(Protocol):
 class LearnerAlone:
     """The learner's own behavior policy."""
 
-    def __call__(self, learner: Policy, explorer: Any, progress: Array) -> Policy:
+    def __call__(self, learner: Policy, explorer: Any, elapsed: Elapsed) -> Policy:
         """Nobody else plays."""
-        del explorer, progress
+        del explorer, elapsed
         return learner
 
 
@@ -173,7 +179,7 @@ class LearnerAlone:
 class Mixing:
     """Algorithm 2: an explorer plays an episode with annealed probability p_e, else the learner."""
 
-    probability: Linear = Linear(0.8, 0.0, 0.6)
+    probability: Line = Linear(0.8, 0.0, 0.6)
     """p_e over the run."""
 
     def __post_init__(self) -> None:
@@ -182,9 +188,9 @@ class Mixing:
             if not 0.0 <= end <= 1.0:
                 raise UsageError(f"an explorer's share must lie between 0 and 1, not {end}")
 
-    def __call__(self, learner: Policy, explorer: Any, progress: Array) -> Policy:
+    def __call__(self, learner: Policy, explorer: Any, elapsed: Elapsed) -> Policy:
         """Mix at this point of the run."""
-        return ExploreOrExploit(learner, explorer, self.probability(progress))
+        return ExploreOrExploit(learner, explorer, self.probability(elapsed))
 
 
 @dataclass(frozen=True)
@@ -237,11 +243,9 @@ class OffPolicyLoop:
 
         return jax.lax.scan(body, state, None, num_rounds)
 
-    def progress(self, number: Int[Array, ""]) -> Float[Array, ""]:
-        """Fraction of the rounds that follow the warm-up, at round `number`."""
-        horizon = self.env.spec.horizon
-        warmup, rounds = self.schedule.warmup_rounds(horizon), self.schedule.rounds(horizon)
-        return (number - warmup) / (rounds - warmup)
+    def elapsed(self, number: Int[Array, ""]) -> Elapsed:
+        """How far the run has come at round `number`."""
+        return self.schedule.elapsed(self.env.spec.horizon, number)
 
     def newcomer(self) -> Policy:
         """Who plays the warm-up."""
@@ -249,10 +253,10 @@ class OffPolicyLoop:
 
     def player(self, learner: Any, reward: Any, number: Int[Array, ""], explorer: PyTree) -> Policy:
         """Who plays round `number`."""
-        progress = self.progress(number)
-        own = self.algorithm.behavior(self.learner_spec, learner, progress)
+        elapsed = self.elapsed(number)
+        own = self.algorithm.behavior(self.learner_spec, learner, elapsed)
         own = self.reward_model.equip(self.env.spec, reward, own)
-        return self.behavior(own, explorer, progress)
+        return self.behavior(own, explorer, elapsed)
 
     def learn(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
         """Store a round's episodes, then update from replayed ones."""

@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from mesax.algorithms.base import OnPolicyAlgorithm
 from mesax.envs.base import Environment
@@ -20,7 +20,7 @@ from mesax.policy import Policy
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.off_policy import INIT_STREAM, Budget, RoundLog, returns_of, round_keys
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key
+from mesax.types import Elapsed, EnvSpec, Episode, Key
 
 
 class OnPolicyState(eqx.Module):
@@ -69,22 +69,22 @@ class OnPolicyLoop:
 
         return jax.lax.scan(body, state, None, num_rounds)
 
-    def progress(self, number: Int[Array, ""]) -> Float[Array, ""]:
-        """Fraction of the rounds, at round `number`."""
-        return number / self.schedule.rounds(self.env.spec.horizon)
+    def elapsed(self, number: Int[Array, ""]) -> Elapsed:
+        """How far the run has come at round `number`."""
+        return self.schedule.elapsed(self.env.spec.horizon, number)
 
     def player(self, learner: Any, reward: Any, number: Int[Array, ""], explorer: PyTree) -> Policy:
         """The learner plays round `number`, and nobody else may."""
         if explorer is not None:
             raise UsageError("an on-policy learner cannot learn from another's episodes")
-        policy = self.algorithm.behavior(self.learner_spec, learner, self.progress(number))
+        policy = self.algorithm.behavior(self.learner_spec, learner, self.elapsed(number))
         equipped: Policy = self.reward_model.equip(self.env.spec, reward, policy)
         return equipped
 
     def learn(self, state: OnPolicyState, episodes: Episode, key: Key) -> tuple[OnPolicyState, RoundLog]:
         """Learn from a round's episodes."""
-        progress = self.progress(state.round)
+        elapsed = self.elapsed(state.round)
         reward, learnt_from = self.reward_model.observe(self.env.spec, state.reward, episodes)
-        learner, metrics = self.algorithm.update(self.learner_spec, state.learner, learnt_from, progress, key)
+        learner, metrics = self.algorithm.update(self.learner_spec, state.learner, learnt_from, elapsed, key)
         log = RoundLog(returns_of(episodes, learnt_from) | metrics, episodes if self.keep_episodes else None)
         return OnPolicyState(learner, reward, state.round + 1), log
