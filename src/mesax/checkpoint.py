@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,22 +83,45 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def load_tree(directory: Path, like: PyTree) -> PyTree:
-    """The saved tree, if it is intact and has the structure, shapes and dtypes of `like`.
+@dataclass(frozen=True)
+class SavedTree:
+    """A tree as it lies on disk, found intact; what it means is up to who asks for it."""
 
-    Leaves of `like` may be arrays, typed keys, numbers or `jax.ShapeDtypeStruct`.
-    """
+    directory: Path
+    facts: dict[str, Any]
+    _entries: dict[str, dict[str, Any]]
+    _arrays: dict[str, np.ndarray]
+
+    def restore(self, like: PyTree, part: str | None = None) -> PyTree:
+        """The tree (or one entry of it, if it is a dict), if it has the structure, shapes and dtypes of `like`.
+
+        Leaves of `like` may be arrays, typed keys, numbers or `jax.ShapeDtypeStruct`.
+        """
+        like = like if part is None else {part: like}
+        paths, treedef = jax.tree_util.tree_flatten_with_path(like)
+        wanted = {_name(path): leaf for path, leaf in paths}
+        entries = self._entries
+        if part is not None:
+            entries = {name: entry for name, entry in entries.items() if name.startswith(f"[{part!r}]")}
+        for kind, names in (("lacks", wanted.keys() - entries), ("has an unexpected", entries.keys() - wanted)):
+            if names:
+                raise StoreError(f"{self.directory} {kind} leaf {min(names)} ({len(names)} in all)")
+        leaves = [_restore(self.directory, entries[name], self._arrays, leaf) for name, leaf in wanted.items()]
+        tree = jax.tree.unflatten(treedef, leaves)
+        return tree if part is None else tree[part]
+
+
+def open_tree(directory: Path) -> SavedTree:
+    """A saved tree, read and checked once, to be restored as a whole or in parts."""
     directory = _settled(directory)
     manifest = read_manifest(directory)
     arrays = _load_arrays(directory, manifest)
-    paths, treedef = jax.tree_util.tree_flatten_with_path(like)
-    wanted = {_name(path): leaf for path, leaf in paths}
-    entries = {entry["path"]: entry for entry in manifest["leaves"]}
-    for kind, names in (("lacks", wanted.keys() - entries), ("has an unexpected", entries.keys() - wanted)):
-        if names:
-            raise StoreError(f"{directory} {kind} leaf {min(names)} ({len(names)} in all)")
-    leaves = [_restore(directory, entries[name], arrays, leaf) for name, leaf in wanted.items()]
-    return jax.tree.unflatten(treedef, leaves)
+    return SavedTree(directory, manifest["facts"], {entry["path"]: entry for entry in manifest["leaves"]}, arrays)
+
+
+def load_tree(directory: Path, like: PyTree) -> PyTree:
+    """The saved tree, if it is intact and has the structure, shapes and dtypes of `like`."""
+    return open_tree(directory).restore(like)
 
 
 def verify(directory: Path) -> list[str]:

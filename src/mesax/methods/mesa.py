@@ -32,7 +32,8 @@ from mesax.policy import ExplorationPolicySet
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
 from mesax.training.compiling import compiled
-from mesax.training.driver import Loop, learn
+from mesax.training.driver import learn
+from mesax.training.engines import Loop
 from mesax.training.off_policy import Budget, Mixing, OffPolicyLoop, Schedule
 from mesax.training.on_policy import OnPolicyLoop
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
