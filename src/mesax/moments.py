@@ -6,6 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mesax.types import masked_mean
+
 
 class Moments(eqx.Module):
     """Mean and variance of every entry of an array, over batches with equal weights: they settle as 1 / batches."""
@@ -41,3 +43,42 @@ class Moments(eqx.Module):
         lead = (1,) * (values.ndim - self.mean.ndim)
         centered = values - self.mean.reshape(*lead, *self.mean.shape)
         return jnp.clip(centered / scale.reshape(*lead, *scale.shape), -limit, limit)
+
+
+class ValueNorm(eqx.Module):
+    """Running mean and variance of returns, debiased for their short history."""
+
+    mean: Float[Array, ""]
+    square: Float[Array, ""]
+    weight: Float[Array, ""]
+
+    @staticmethod
+    def create() -> ValueNorm:
+        """Nothing seen yet."""
+        return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+    def observe(self, returns: Array, mask: Array, decay: float) -> ValueNorm:
+        """Mix in the moments of a batch."""
+        mean, square = masked_mean(returns, mask), masked_mean(jnp.square(returns), mask)
+        return ValueNorm(
+            decay * self.mean + (1 - decay) * mean,
+            decay * self.square + (1 - decay) * square,
+            decay * self.weight + (1 - decay),
+        )
+
+    def moments(self) -> tuple[Array, Array]:
+        """Debiased mean and standard deviation; (0, 1) before anything was seen."""
+        seen = jnp.maximum(self.weight, 1e-8)
+        mean, square = self.mean / seen, self.square / seen
+        std = jnp.sqrt(jnp.maximum(square - jnp.square(mean), 1e-2))
+        return mean, jnp.where(self.weight > 0, std, 1.0)
+
+    def normalize(self, returns: Array) -> Array:
+        """To mean 0 and standard deviation 1."""
+        mean, std = self.moments()
+        return (returns - mean) / std
+
+    def denormalize(self, values: Array) -> Array:
+        """Back to the units of the reward."""
+        mean, std = self.moments()
+        return values * std + mean
