@@ -252,8 +252,8 @@ class Mappo:
             along = jax.vmap(memories, in_axes=(None, 0))(net, xs)
             return jax.tree.map(lambda leaf: leaf[:, :horizon:chunk].reshape(-1, *leaf.shape[2:]), along)
 
-        cut = [_cut(leaf, chunk) for leaf in data]
-        return Piece(*cut, actor_memory=starts(team, obs), value_memory=starts(state.values.net, joint))
+        parts: list[Any] = [_cut(leaf, chunk) for leaf in data]
+        return Piece(*[*parts, starts(team, obs), starts(state.values.net, joint)])
 
     def _descend(self, state: MappoState, piece: Piece, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
         norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay)
