@@ -196,6 +196,7 @@ def _run(options: argparse.Namespace) -> int:
         tuple(parse_arguments(options.rest)),
     )
     experiment = request.experiment()
+    experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), request, options)

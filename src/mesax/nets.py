@@ -54,9 +54,9 @@ def step_at(net: Net, memory: Memory, xs: Input) -> Float[Array, "time outputs"]
     return jax.vmap(lambda m, x: net.step(m, x)[1])(memory, xs)
 
 
-def unroll(net: Net, xs: Input) -> Float[Array, "time outputs"]:
-    """Outputs of the net along an episode, from a fresh memory."""
-    start = net.start()
+def unroll(net: Net, xs: Input, start: Memory = None) -> Float[Array, "time outputs"]:
+    """Outputs of the net along an episode, from a fresh memory or from `start`."""
+    start = net.start() if start is None else start
     if not jax.tree.leaves(start):
         return step_at(net, start, xs)
 

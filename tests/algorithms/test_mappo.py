@@ -11,8 +11,9 @@ import pytest
 import scipy.stats
 from scipy.special import log_softmax
 
-from mesax.algorithms.mappo import Actors, Mappo, MappoState, ValueNorm
+from mesax.algorithms.mappo import Actors, Mappo, MappoState, Piece
 from mesax.errors import UsageError
+from mesax.moments import ValueNorm
 from mesax.nets import Adam, Gru, Mlp, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, tree_index
 
@@ -245,8 +246,9 @@ def test_clipped_ratios_and_values_by_hand():
         outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
         log = state.actors.net.log_probability(outputs, batch.action)
         values = jax.vmap(ONE_STEP.values, in_axes=(None, 0))(state.values.net, batch.obs)[:, :-1]
-        data = (batch, log - jnp.log(ratio), old_values, advantages, returns)
-        return values, ONE_STEP._descend(state, data, Elapsed.at(1.0))
+        played = (batch.obs[:, :-1], batch.action, batch.mask, log - jnp.log(ratio))
+        piece = Piece(*played, old_values, advantages, returns, (), ())
+        return values, ONE_STEP._descend(state, piece, Elapsed.at(1.0))
 
     happened = np.asarray(batch.mask)
     counts = np.where(advantages > 0, ratio < 1.2, ratio > 0.8) & happened[..., None]
@@ -323,9 +325,47 @@ def test_an_epoch_learns_from_every_episode_once():
     assert len(orders) > 1
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 3, 10])
+def test_nets_without_memory_do_not_see_how_episodes_are_cut(chunk: int):
+    """One minibatch of all pieces is one minibatch of all episodes, whether or not pieces divide the horizon."""
+    state = fresh(ONE_STEP)
+    whole, metrics = update(ONE_STEP, state, episodes(), Elapsed.at(0.0))
+    cut, same = update(replace(ONE_STEP, chunk=chunk), state, episodes(), Elapsed.at(0.0))
+    assert_close(whole, cut)
+    assert_close(metrics, same)
+
+
+@pytest.mark.parametrize("values_of", ["joint", "own"])
+def test_a_piece_starts_from_the_memory_that_played(values_of: str):
+    """At the old weights every piece says what whole episodes say; only gradients do not pass between pieces."""
+    whole = replace(ONE_STEP, actor_net=Gru(8, 1), critic_net=Gru(8, 1), values_of=values_of)
+    cut, state = replace(whole, chunk=2), fresh(whole)
+    one, many = (
+        jax.jit(lambda s, algorithm=algorithm: algorithm._pieces(s, episodes(), Elapsed.at(0.0)))(state)
+        for algorithm in (whole, cut)
+    )
+    assert (len(one.mask), len(many.mask)) == (4, 8)
+    outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(state.actors.net.team, many.obs, many.actor_memory)
+    log = np.asarray(state.actors.net.log_probability(outputs, many.action))
+    values = np.asarray(jax.vmap(cut.values, in_axes=(None, 0, 0))(state.values.net, many.obs, many.value_memory))
+    happened = np.asarray(many.mask)
+    assert happened.sum() == LENGTHS.sum()
+    np.testing.assert_allclose(log[happened], np.asarray(many.old_log)[happened], atol=1e-5)
+    np.testing.assert_allclose(values[happened], np.asarray(many.old_values)[happened], atol=1e-5)
+    _, told = update(cut, state, episodes(), Elapsed.at(0.0))
+    assert float(told["clipped"]) == 0.0
+    forgetful = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, many.obs)
+    assert not np.allclose(forgetful[happened], outputs[happened], atol=1e-4)
+
+
+def test_a_chunk_has_steps():
+    with pytest.raises(UsageError, match="chunk must be at least 1 step, not 0"):
+        Mappo(chunk=0)
+
+
 def test_more_minibatches_than_episodes_are_refused():
     algorithm = replace(ONE_STEP, minibatches=5)
-    with pytest.raises(UsageError, match="5 minibatches need at least as many environments, not 4"):
+    with pytest.raises(UsageError, match="5 minibatches need at least as many pieces of episodes, not 4"):
         jax.eval_shape(
             lambda state: algorithm.update(SPEC, state, episodes(), Elapsed.at(0.0), jax.random.key(0)),
             fresh(algorithm),

@@ -10,8 +10,9 @@ import pytest
 
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.normalized import Moments, Normalized, NormalizedState, StandardizedPolicy
+from mesax.algorithms.normalized import Normalized, NormalizedState, StandardizedPolicy
 from mesax.errors import UsageError
+from mesax.moments import Moments
 from mesax.nets import Adam, Mlp
 from mesax.types import Box, Elapsed, EnvSpec, Episode
 
@@ -32,10 +33,10 @@ def batch_of(seed: int, envs: int = 5) -> Episode:
 
 
 def test_moments_are_those_of_all_steps_that_happened():
-    moments = Moments.create(SPEC)
+    moments = Moments.create((SPEC.num_agents, SPEC.obs_size))
     batches = [batch_of(seed) for seed in range(3)]
     for batch in batches:
-        moments = moments.observe(batch)
+        moments = moments.observe(batch.obs[:, :-1], batch.mask)
     steps = np.concatenate([np.asarray(b.obs[:, :-1])[np.asarray(b.mask)] for b in batches])
     np.testing.assert_allclose(moments.mean, steps.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance, steps.var(axis=0), rtol=1e-3, atol=1e-6)
@@ -52,7 +53,7 @@ def test_standardized_by_hand():
 
 def test_before_anything_is_seen_observations_pass():
     obs = jnp.arange(6.0).reshape(2, 3) / 2.0
-    np.testing.assert_array_equal(Moments.create(SPEC).standardize(obs, 1e-3, 10.0), obs)
+    np.testing.assert_array_equal(Moments.create((SPEC.num_agents, SPEC.obs_size)).standardize(obs, 1e-3, 10.0), obs)
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,13 @@ class Recorder:
 def test_learners_see_standardized_batches(rest, which: str):
     """Off-policy batches by moments that include them; on-policy ones as the policy saw them when it played."""
     learner = Normalized(Recorder())
-    before = Moments.create(SPEC).observe(batch_of(7))
+    before = Moments.create((SPEC.num_agents, SPEC.obs_size)).observe(batch_of(7).obs[:, :-1], batch_of(7).mask)
     batch = batch_of(8)
     state, metrics = learner.update(SPEC, NormalizedState(learner.init(SPEC, None).learner, before), batch, *rest)
-    used = before if which == "before" else before.observe(batch)
+    used = before if which == "before" else before.observe(batch.obs[:, :-1], batch.mask)
     np.testing.assert_array_equal(state.learner, used.standardize(batch.obs, learner.least, learner.limit))
     assert int(metrics["given"]) == len(rest)
-    jax.tree.map(np.testing.assert_array_equal, state.moments, before.observe(batch))
+    jax.tree.map(np.testing.assert_array_equal, state.moments, before.observe(batch.obs[:, :-1], batch.mask))
     assert np.abs(np.asarray(state.learner)).max() <= learner.limit
 
 
@@ -84,7 +85,7 @@ def test_learners_see_standardized_batches(rest, which: str):
 def test_policies_act_on_standardized_observations(algorithm):
     learner = Normalized(algorithm)
     state = learner.init(SPEC, jax.random.key(0))
-    state = eqx.tree_at(lambda s: s.moments, state, state.moments.observe(batch_of(1)))
+    state = eqx.tree_at(lambda s: s.moments, state, state.moments.observe(batch_of(1).obs[:, :-1], batch_of(1).mask))
     obs, key = batch_of(2).obs[0, 0], jax.random.key(3)
     for policy, inner in (
         (learner.greedy(SPEC, state), algorithm.greedy(SPEC, state.learner)),

@@ -7,7 +7,8 @@
         values:   lower  max of clipped and unclipped Huber loss to the normalized return A + V
 
 `pi_old` is computed from the nets at the start of the update, which are those that played: nothing but the episode
-need be stored. Recurrent nets are unrolled over whole episodes.
+need be stored. Recurrent nets are unrolled over whole episodes, or over chunks that start from the memories of the nets
+that played.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from mesax.algorithms.targets import entropy, generalized_advantages, huber
 from mesax.errors import UsageError
-from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, unroll
+from mesax.moments import ValueNorm
+from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, memories, unroll
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
@@ -35,6 +37,7 @@ from mesax.types import (
     Key,
     Linear,
     Metrics,
+    leading_size,
     masked_mean,
     tree_index,
 )
@@ -98,43 +101,20 @@ class StochasticPolicy(eqx.Module):
         return jnp.asarray(LEARNER, jnp.int32)
 
 
-class ValueNorm(eqx.Module):
-    """Running mean and variance of returns, debiased for their short history."""
+class Piece(eqx.Module):
+    """Consecutive steps of an episode, with what the nets that played said of them."""
 
-    mean: Float[Array, ""]
-    square: Float[Array, ""]
-    weight: Float[Array, ""]
-
-    @staticmethod
-    def create() -> ValueNorm:
-        """Nothing seen yet."""
-        return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
-
-    def observe(self, returns: Array, mask: Array, decay: float) -> ValueNorm:
-        """Mix in the moments of a batch."""
-        mean, square = masked_mean(returns, mask), masked_mean(jnp.square(returns), mask)
-        return ValueNorm(
-            decay * self.mean + (1 - decay) * mean,
-            decay * self.square + (1 - decay) * square,
-            decay * self.weight + (1 - decay),
-        )
-
-    def moments(self) -> tuple[Array, Array]:
-        """Debiased mean and standard deviation; (0, 1) before anything was seen."""
-        seen = jnp.maximum(self.weight, 1e-8)
-        mean, square = self.mean / seen, self.square / seen
-        std = jnp.sqrt(jnp.maximum(square - jnp.square(mean), 1e-2))
-        return mean, jnp.where(self.weight > 0, std, 1.0)
-
-    def normalize(self, returns: Array) -> Array:
-        """To mean 0 and standard deviation 1."""
-        mean, std = self.moments()
-        return (returns - mean) / std
-
-    def denormalize(self, values: Array) -> Array:
-        """Back to the units of the reward."""
-        mean, std = self.moments()
-        return values * std + mean
+    obs: Float[Array, "time agents obs"]
+    action: Array
+    mask: Bool[Array, " time"]
+    old_log: Float[Array, "time agents"]
+    old_values: Float[Array, "time agents"]
+    """Normalized."""
+    advantages: Float[Array, "time agents"]
+    returns: Float[Array, "time agents"]
+    actor_memory: Memory
+    """At the first step; it is not learnt through."""
+    value_memory: Memory
 
 
 class MappoState(eqx.Module):
@@ -160,6 +140,8 @@ class Mappo:
     """Learning rate at the end of the run, as a share of the first."""
     epochs: int = 10
     minibatches: int = 1
+    chunk: int | None = None
+    """Steps of the pieces that episodes are cut into, for recurrent nets; None takes whole episodes."""
     clip: float = 0.2
     discount: float = 0.99
     gae: float = 0.95
@@ -178,6 +160,8 @@ class Mappo:
         for name in ("epochs", "minibatches"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.chunk is not None and self.chunk < 1:
+            raise UsageError(f"chunk must be at least 1 step, not {self.chunk}")
         for name in ("discount", "gae"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
@@ -217,17 +201,37 @@ class Mappo:
         most = jnp.log(self.largest_std(elapsed))
         return eqx.tree_at(lambda a: a.log_std, actors, jnp.minimum(actors.log_std, most))
 
-    def values(self, net: Any, obs: Float[Array, "time agents obs"]) -> Float[Array, "time agents"]:
+    def values(
+        self, net: Any, obs: Float[Array, "time agents obs"], start: Memory = None
+    ) -> Float[Array, "time agents"]:
         """Normalized value of every step for every agent."""
         if self.values_of == "own":
-            return unroll(net, obs)[..., 0]
-        return jnp.broadcast_to(unroll(net, obs.reshape(obs.shape[0], -1)), obs.shape[:2])
+            return unroll(net, obs, start)[..., 0]
+        return jnp.broadcast_to(unroll(net, obs.reshape(obs.shape[0], -1), start), obs.shape[:2])
 
     def update(
         self, spec: EnvSpec, state: MappoState, batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[MappoState, Metrics]:
         """A few epochs on the episodes just played."""
-        old_outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
+        pieces = self._pieces(state, batch, elapsed)
+        number = leading_size(pieces)
+        size = number // self.minibatches
+        if size < 1:
+            raise UsageError(f"{self.minibatches} minibatches need at least as many pieces of episodes, not {number}")
+        keys = jax.random.split(key, self.epochs)
+        order = jax.vmap(lambda k: jax.random.permutation(k, number))(keys)[:, : size * self.minibatches]
+
+        def step(state: MappoState, which: Array) -> tuple[MappoState, Metrics]:
+            return self._descend(state, tree_index(pieces, which), elapsed)
+
+        state, metrics = jax.lax.scan(step, state, order.reshape(-1, size))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def _pieces(self, state: MappoState, batch: Episode, elapsed: Elapsed) -> Piece:
+        """What was played with all that the nets at the start of the update say of it, cut into pieces."""
+        team = state.actors.net.team
+        obs = batch.obs[:, :-1]
+        old_outputs = jax.vmap(unroll, in_axes=(None, 0))(team, obs)
         old_log = self._held(state.actors.net, elapsed).log_probability(old_outputs, batch.action)
         old_values = jax.vmap(self.values, in_axes=(None, 0))(state.values.net, batch.obs)
         values = state.norm.denormalize(old_values)
@@ -237,45 +241,42 @@ class Mappo:
         returns = advantages + values[:, :-1]
         mean = masked_mean(advantages, batch.mask)
         std = jnp.sqrt(masked_mean(jnp.square(advantages - mean), batch.mask))
-        data = (batch, old_log, old_values[:, :-1], (advantages - mean) / (std + 1e-5), returns)
+        advantages = (advantages - mean) / (std + 1e-5)
+        data = (obs, batch.action, batch.mask, old_log, old_values[:, :-1], advantages, returns)
 
-        envs = batch.reward.shape[0]
-        size = envs // self.minibatches
-        if size < 1:
-            raise UsageError(f"{self.minibatches} minibatches need at least as many environments, not {envs}")
-        keys = jax.random.split(key, self.epochs)
-        order = jax.vmap(lambda k: jax.random.permutation(k, envs))(keys)[:, : size * self.minibatches]
+        horizon = batch.mask.shape[1]
+        chunk = min(self.chunk or horizon, horizon)
+        joint = obs if self.values_of == "own" else obs.reshape(*obs.shape[:2], -1)
 
-        def step(state: MappoState, which: Array) -> tuple[MappoState, Metrics]:
-            return self._descend(state, tree_index(data, which), elapsed)
+        def starts(net: Any, xs: Array) -> Memory:
+            along = jax.vmap(memories, in_axes=(None, 0))(net, xs)
+            return jax.tree.map(lambda leaf: leaf[:, :horizon:chunk].reshape(-1, *leaf.shape[2:]), along)
 
-        state, metrics = jax.lax.scan(step, state, order.reshape(-1, size))
-        return state, jax.tree.map(jnp.mean, metrics)
+        parts: list[Any] = [_cut(leaf, chunk) for leaf in data]
+        return Piece(*[*parts, starts(team, obs), starts(state.values.net, joint)])
 
-    def _descend(self, state: MappoState, data: Any, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
-        batch, old_log, old_values, advantages, returns = data
-        norm = state.norm.observe(returns, batch.mask, self.norm_decay)
-        target = norm.normalize(returns)
-
+    def _descend(self, state: MappoState, piece: Piece, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
+        norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay)
+        target = norm.normalize(piece.returns)
         rate = 1.0 + (self.final_rate - 1.0) * elapsed.fraction
 
         def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
             actors = self._held(actors, elapsed)
-            outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])
-            change = actors.log_probability(outputs, batch.action) - old_log
+            outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(actors.team, piece.obs, piece.actor_memory)
+            change = actors.log_probability(outputs, piece.action) - piece.old_log
             # Padding may look like anything: where its ratio overflowed, a weight of 0 would not silence it.
-            ratio = jnp.exp(jnp.where(batch.mask[..., None], change, 0.0))
+            ratio = jnp.exp(jnp.where(piece.mask[..., None], change, 0.0))
             clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
-            gain = masked_mean(jnp.minimum(ratio * advantages, clipped * advantages), batch.mask)
-            mean_entropy = masked_mean(actors.entropy(outputs), batch.mask)
-            outside = masked_mean((jnp.abs(ratio - 1.0) > self.clip).astype(gain.dtype), batch.mask)
+            gain = masked_mean(jnp.minimum(ratio * piece.advantages, clipped * piece.advantages), piece.mask)
+            mean_entropy = masked_mean(actors.entropy(outputs), piece.mask)
+            outside = masked_mean((jnp.abs(ratio - 1.0) > self.clip).astype(gain.dtype), piece.mask)
             return -gain - self.entropy_bonus * mean_entropy, (mean_entropy, outside)
 
         def value_loss(net: Any) -> Array:
-            values = jax.vmap(self.values, in_axes=(None, 0))(net, batch.obs)[:, :-1]
-            near_old = old_values + jnp.clip(values - old_values, -self.clip, self.clip)
+            values = jax.vmap(self.values, in_axes=(None, 0, 0))(net, piece.obs, piece.value_memory)
+            near_old = piece.old_values + jnp.clip(values - piece.old_values, -self.clip, self.clip)
             losses = [huber(v - target, self.huber) for v in (values, near_old)]
-            return masked_mean(jnp.maximum(*losses), batch.mask)
+            return masked_mean(jnp.maximum(*losses), piece.mask)
 
         (loss, (mean_entropy, outside)), gradients = jax.value_and_grad(actor_loss, has_aux=True)(state.actors.net)
         critic_loss, critic_gradients = jax.value_and_grad(value_loss)(state.values.net)
@@ -286,3 +287,10 @@ class Mappo:
         )
         metrics = {"actor_loss": loss, "critic_loss": critic_loss, "entropy": mean_entropy, "clipped": outside}
         return after, metrics
+
+
+def _cut(values: Float[Array, "envs time ..."], size: int) -> Float[Array, "pieces size ..."]:
+    """Episodes in pieces of equal length; the last one of each is padded with zeros, which its mask leaves out."""
+    missing = -values.shape[1] % size
+    padded = jnp.pad(values, [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)])
+    return padded.reshape(-1, size, *values.shape[2:])

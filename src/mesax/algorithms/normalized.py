@@ -13,51 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from mesax.errors import UsageError
+from mesax.moments import Moments
 from mesax.nets import Memory
 from mesax.policy import Policy
 from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Metrics
-
-
-class Moments(eqx.Module):
-    """Running mean and variance of every entry of the joint observation."""
-
-    mean: Float[Array, "agents obs"]
-    variance: Float[Array, "agents obs"]
-    batches: Float[Array, ""]
-
-    @staticmethod
-    def create(spec: EnvSpec) -> Moments:
-        """Nothing seen yet: observations pass as they are."""
-        shape = (spec.num_agents, spec.obs_size)
-        return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
-
-    def observe(self, batch: Episode) -> Moments:
-        """Mix in the steps that a batch of episodes really had."""
-        weights = batch.mask[:, :, None, None].astype(batch.obs.dtype)
-        total = jnp.maximum(jnp.sum(weights), 1.0)
-        seen = batch.obs[:, :-1]
-        share = 1.0 / (self.batches + 1.0)
-        mean = jnp.sum(weights * seen, axis=(0, 1)) / total
-        # Centered, because a mean square minus a squared mean would drown small deviations in rounding.
-        variance = jnp.sum(weights * jnp.square(seen - mean[None, None]), axis=(0, 1)) / total
-        gap = mean - self.mean
-        return Moments(
-            self.mean + share * gap,
-            (1.0 - share) * (self.variance + share * jnp.square(gap)) + share * variance,
-            self.batches + 1.0,
-        )
-
-    def standardize(self, obs: Float[Array, "... agents obs"], least: float, limit: float) -> Array:
-        """Mean 0 and deviation 1; entries that hardly vary are only shifted."""
-        std = jnp.sqrt(self.variance)
-        scale = jnp.where(std > least, std, 1.0)
-        lead = (1,) * (obs.ndim - 2)
-        centered = obs - self.mean.reshape(*lead, *self.mean.shape)
-        return jnp.clip(centered / scale.reshape(*lead, *scale.shape), -limit, limit)
 
 
 class StandardizedPolicy(eqx.Module):
@@ -110,7 +72,7 @@ class Normalized:
 
     def init(self, spec: EnvSpec, key: Key) -> NormalizedState:
         """Fresh learner, nothing seen."""
-        return NormalizedState(self.algorithm.init(spec, key), Moments.create(spec))
+        return NormalizedState(self.algorithm.init(spec, key), Moments.create((spec.num_agents, spec.obs_size)))
 
     def behavior(self, spec: EnvSpec, state: NormalizedState, elapsed: Elapsed) -> Policy:
         """The learner's own, standardized."""
@@ -127,7 +89,7 @@ class Normalized:
         The likelihood of an action that was just played must be that of the policy that played it.
         """
         on_policy = len(rest) > 1  # (elapsed, key) instead of (key,)
-        seen = state.moments.observe(batch)
+        seen = state.moments.observe(batch.obs[:, :-1], batch.mask)
         used = state.moments if on_policy else seen
         batch = eqx.tree_at(lambda e: e.obs, batch, used.standardize(batch.obs, self.least, self.limit))
         learner, metrics = self.algorithm.update(spec, state.learner, batch, *rest)

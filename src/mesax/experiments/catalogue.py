@@ -163,11 +163,12 @@ def _mesa(environment: str, preset: str) -> Experiment:
     if isinstance(family, SwimmerFamily):
         return _swimmer(family, preset)
     multi = environment == "climb-multi"
-    paper = _paper(environment, Schedule(100_000, num_envs=10, replay_capacity=20_000) if multi else Schedule(50_000))
+    budget = Schedule(100_000, num_envs=10, replay_capacity=20_000) if multi else Schedule(50_000)
+    paper = _paper(environment, budget)
     if preset == "paper":
         return paper
     assert isinstance(paper.method, Mesa)
-    schedule = replace(paper.schedule, updates_per_round=4 if multi else 2)
+    schedule = replace(budget, updates_per_round=4 if multi else 2)
     method = replace(
         paper.method,
         explorer=QUICK_EXPLORER,

@@ -14,12 +14,13 @@ from typing import Any, Protocol
 
 import jax
 
-from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
 from mesax.checkpoint import save_tree
 from mesax.envs.base import TaskFamily
 from mesax.errors import UsageError
+from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.driver import LearningStopped
-from mesax.training.off_policy import Schedule
+from mesax.training.off_policy import Budget, Schedule
 from mesax.types import Key
 
 
@@ -63,10 +64,12 @@ class Experiment:
 
     method: Method
     family: TaskFamily
-    algorithm: OffPolicyAlgorithm
+    algorithm: OffPolicyAlgorithm | OnPolicyAlgorithm
     """The learner of the test tasks, which the method wraps."""
-    schedule: Schedule
-    """Budget of each test task."""
+    schedule: Schedule | Budget
+    """Budget of each test task: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
+    reward_model: RewardModel = TaskReward()
+    """What the learner of the test tasks is paid for; it is always judged by the task's own reward."""
     seed: int = 0
     num_train_tasks: int = 10
     num_test_tasks: int = 5

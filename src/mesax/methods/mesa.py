@@ -34,8 +34,8 @@ from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, va
 from mesax.training.compiling import compiled
 from mesax.training.driver import learn
 from mesax.training.engines import Loop
-from mesax.training.off_policy import Budget, Mixing, OffPolicyLoop, Schedule
-from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.loops import loop_for
+from mesax.training.off_policy import Budget, Mixing, Schedule
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
 
 COLLECT_STREAM = 1
@@ -127,10 +127,7 @@ class Mesa:
 
     def explore_loop(self, env: Any) -> Loop:
         """Stage 2's loop: on coverage instead of the task's reward."""
-        env = repeating(env, self.action_repeat)
-        if isinstance(self.explore, Schedule):
-            return OffPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
-        return OnPolicyLoop(env, self.explorer, self.explore, reward_model=self.reward)  # type: ignore[arg-type]
+        return loop_for(repeating(env, self.action_repeat), self.explorer, self.explore, reward_model=self.reward)
 
     def recipe(self, spec: EnvSpec) -> ExplorerRecipe:
         """How explorers' weights are put to use in an environment of these sizes."""
@@ -139,7 +136,7 @@ class Mesa:
     def _collect(self, experiment: Experiment, group: list[int], host: Host) -> None:
         """Stage 1 on a group of training tasks."""
         family = experiment.family
-        loop = OffPolicyLoop(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
+        loop = loop_for(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         lanes = padded(group, experiment.lanes)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)

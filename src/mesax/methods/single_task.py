@@ -19,7 +19,8 @@ from mesax.checkpoint import save_tree
 from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, learn
-from mesax.training.off_policy import Behavior, LearnerAlone, Mixing, OffPolicyLoop
+from mesax.training.loops import loop_for
+from mesax.training.off_policy import Behavior, LearnerAlone, Mixing
 from mesax.types import tree_index
 
 ADAPT_STREAM = 3
@@ -37,7 +38,9 @@ def adapt_stage(
     runs = [(t, r) for t in range(experiment.num_test_tasks) for r in range(experiment.num_repeats)]
     groups = groups_of(runs, experiment.lanes)
     env = experiment.training_env
-    loop = OffPolicyLoop(env, experiment.algorithm, experiment.schedule, behavior)
+    # What the learner cannot serve is refused here, before anything is built.
+    jax.eval_shape(lambda key: experiment.algorithm.init(env.spec, key), jax.random.key(0))
+    loop = loop_for(env, experiment.algorithm, experiment.schedule, behavior, experiment.reward_model)
     steps = experiment.schedule.steps(env.spec.horizon)
 
     def run(job: int, host: Host) -> None:

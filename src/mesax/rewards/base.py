@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from jaxtyping import PyTree
 
-from mesax.types import EnvSpec, Episode
+from mesax.types import EnvSpec, Episode, Key
 
 RewardState: TypeAlias = PyTree
 
@@ -22,6 +22,9 @@ class RewardModel(Protocol):
 
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """Sizes as the learner sees them."""
+
+    def begin(self, spec: EnvSpec, given: Any, key: Key) -> Any:
+        """State at the start of a run: what the run was given, or something of the model's own."""
 
     def equip(self, spec: EnvSpec, state: Any, policy: Any) -> Any:
         """A learner's policy as one that plays in the environment itself."""
@@ -37,6 +40,11 @@ class TaskReward:
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """The learner sees what there is."""
         return spec
+
+    def begin(self, spec: EnvSpec, given: Any, key: Key) -> Any:
+        """Nothing of its own."""
+        del spec, key
+        return given
 
     def equip(self, spec: EnvSpec, state: Any, policy: Any) -> Any:
         """Nothing to add."""

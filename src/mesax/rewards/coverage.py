@@ -147,6 +147,11 @@ class _Coverage:
         found = jax.vmap(jax.vmap(lambda x: match(state.subspace, x, self.distance_threshold)))(features)
         return eqx.tree_at(lambda m: m.near, found, found.near & episodes.mask)
 
+    def begin(self, spec: EnvSpec, given: CoverageState, key: Key) -> CoverageState:
+        """M_* and the visits of earlier policies are given."""
+        del spec, key
+        return given
+
     def equip(self, spec: EnvSpec, state: CoverageState, policy: Any) -> Any:
         """Tell the policy what is left, if it was trained so."""
         return Told(policy, state, self, spec) if self.tell_demand else policy

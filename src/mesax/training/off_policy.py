@@ -28,7 +28,8 @@ from mesax.training.rollout import play
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Line, Linear, Metrics, blank_episode, tree_index
 
 INIT_STREAM = 2**32 - 1
-"""Beyond all rounds, which draw from `fold_in(key, round)`."""
+REWARD_STREAM = 2**32 - 3
+"""Beyond all rounds, which draw from `fold_in(key, round)`; evaluations have the number between."""
 SEGMENT_TRANSITIONS = 60_000
 """Transitions played or learnt from in one call of a compiled program, at most: a few seconds on a slow core."""
 
@@ -232,6 +233,7 @@ class OffPolicyLoop:
     def init(self, reward_state: PyTree, key: Key) -> LoopState:
         """Fresh learner and an empty replay."""
         spec = self.env.spec
+        reward_state = self.reward_model.begin(spec, reward_state, jax.random.fold_in(key, REWARD_STREAM))
 
         def example(reward_state: PyTree) -> Episode:
             episodes = jax.tree.map(lambda leaf: leaf[None], blank_episode(spec))

@@ -18,7 +18,7 @@ from mesax.envs.base import Environment
 from mesax.errors import UsageError
 from mesax.policy import Policy
 from mesax.rewards.base import RewardModel, TaskReward
-from mesax.training.off_policy import INIT_STREAM, Budget, RoundLog, returns_of, round_keys
+from mesax.training.off_policy import INIT_STREAM, REWARD_STREAM, Budget, RoundLog, returns_of, round_keys
 from mesax.training.rollout import play
 from mesax.types import Elapsed, EnvSpec, Episode, Key
 
@@ -50,6 +50,7 @@ class OnPolicyLoop:
     def init(self, reward_state: PyTree, key: Key) -> OnPolicyState:
         """Fresh learner."""
         learner = self.algorithm.init(self.learner_spec, jax.random.fold_in(key, INIT_STREAM))
+        reward_state = self.reward_model.begin(self.env.spec, reward_state, jax.random.fold_in(key, REWARD_STREAM))
         return OnPolicyState(learner, reward_state, jnp.zeros((), jnp.int32))
 
     def warm_up(self, tasks: PyTree, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, RoundLog]:

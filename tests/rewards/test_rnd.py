@@ -1,0 +1,134 @@
+"""Random network distillation: the bonus by hand, its decay, its scale, and what padding must not do."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
+from mesax.envs.climb import ClimbFamily
+from mesax.errors import UsageError
+from mesax.nets import Adam, Mlp
+from mesax.rewards.features import ObsActionFeatures
+from mesax.rewards.rnd import Rnd, RndState, novelty
+from mesax.training.driver import learn
+from mesax.training.loops import loop_for
+from mesax.training.off_policy import Budget, Schedule
+from mesax.types import Discrete, EnvSpec, Episode
+
+SPEC = EnvSpec(2, 3, Discrete(4), 5)
+RND = Rnd(target_net=Mlp((8,)), predictor_net=Mlp((8, 8)), size=4, optimizer=Adam(1e-2))
+
+
+def episodes(seed: int, envs: int = 6, junk: float = 0.0) -> Episode:
+    """Random episodes; the second ends after two steps and is padded with `junk`."""
+    random = np.random.default_rng(seed)
+    obs = random.normal(size=(envs, 6, 2, 3)).astype(np.float32)
+    mask = np.ones((envs, 5), bool)
+    mask[1, 2:] = False
+    obs[1, 3:] = junk
+    reward = random.normal(size=(envs, 5)).astype(np.float32) * mask
+    action = random.integers(0, 4, (envs, 5, 2)).astype(np.int32)
+    terminated = np.zeros((envs, 5), bool)
+    parts = (obs, action, reward, terminated, mask, np.zeros(envs, np.int32))
+    return Episode(*map(jnp.asarray, parts))
+
+
+def fresh(rnd: Rnd = RND, seed: int = 0) -> RndState:
+    return rnd.begin(SPEC, (), jax.random.key(seed))
+
+
+def test_the_bonus_by_hand():
+    """One round: standardize the joint next observation, mean squared error, divide by the sums' deviation."""
+    rnd, batch, state = replace(RND, discount=0.5, weight=2.0, task_weight=3.0), episodes(0), fresh()
+    _, paid = rnd.observe(SPEC, state, batch)
+    mask = np.asarray(batch.mask)
+    x = np.asarray(batch.obs)[:, 1:].reshape(6, 5, 6)
+    x = np.clip((x - x[mask].mean(axis=0)) / x[mask].std(axis=0), -5, 5)
+
+    def net(module, row):
+        for layer in module.layers:
+            row = np.maximum(row @ np.asarray(layer.weight) + np.asarray(layer.bias), 0.0)
+        return row @ np.asarray(module.head.weight) + np.asarray(module.head.bias)
+
+    bonus = np.mean(np.square(net(state.target, x) - net(state.predictor.net, x)), axis=-1) * mask
+    sums = np.zeros_like(bonus)
+    for time in range(5):
+        sums[:, time] = bonus[:, time] + (0.5 * sums[:, time - 1] if time else 0.0)
+    expected = 3.0 * np.asarray(batch.reward) + 2.0 * bonus / sums[mask].std()
+    np.testing.assert_allclose(paid.reward, expected, rtol=2e-3, atol=1e-4)
+
+
+def test_what_is_seen_again_pays_less_and_what_is_new_pays_more():
+    state, batch = fresh(), episodes(0)
+    step = jax.jit(lambda s, e: RND.observe(SPEC, s, e)[0])
+    for _ in range(300):
+        state = step(state, batch)
+    x = state.inputs.standardize(batch.obs[:, 1:].reshape(6, 5, 6), RND.least, RND.limit)
+    seen = np.asarray(novelty(state.target, state.predictor.net, x))[np.asarray(batch.mask)]
+    before = np.asarray(novelty(state.target, fresh().predictor.net, x))[np.asarray(batch.mask)]
+    assert seen.mean() < 0.1 * before.mean()
+    new = novelty(state.target, state.predictor.net, -2.0 * x)
+    assert float(jnp.mean(new)) > 5 * seen.mean()
+
+
+def test_padding_is_neither_paid_nor_learnt_from():
+    for number in range(2):
+        clean, junk = episodes(number), episodes(number, junk=1e3)
+        state, paid = RND.observe(SPEC, fresh(), clean)
+        other, same = RND.observe(SPEC, fresh(), junk)
+        np.testing.assert_allclose(paid.reward, same.reward, rtol=1e-5)
+        assert np.all(np.asarray(paid.reward)[1, 2:] == 0.0)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state, other)
+
+
+def test_the_target_stays_and_only_rewards_change():
+    state, batch = fresh(), episodes(3)
+    after, paid = RND.observe(SPEC, state, batch)
+    jax.tree.map(np.testing.assert_array_equal, state.target, after.target)
+    jax.tree.map(np.testing.assert_array_equal, eqx.tree_at(lambda e: e.reward, paid, batch.reward), batch)
+
+
+def test_actions_can_be_new_where_steps_lead_nowhere():
+    """With observations that never change, the default cannot tell anything apart; a map of actions can."""
+    still = eqx.tree_at(lambda e: e.obs, episodes(0), jnp.zeros((6, 6, 2, 3)))
+    _, blind = replace(RND, task_weight=0.0).observe(SPEC, fresh(), still)
+    assert float(jnp.std(blind.reward[0])) == pytest.approx(0.0, abs=1e-6)
+    sees = replace(RND, task_weight=0.0, features=ObsActionFeatures(action_weight=1.0))
+    _, paid = sees.observe(SPEC, fresh(sees), still)
+    assert float(jnp.std(paid.reward[0])) > 0.1
+
+
+LEARNERS = {
+    "off-policy": (Maddpg(Mlp((8,)), Mlp((8,))), Schedule(400, 10, 2, 100, 1, 8, 100)),
+    "on-policy": (Mappo(Mlp((8,)), Mlp((8,)), epochs=2), Budget(400, 10, 2)),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_any_learner_can_be_paid_so(name: str):
+    algorithm, schedule = LEARNERS[name]
+    family = ClimbFamily(num_stages=1)
+    rnd = Rnd(features=ObsActionFeatures(action_weight=1.0), weight=1.0)
+    loop = loop_for(family.env, algorithm, schedule, reward_model=rnd)
+    tasks = jax.tree.map(lambda leaf: leaf[:2, None], family.split(0, 4, 2).train)
+    *_, last = learn(loop, tasks, jax.random.split(jax.random.key(0), 2))
+    assert np.all(last.metrics["learnt_return"] > last.metrics["train_return"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 0}, "size must be at least 1"),
+        ({"minibatches": 0}, "minibatches must be at least 1"),
+        ({"discount": 1.5}, "discount must lie between 0 and 1"),
+        ({"limit": 0.0}, "limit must be above 0"),
+    ],
+)
+def test_settings_that_cannot_pay_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        replace(RND, **settings)
