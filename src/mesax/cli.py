@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mesax import __version__
-from mesax.errors import StoreError, TrainingError, UsageError
+from mesax.errors import FAILED, IO_ERROR, PREEMPTED, USAGE, Preempted, StoreError, TrainingError, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 
-USAGE, FAILED, PREEMPTED, IO_ERROR = 2, 70, 75, 74
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
 """The options of `run` that take no value."""
 
@@ -112,7 +111,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--reuse", action="store_true", help="if the directory holds this very run, use or continue it")
 
-    sub = verb("resume", _resume, "continue a stopped run; finished jobs are kept")
+    sub = verb("resume", _resume, "continue a stopped run where it was saved")
     run_argument(sub)
     sub.add_argument("--workers", type=int)
     sub.add_argument("--json", action="store_true")
@@ -233,14 +232,14 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _execute(run: Any, experiment: Any, options: argparse.Namespace) -> int:
-    from mesax.experiments.runner import Preempted, available_cores, execute
+    from mesax.experiments.runner import available_cores, execute
 
     workers = available_cores() if options.workers is None else options.workers
     try:
         with run.lock():
             summary = execute(run, experiment, workers, quiet=options.quiet)
     except Preempted:
-        return _fail(f"stopped; finished jobs are saved, continue with: mesax resume {run.path}", PREEMPTED)
+        return _fail(f"stopped and saved; continue with: mesax resume {run.path}", PREEMPTED)
     return _show(run.path, options, summary)
 
 

@@ -1,5 +1,8 @@
 """Errors that a person sees as one line; kept apart so that the command line needs no JAX to report them."""
 
+USAGE, FAILED, IO_ERROR, PREEMPTED = 2, 70, 74, 75
+"""Exit codes (docs/reliability.md)."""
+
 
 class UsageError(Exception):
     """A mistake in what the user asked for; shown as one line, exit code 2."""
