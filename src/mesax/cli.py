@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from mesax import __version__
 from mesax.errors import StoreError, TrainingError, UsageError
-from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 
 USAGE, FAILED, PREEMPTED, IO_ERROR = 2, 70, 75, 74
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
@@ -95,6 +95,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", nargs="?")
     sub.add_argument("env", nargs="?")
     sub.add_argument("--preset", default="quick")
+    sub.add_argument("--learner")
 
     sub = verb("run", _run, "meta-train if the method needs it, learn each unseen test task, save and summarize", True)
     sub.epilog = (
@@ -104,6 +105,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
     sub.add_argument("env", metavar="ENV", help=", ".join(ENVIRONMENTS))
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
+    sub.add_argument("--learner", help=f"with {', '.join(WRAPPERS)}: wrap this learner ({', '.join(LEARNERS)})")
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
     sub.add_argument("--out", type=Path, help="run directory (default runs/<id>)")
@@ -156,7 +158,12 @@ def _build_parser() -> argparse.ArgumentParser:
 def _list(options: argparse.Namespace) -> int:
     if options.method is not None:
         return _list_settings(options)
-    for title, names in (("Methods", METHODS), ("Environments", ENVIRONMENTS), ("Presets", PRESETS)):
+    for title, names in (
+        ("Methods", METHODS),
+        ("Learners", LEARNERS),
+        ("Environments", ENVIRONMENTS),
+        ("Presets", PRESETS),
+    ):
         print(title)
         for name, text in names.items():
             print(f"  {name:<12} {text}")
@@ -173,7 +180,7 @@ def _list_settings(options: argparse.Namespace) -> int:
     from mesax.experiments.catalogue import experiment
     from mesax.experiments.overrides import documented
 
-    settings = documented(experiment(options.method, options.env, options.preset))
+    settings = documented(experiment(options.method, options.env, options.preset, options.learner))
     width = max(len(setting.path) for setting in settings) + 2
     for setting in settings:
         print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc}".rstrip())
@@ -194,6 +201,7 @@ def _run(options: argparse.Namespace) -> int:
         options.seed,
         options.num_test_tasks,
         tuple(parse_arguments(options.rest)),
+        options.learner,
     )
     experiment = request.experiment()
     experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
