@@ -307,21 +307,29 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from mesax.experiments.pictures import draw_comparison
-    from mesax.experiments.statistics import load_run
-    from mesax.experiments.tables import comparison_table, difference_table, pool_seeds
+    from mesax.experiments.comparison import compare_directories
 
-    runs = pool_seeds([load_run(path) for path in options.runs])
-    table = comparison_table(runs)
-    _print_table(table)
-    if len(runs) > 1:
-        _print_table(difference_table(runs))
-    for picture in draw_comparison(runs, options.out or options.runs[0].parent / "figures"):
-        print(f"drawn    {picture}")
+    families = compare_directories(options.runs)
+    result = _show_comparison(families, options.out or options.runs[0].parent / "figures")
     if options.json:
-        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        print(json.dumps({"rows": rows, "note": table.note}))
+        print(json.dumps(result))
     return 0
+
+
+def _show_comparison(families: Sequence[Any], directory: Path) -> dict[str, Any]:
+    """Tables and pictures of every family; the same as an object for `--json`."""
+    from mesax.experiments.comparison import nothing_comparable
+    from mesax.experiments.pictures import draw_comparison
+
+    for family in families:
+        for table in family.tables:
+            _print_table(table)
+    message = nothing_comparable(families)
+    if message:
+        print(f"note     {message}")
+    for picture in draw_comparison(families, directory):
+        print(f"drawn    {picture}")
+    return {"families": [family.as_json() for family in families], "note": message}
 
 
 def _report(options: argparse.Namespace) -> int:
