@@ -175,7 +175,9 @@ def test_compare_draws_and_tabulates_several_runs(finished, copied, capsys):
     assert {path.name for path in out.iterdir()} == {
         f"compare-{name}.{kind}" for name in ("curves", "returns") for kind in ("png", "svg")
     }
-    assert last_json(output)["rows"] and f"drawn    {out}" in output
+    (family,) = last_json(output)["families"]
+    assert [row["task_runs"] for row in family["rows"]] == [2, 2] and family["differences"][0]["value"] == 0
+    assert f"drawn    {out}" in output
 
 
 def test_report_writes_one_page(copied, capsys):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from mesax import __version__
 from mesax.errors import FAILED, IO_ERROR, PREEMPTED, USAGE, Preempted, StoreError, TrainingError, UsageError
-from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
 """The options of `run` that take no value."""
@@ -94,6 +94,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", nargs="?")
     sub.add_argument("env", nargs="?")
     sub.add_argument("--preset", default="quick")
+    sub.add_argument("--learner")
 
     sub = verb("run", _run, "meta-train if the method needs it, learn each unseen test task, save and summarize", True)
     sub.epilog = (
@@ -103,6 +104,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
     sub.add_argument("env", metavar="ENV", help=", ".join(ENVIRONMENTS))
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
+    sub.add_argument("--learner", help=f"with {', '.join(WRAPPERS)}: wrap this learner ({', '.join(LEARNERS)})")
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
     sub.add_argument("--out", type=Path, help="run directory (default runs/<id>)")
@@ -155,7 +157,12 @@ def _build_parser() -> argparse.ArgumentParser:
 def _list(options: argparse.Namespace) -> int:
     if options.method is not None:
         return _list_settings(options)
-    for title, names in (("Methods", METHODS), ("Environments", ENVIRONMENTS), ("Presets", PRESETS)):
+    for title, names in (
+        ("Methods", METHODS),
+        ("Learners", LEARNERS),
+        ("Environments", ENVIRONMENTS),
+        ("Presets", PRESETS),
+    ):
         print(title)
         for name, text in names.items():
             print(f"  {name:<12} {text}")
@@ -172,7 +179,7 @@ def _list_settings(options: argparse.Namespace) -> int:
     from mesax.experiments.catalogue import experiment
     from mesax.experiments.overrides import documented
 
-    settings = documented(experiment(options.method, options.env, options.preset))
+    settings = documented(experiment(options.method, options.env, options.preset, options.learner))
     width = max(len(setting.path) for setting in settings) + 2
     for setting in settings:
         print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc}".rstrip())
@@ -193,6 +200,7 @@ def _run(options: argparse.Namespace) -> int:
         options.seed,
         options.num_test_tasks,
         tuple(parse_arguments(options.rest)),
+        options.learner,
     )
     experiment = request.experiment()
     experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
@@ -298,21 +306,29 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from mesax.experiments.pictures import draw_comparison
-    from mesax.experiments.statistics import load_run
-    from mesax.experiments.tables import comparison_table, difference_table, pool_seeds
+    from mesax.experiments.comparison import compare_directories
 
-    runs = pool_seeds([load_run(path) for path in options.runs])
-    table = comparison_table(runs)
-    _print_table(table)
-    if len(runs) > 1:
-        _print_table(difference_table(runs))
-    for picture in draw_comparison(runs, options.out or options.runs[0].parent / "figures"):
-        print(f"drawn    {picture}")
+    families = compare_directories(options.runs)
+    result = _show_comparison(families, options.out or options.runs[0].parent / "figures")
     if options.json:
-        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        print(json.dumps({"rows": rows, "note": table.note}))
+        print(json.dumps(result))
     return 0
+
+
+def _show_comparison(families: Sequence[Any], directory: Path) -> dict[str, Any]:
+    """Tables and pictures of every family; the same as an object for `--json`."""
+    from mesax.experiments.comparison import nothing_comparable
+    from mesax.experiments.pictures import draw_comparison
+
+    for family in families:
+        for table in family.tables:
+            _print_table(table)
+    message = nothing_comparable(families)
+    if message:
+        print(f"note     {message}")
+    for picture in draw_comparison(families, directory):
+        print(f"drawn    {picture}")
+    return {"families": [family.as_json() for family in families], "note": message}
 
 
 def _report(options: argparse.Namespace) -> int:

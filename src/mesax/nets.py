@@ -3,7 +3,8 @@
 A net has an episode memory, like a policy: `start() -> memory`, `step(memory, x) -> (memory, y)`; memoryless nets keep
 `()`. An input may be a tuple of parts, which stands for their concatenation. `memories` and `unroll` run a net over an
 episode; evaluating *other* inputs at the memories of the episode that was played is then one `vmap` (MADDPG's targets
-and counterfactual actions need exactly this).
+and counterfactual actions need exactly this). Nets may know a quicker way along an episode than step by step:
+`along(start, xs) -> (memories after each step, outputs)`.
 """
 
 from __future__ import annotations
@@ -42,10 +43,7 @@ def memories(net: Net, xs: Input) -> Memory:
     if not jax.tree.leaves(start):
         return start
 
-    def step(memory: Memory, x: Any) -> tuple[Memory, Memory]:
-        return (net.step(memory, x)[0],) * 2
-
-    _, after = jax.lax.scan(step, start, xs)
+    after = along(net, xs)[0]
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, after)
 
 
@@ -56,12 +54,20 @@ def step_at(net: Net, memory: Memory, xs: Input) -> Float[Array, "time outputs"]
 
 def unroll(net: Net, xs: Input, start: Memory = None) -> Float[Array, "time outputs"]:
     """Outputs of the net along an episode, from a fresh memory or from `start`."""
-    start = net.start() if start is None else start
-    if not jax.tree.leaves(start):
-        return step_at(net, start, xs)
+    return along(net, xs, start)[1]
 
-    def step(memory: Memory, x: Any) -> tuple[Memory, Array]:  # not `net.step`: a bound method cannot be hashed
-        return net.step(memory, x)
+
+def along(net: Any, xs: Input, start: Memory = None) -> tuple[Memory, Float[Array, "time outputs"]]:
+    """(memories after each step, outputs) of an episode, from a fresh memory or `start`; the net's own way if any."""
+    start = net.start() if start is None else start
+    if hasattr(net, "along"):
+        return net.along(start, xs)
+    if not jax.tree.leaves(start):
+        return start, step_at(net, start, xs)
+
+    def step(memory: Memory, x: Any) -> tuple[Memory, tuple[Memory, Array]]:
+        memory, output = net.step(memory, x)
+        return memory, (memory, output)
 
     return jax.lax.scan(step, start, xs)[1]
 
@@ -159,15 +165,36 @@ class Recurrent(eqx.Module):
 
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """One GRU step on embedded input."""
+        memory = self.advance(memory, self.embed(x))
+        return memory, self.read(memory)
+
+    def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time outputs"]]:
+        """All that does not depend on the memory is computed for the whole episode at once."""
+
+        def step(memory: Memory, gates: Array) -> tuple[Memory, Memory]:
+            return (self.advance(memory, gates),) * 2
+
+        after = jax.lax.scan(step, start, jax.vmap(self.embed)(xs))[1]
+        return after, jax.vmap(self.read)(after)
+
+    def embed(self, x: Input) -> Float[Array, " gates"]:
+        """What an input does to the gates."""
         x = self.norm_in(jnp.concatenate(x) if isinstance(x, tuple) else x)
         for layer, norm in self.layers:
             x = norm(jax.nn.relu(layer(x)))
-        reset_in, update_in, new_in = jnp.split(self.gates_in(x), 3)
+        return self.gates_in(x)
+
+    def advance(self, memory: Memory, gates: Float[Array, " gates"]) -> Memory:
+        """The GRU."""
+        reset_in, update_in, new_in = jnp.split(gates, 3)
         reset_hidden, update_hidden, new_hidden = jnp.split(self.gates_hidden(memory), 3)
         reset = jax.nn.sigmoid(reset_in + reset_hidden)
         update = jax.nn.sigmoid(update_in + update_hidden)
-        hidden = (1.0 - update) * jnp.tanh(new_in + reset * new_hidden) + update * memory
-        return hidden, self.head(self.norm_out(hidden))
+        return (1.0 - update) * jnp.tanh(new_in + reset * new_hidden) + update * memory
+
+    def read(self, memory: Memory) -> Float[Array, " outputs"]:
+        """Output at a memory."""
+        return self.head(self.norm_out(memory))
 
 
 @dataclass(frozen=True)
@@ -347,6 +374,12 @@ class Additive(eqx.Module):
         memory, out = self.net.step(memory, obs)
         return memory, out[:1] + jnp.sum(out[1:] * action, keepdims=True)
 
+    def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time 1"]]:
+        """The net's own way along the states."""
+        obs, action = xs
+        after, out = along(self.net, obs, start)
+        return after, out[:, :1] + jnp.sum(out[:, 1:] * action, axis=1, keepdims=True)
+
     def advantages(self, memory: Memory, obs: Float[Array, " obs"]) -> Float[Array, " action"]:
         """What each entry of the action features adds."""
         return self.net.step(memory, obs)[1][1:]
@@ -422,10 +455,23 @@ class Team(eqx.Module):
 
     def step(self, memory: Memory, x: Float[Array, "agents inputs"]) -> tuple[Memory, Float[Array, "agents outputs"]]:
         """Every agent's net on its own input."""
-        if self.shared:
-            x = jnp.concatenate([x, jnp.eye(self.num_agents)], axis=1)
         axis = None if self.shared else 0
-        return jax.vmap(lambda net, m, row: net.step(m, row), in_axes=(axis, 0, 0))(self.nets, memory, x)
+        return jax.vmap(lambda net, m, row: net.step(m, row), in_axes=(axis, 0, 0))(
+            self.nets, memory, self._identified(x)
+        )
+
+    def along(
+        self, start: Memory, xs: Float[Array, "time agents inputs"]
+    ) -> tuple[Memory, Float[Array, "time agents outputs"]]:
+        """Every agent's net along its own inputs."""
+        axis = None if self.shared else 0
+        return jax.vmap(along, in_axes=(axis, 1, 0), out_axes=1)(self.nets, self._identified(xs), start)
+
+    def _identified(self, x: Float[Array, "... agents inputs"]) -> Float[Array, "... agents more"]:
+        if not self.shared:
+            return x
+        identity = jnp.broadcast_to(jnp.eye(self.num_agents), (*x.shape[:-1], self.num_agents))
+        return jnp.concatenate([x, identity], axis=-1)
 
 
 class Ensemble(eqx.Module):
@@ -454,3 +500,8 @@ class Ensemble(eqx.Module):
         """Every member's value."""
         memory, values = jax.vmap(lambda net, m: net.step(m, x))(self.nets, memory)
         return memory, values[:, 0]
+
+    def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time members"]]:
+        """Every member along the same inputs; memories are `[time, members, ...]`."""
+        after, values = jax.vmap(along, in_axes=(0, None, 0), out_axes=1)(self.nets, xs, start)
+        return after, values[..., 0]

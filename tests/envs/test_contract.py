@@ -9,6 +9,7 @@ import pytest
 
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.envs.simple_spread import SimpleSpread, spread_family
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, leading_size, tree_index, tree_stack
@@ -25,6 +26,7 @@ FAMILIES = {
 }
 ENVS = {name: (family.env, family.split(0, 4, 1).train) for name, family in FAMILIES.items()} | {
     "discrete probes": (TabularGame(), tree_stack([probe.task for probe in PROBES.values()])),
+    "cooperative navigation": (SimpleSpread(), spread_family().split(0, 4, 1).train),
     "continuous probe": (
         ContinuousGame(),
         ContinuousTask(jnp.linspace(-1.0, 1.0, 12).reshape(3, 2, 2, 1)),

@@ -1,22 +1,27 @@
 """Every named run is a value that builds, is told apart from the others, survives JSON and has the paper's numbers."""
 
 import json
+from dataclasses import replace
 from itertools import product
 
+import jax
 import pytest
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import FAMILIES, experiment
-from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import LARGEST_SEED, Request, paper_difference, run_json
 from mesax.methods.base import Experiment
 from mesax.methods.mesa import Mesa
 from mesax.methods.single_task import Plain, Uniform
 from mesax.nets import Adam, Gru
+from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
+from mesax.rewards.rnd import Rnd
+from mesax.training.off_policy import Schedule
 
 CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))
@@ -42,9 +47,9 @@ def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
 
 @pytest.mark.parametrize("method, env, preset", CELLS)
 def test_a_request_survives_its_run_json(method, env, preset):
-    request = Request(method, env, preset, 7, 2, (("schedule.batch-size", "16"),))
+    request = Request(method, env, preset, 7, 2, (("schedule.num-envs", "16"),))
     entry = request.experiment()
-    assert (entry.seed, entry.num_test_tasks, entry.schedule.batch_size) == (7, 2, 16)
+    assert (entry.seed, entry.num_test_tasks, entry.schedule.num_envs) == (7, 2, 16)
     described = json.loads(json.dumps(run_json(request, entry)))
     assert Request.of_run(described) == request
     assert described["id"].startswith(f"{method}-{env}-{preset}-seed7-")
@@ -155,6 +160,61 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
         assert isinstance(learner.actor_update, own) == (preset != "paper") == ("algorithm.actor-update" in paths)
     assert not paths & {"seed", "num-test-tasks", "lanes"}
     assert (preset == "paper") == (not paths)
+
+
+@pytest.mark.parametrize("env, preset", GAMES)
+def test_rivals_have_the_same_tasks_steps_and_evaluations(env, preset):
+    entry, _ = mesa_of(env, preset)
+    for method in ("maddpg", "qmix", "mappo", "mappo-rnd"):
+        rival = experiment(method, env, preset)
+        for field in (
+            "family",
+            "num_test_tasks",
+            "num_train_tasks",
+            "num_repeats",
+            "eval_episodes",
+            "training_horizon",
+        ):
+            assert getattr(rival, field) == getattr(entry, field), field
+        assert rival.schedule.total_steps == entry.schedule.total_steps
+        assert rival.schedule.num_evaluations == entry.schedule.num_evaluations
+        assert isinstance(rival.schedule, Schedule) == (not method.startswith("mappo"))
+        assert isinstance(rival.reward_model, Rnd) == (method == "mappo-rnd")
+    bonus = experiment("mappo-rnd", env, preset)
+    assert replace(bonus, reward_model=TaskReward()) == experiment("mappo", env, preset)
+
+
+KINDS = ("climb-one", "climb-multi", "mpe-2a5l", "mpe-3a5l", "swimmer")
+LEARNT = [cell for cell in product(LEARNERS, KINDS, PRESETS) if cell[:2] != ("coordinated", "swimmer")]
+
+
+@pytest.mark.parametrize("learner, env, preset", LEARNT)
+def test_every_learner_can_be_wrapped(learner, env, preset):
+    plain, mesa, uniform = (experiment(method, env, preset, learner) for method in ("plain", "mesa", "uniform"))
+    assert plain.algorithm == mesa.algorithm == uniform.algorithm
+    assert plain.schedule == mesa.schedule == uniform.schedule == experiment("mesa", env, preset).schedule
+    assert mesa.method == experiment("mesa", env, preset).method
+    spec = plain.training_env.spec
+    jax.eval_shape(lambda key: plain.algorithm.greedy(spec, plain.algorithm.init(spec, key)), jax.random.key(0))
+    if learner in METHODS:
+        assert experiment(learner, env, preset) == plain
+
+
+def test_a_learner_that_cannot_serve_a_family_is_refused_with_what_would():
+    for preset in PRESETS:
+        with pytest.raises(UsageError, match=r"'coordinated' .* needs discrete actions.*use maddpg, or qmix"):
+            experiment("mesa", "swimmer", preset, "coordinated")
+    with pytest.raises(UsageError, match="unknown learner 'sarsa'; choose one of maddpg, coordinated"):
+        experiment("mesa", "climb-one", "quick", "sarsa")
+    with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, uniform, plain"):
+        experiment("mappo", "climb-one", "quick", "qmix")
+
+
+def test_a_chosen_learner_is_part_of_the_run():
+    own, chosen = Request("mesa", "climb-one"), Request("mesa", "climb-one", learner="qmix")
+    assert own.run_id().startswith("mesa-climb-one-") and chosen.run_id().startswith("mesa+qmix-climb-one-")
+    described = json.loads(json.dumps(run_json(chosen, chosen.experiment())))
+    assert described["method"] == "mesa+qmix" and Request.of_run(described) == chosen
 
 
 def test_seeds_that_jax_would_cut_are_refused():

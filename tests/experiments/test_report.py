@@ -17,7 +17,7 @@ from experiments.fake_store import FakeRun, write_run
 from mesax.errors import UsageError
 from mesax.experiments import tables
 from mesax.experiments.report import report_html, write_report
-from mesax.experiments.statistics import RunResults, bootstrap_interval, load_run
+from mesax.experiments.statistics import RunResults, bootstrap_interval, load_run, mean_steps_to_optimal
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")
@@ -61,21 +61,23 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
         assert cells["std"] == f"{run.final_returns.std():.2f}"
         assert cells["k=1"] == "1.00" and cells["k=2"] == f"{run.summary['by_group']['k=2']:.2f}"
         assert cells["solved"] == f"{np.mean(run.final_returns >= 0.99):.0%}"
+        assert cells["steps to optimum"] == tables.format_count(mean_steps_to_optimal(run.curves, 0.99))
         assert cells["time"] == "1m23s"
     assert [cells_of(table, index)["env steps"] for index in range(3)] == ["348k", "48k", "48k"]
     assert table.title == "climb-one, preset quick, 4 task runs each"
 
 
-def test_steps_to_solve_is_the_median_of_those_that_did(store):
+def test_steps_to_optimum_are_those_of_the_mean_over_all_task_runs(store):
     run = load_run(store["mesa"])
-    solved_at = [100, 300, 800]
+    steps = np.array([100, 300, 800])
     curves = [
-        replace(curve, steps=np.array([100, 300, 800]), returns=(np.array([100, 300, 800]) >= at) * 1.0)
-        for curve, at in zip(run.curves, [*solved_at, 900], strict=True)
+        replace(curve, steps=steps, returns=(steps >= solved_at) * 1.0)
+        for curve, solved_at in zip(run.curves, [100, 300, 300, 800], strict=True)
     ]
-    assert cells_of(tables.comparison_table([replace(run, curves=tuple(curves))]), 0)["steps to solve"] == "300"
-    never = replace(run, curves=(curves[-1],))
-    assert cells_of(tables.comparison_table([never]), 0)["steps to solve"] == tables.NOTHING
+    assert cells_of(tables.comparison_table([replace(run, curves=tuple(curves))]), 0)["steps to optimum"] == "800"
+    assert cells_of(tables.comparison_table([replace(run, curves=tuple(curves[:3]))]), 0)["steps to optimum"] == "300"
+    never = replace(run, curves=(replace(curves[0], returns=0.0 * steps),))
+    assert cells_of(tables.comparison_table([never]), 0)["steps to optimum"] == tables.NOTHING
 
 
 def test_task_table_has_a_row_for_each_task_run(store):
@@ -117,18 +119,6 @@ def test_labels_name_what_differs(store):
     assert tables.run_labels([mesa, changed]) == ["mesa", "mesa algorithm.hidden=32"]
     copy = replace(mesa, directory=mesa.directory.with_name("copy"))
     assert tables.run_labels([mesa, copy]) == ["mesa mesa", "mesa copy"]
-
-
-def test_seeds_are_pooled_and_other_differences_are_not(store, tmp_path):
-    mesa, plain, _ = runs_of(store)
-    second = load_run(write_run(tmp_path / "second", replace(SMALL, seed=1)))
-    pooled, alone = tables.pool_seeds([mesa, plain, second])
-    assert alone is plain
-    assert pooled.run["seed"] == [0, 1] and pooled.tasks.tolist() == list(range(8))
-    np.testing.assert_array_equal(pooled.final_returns, [*mesa.final_returns, *second.final_returns])
-    assert pooled.curves[4].label == f"seed 1: {second.curves[0].label}"
-    assert pooled.summary["env_steps"] == mesa.summary["env_steps"] + second.summary["env_steps"]
-    assert tables.pool_seeds([mesa, mesa]) == [mesa, mesa]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere goes on to the same bytes; a damaged checkpoint is named and the one before is used."""
+"""A run that is stopped anywhere goes on to the same bytes; a damaged checkpoint is named, and the one before used."""
 
 import shutil
 import threading

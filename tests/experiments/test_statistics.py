@@ -25,6 +25,7 @@ from mesax.experiments.statistics import (
     interquartile_mean,
     load_run,
     mean_curve,
+    mean_steps_to_optimal,
     optimal_fraction,
     probability_of_improvement,
     steps_to_optimal,
@@ -208,6 +209,13 @@ def test_steps_to_optimal_is_the_first_step_at_the_threshold():
     assert steps_to_optimal(steps, np.array([0.5, 0.98, 0.5, 0.9]), 0.99) is None
 
 
+def test_the_mean_may_reach_the_optimum_later_than_any_task_or_never():
+    first, second = curve(0, [10, 20, 30, 40], [1.0, 0.4, 1.0, 1.0]), curve(1, [10, 20, 30], [0.0, 1.0, 1.0])
+    assert mean_steps_to_optimal([first, second], 0.9) == 30
+    assert mean_steps_to_optimal([first], 0.9) == 10
+    assert mean_steps_to_optimal([first, curve(1, [10, 20], [0.0, 1.0])], 0.9) is None, "40 is beyond the shorter one"
+
+
 def test_optimal_fraction():
     assert optimal_fraction(np.array([1.0, 0.99, 0.98, 0.0]), 0.99) == 0.5
 
@@ -250,7 +258,7 @@ def test_the_same_test_tasks_are_compared_pair_by_pair(small):
     run = load_run(small)
     ours, theirs = with_returns(run, [0.2, 0.5, 0.8, 1.0]), with_returns(run, [0.1, 0.4, 0.7, 0.9])
     comparison = compare_runs(ours, theirs)
-    assert comparison.paired
+    assert (comparison.shared, comparison.complete) == (4, True)
     assert comparison.difference.value == pytest.approx(0.1)
     assert comparison.difference.high - comparison.difference.low == pytest.approx(0, abs=1e-9)
     assert comparison.probability == 1.0
@@ -261,10 +269,24 @@ def test_other_test_tasks_are_compared_as_samples(small):
     ours, theirs = with_returns(run, [0.2, 0.5, 0.8, 1.0]), with_returns(run, [0.1, 0.4, 0.7, 0.9])
     other_seed = replace(theirs, run={**run.run, "seed": 9})
     comparison = compare_runs(ours, other_seed)
-    assert not comparison.paired
+    assert (comparison.shared, comparison.complete) == (0, False)
     assert comparison.difference.value == pytest.approx(0.1)
     assert comparison.difference.low < 0 < comparison.difference.high
     assert comparison.probability == pytest.approx(10 / 16)
+
+
+def test_runs_that_share_some_test_tasks_are_compared_over_those(small):
+    run = load_run(small)
+    ours = with_returns(run, [0.2, 0.5, 0.8, 1.0])
+    fewer = replace(run, curves=with_returns(run, [0.1, 0.4, 0.0, 0.0]).curves[:2])
+    comparison = compare_runs(ours, fewer)
+    assert (comparison.shared, comparison.complete) == (2, False)
+    assert comparison.difference.value == pytest.approx(0.1), "not the difference of the rows' means"
+    one = replace(fewer, curves=fewer.curves[:1])
+    assert compare_runs(ours, one).shared == 1, "all that the other has"
+    moved = [*one.run["test_tasks"][:1], *({**task, "target": [[9, 9]]} for task in one.run["test_tasks"][1:])]
+    apart = replace(fewer, run={**fewer.run, "test_tasks": moved})
+    assert compare_runs(ours, apart).shared == 0, "one pair among several tasks has no interval"
 
 
 # Reading a run directory

@@ -17,7 +17,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from mesax.envs.base import ClimbReturns, Step, TaskInfo, TaskSplit
-from mesax.envs.particles import ACTIONS, DIRECTIONS, Bodies, Integration, ParticlePhysics
+from mesax.envs.particles import (
+    ACTIONS,
+    DIRECTIONS,
+    Bodies,
+    Integration,
+    ParticlePhysics,
+    offsets_to,
+    offsets_to_others,
+)
 from mesax.errors import UsageError
 from mesax.types import Action, EnvSpec, Key, Transition, leading_size, tree_index
 
@@ -109,7 +117,7 @@ class ParticleClimb:
         bodies = Bodies.alike(self.num_agents, self.agent_size, collides=self.agents_collide)
         force = self.acceleration * jnp.asarray(DIRECTIONS)[action]
         state = ParticleState(*self.physics.step(bodies, state.position, state.velocity, force))
-        reward = self.reward(task, self.occupied(task.landmarks[None] - state.position[:, None]))
+        reward = self.reward(task, self.occupied(offsets_to(task.landmarks, state.position)))
         return state, Step(self.observe(task, state), reward, jnp.asarray(False))
 
     def occupied(self, offsets: Float[Array, "agents landmarks 2"]) -> Bool[Array, "agents landmarks"]:
@@ -126,16 +134,12 @@ class ParticleClimb:
 
     def observe(self, task: ParticleTask, state: ParticleState) -> Float[Array, "agents obs"]:
         """What each agent sees; landmarks in the task's order, other agents by number."""
-        landmarks = task.landmarks[None] - state.position[:, None]
-        others = state.position[None] - state.position[:, None]
         number = self.num_agents
-        # Row i without its own entry, as a static gather: numbers 0 .. n-1 except i.
-        rest = np.array([[j for j in range(number) if j != i] for i in range(number)], int).reshape(number, number - 1)
         parts = [
             state.velocity,
             *[state.position] * self.observe_position,
-            landmarks.reshape(number, -1),
-            others[np.arange(number)[:, None], rest].reshape(number, 2 * (number - 1)),
+            offsets_to(task.landmarks, state.position).reshape(number, -1),
+            offsets_to_others(state.position).reshape(number, 2 * (number - 1)),
         ]
         return jnp.concatenate(parts, axis=1)
 

@@ -74,7 +74,7 @@ class ParticlePhysics:
         masses = jnp.ones((len(bodies.size), 1)) if bodies.mass is None else jnp.asarray(bodies.mass)[:, None]
         faster = velocity * (1.0 - self.damping) + force / masses * self.time_step
         if bodies.max_speed is not None:
-            speed, limit = _length(faster)[:, None], jnp.asarray(bodies.max_speed)[:, None]
+            speed, limit = length(faster)[:, None], jnp.asarray(bodies.max_speed)[:, None]
             # The limit may be infinite: it must not enter the branch that is not taken, nor its gradient.
             over = speed > limit
             faster = faster * (jnp.where(over, limit, 1.0) / jnp.where(over, speed, 1.0))
@@ -93,7 +93,7 @@ class ParticlePhysics:
         if not pairs.any():
             return jnp.zeros_like(position)
         apart = position[:, None] - position[None]
-        distance = _length(jnp.where(pairs[..., None], apart, 1.0))
+        distance = length(jnp.where(pairs[..., None], apart, 1.0))
         # Two bodies at the very same point have no line between them: dividing by their distance would give NaN.
         direction = apart / jnp.where(distance > 0, distance, 1.0)[..., None]
         least = np.add.outer(bodies.size, bodies.size)
@@ -101,7 +101,20 @@ class ParticlePhysics:
         return jnp.sum(jnp.where(pairs[..., None], self.contact_force * depth[..., None] * direction, 0.0), axis=1)
 
 
-def _length(vectors: Float[Array, "... 2"]) -> Float[Array, "..."]:
+def offsets_to(points: Float[Array, "points 2"], position: Float[Array, "bodies 2"]) -> Float[Array, "bodies points 2"]:
+    """How far every point is from every body, as each sees it."""
+    return points[None] - position[:, None]
+
+
+def offsets_to_others(position: Float[Array, "bodies 2"]) -> Float[Array, "bodies others 2"]:
+    """The same for all other bodies, by number."""
+    number = position.shape[0]
+    # Row i without its own entry, as a static gather: numbers 0 .. n-1 except i.
+    rest = np.array([[j for j in range(number) if j != i] for i in range(number)], int).reshape(number, number - 1)
+    return offsets_to(position, position)[np.arange(number)[:, None], rest]
+
+
+def length(vectors: Float[Array, "... 2"]) -> Float[Array, "..."]:
     """Euclidean length; at zero its gradient is zero, where that of `jnp.linalg.norm` is NaN."""
     square = jnp.sum(jnp.square(vectors), axis=-1)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)

@@ -7,21 +7,33 @@ changes against the paper is printed by every run and explained in docs/deviatio
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
-from mesax.algorithms.maddpg import Maddpg
-from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.normalized import Normalized
-from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import UsageError
-from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
-from mesax.methods.base import Experiment
+from mesax.experiments.learners import (
+    COORDINATED,
+    COORDINATED_MULTI,
+    PAPER_MADDPG,
+    PAPER_PARTICLE_MADDPG,
+    PAPER_SWIMMER_MADDPG,
+    PARTICLE_EXPLORER,
+    PARTICLE_LEARNER,
+    QUICK_EXPLORER,
+    SWIMMER_EXPLORER,
+    SWIMMER_LEARNER,
+    mappo,
+    named_learner,
+    rnd,
+)
+from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.methods.base import Experiment, Method
 from mesax.methods.mesa import Mesa
 from mesax.methods.single_task import Plain, Uniform
-from mesax.nets import Adam, Entities, Gru, Mlp
+from mesax.nets import Entities
+from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles, SortedOccupancy
 from mesax.training.off_policy import Budget, Mixing, Schedule
@@ -34,102 +46,9 @@ FAMILIES: dict[str, ClimbFamily | ParticleClimbFamily | SwimmerFamily] = {
     "swimmer": SwimmerFamily(),
 }
 
-# Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
-PAPER_MADDPG = Maddpg(
-    actor_net=Gru(64),
-    critic_net=Gru(64),
-    actor_update=GumbelGradient("policy"),
-    actor_optimizer=Adam(5e-3),
-    critic_optimizer=Adam(5e-3),
-)
-QUICK_MADDPG = replace(PAPER_MADDPG, actor_net=Mlp((64, 64)), critic_net=Mlp((64, 64)))
-COORDINATED = Maddpg(
-    actor_net=Mlp((64,)),
-    critic_net=Mlp((64,)),
-    actor_update=JointImprovement(),
-    actor_batch_size=8,
-    actor_optimizer=Adam(5e-3),
-    critic_optimizer=Adam(5e-3),
-)
-COORDINATED_MULTI = replace(
-    COORDINATED,
-    critic_net=Mlp((64, 64)),
-    actor_optimizer=Adam(2e-3),
-    critic_optimizer=Adam(2e-3),
-    discount=0.95,
-    target_rate=0.02,
-)
-QUICK_EXPLORER = Maddpg(
-    actor_net=Mlp((64,)),
-    critic_net=Mlp((64,)),
-    actor_update=ExpectedGradient("policy"),
-    actor_optimizer=Adam(5e-3),
-    critic_optimizer=Adam(5e-3),
-    entropy_bonus=0.3,
-)
 
-# The same table for particle worlds: Adam 1e-4, 300 trajectories an update, 50K random steps.
-PAPER_PARTICLE_MADDPG = replace(PAPER_MADDPG, actor_optimizer=Adam(1e-4), critic_optimizer=Adam(1e-4))
-QUICK_PARTICLE_MADDPG = replace(QUICK_MADDPG, actor_optimizer=Adam(7e-4), critic_optimizer=Adam(7e-4))
-PARTICLE_LEARNER = Maddpg(
-    actor_net=Mlp((64, 64)),
-    critic_net=Mlp((128, 128)),
-    actor_update=ExpectedGradient("policy"),
-    trace=0.8,
-    actor_optimizer=Adam(2e-3),
-    critic_optimizer=Adam(2e-3),
-    discount=0.97,
-    target_rate=0.02,
-    entropy_bonus=0.05,
-    exploration=Linear(0.05, 0.05, 0.0),
-)
-PARTICLE_EXPLORER = Mappo(
-    values_of="own",
-    optimizer=Adam(2e-3, clip_norm=0.5),
-    final_rate=0.1,
-    epochs=2,
-    minibatches=8,
-    discount=0.95,
-    gae=0.9,
-)
-
-# And for the swimmer: 8 trajectories an update. Continuous actions, so the gradient passes through the action itself.
-PAPER_SWIMMER_MADDPG = replace(PAPER_PARTICLE_MADDPG, exploration=Linear(0.1, 0.1, 0.0))
-QUICK_SWIMMER_MADDPG = replace(
-    QUICK_MADDPG,
-    actor_optimizer=Adam(1e-3),
-    critic_optimizer=Adam(1e-3),
-    exploration=Linear(0.1, 0.1, 0.0),
-)
-# The reward changes within a few degrees: plain nets smooth the narrow band away, and with it all reason to go there.
-SWIMMER_LEARNER = Normalized(
-    Maddpg(
-        actor_net=Mlp((64, 64), octaves=4),
-        critic_net=Mlp((64, 64), octaves=4),
-        num_critics=2,
-        trace=0.5,
-        actor_update=GumbelGradient("policy"),
-        actor_optimizer=Adam(1e-3),
-        critic_optimizer=Adam(1e-3),
-        discount=0.95,
-        target_rate=0.05,
-        logit_penalty=1e-2,
-        exploration=Linear(0.3, 0.08, 0.7),
-    )
-)
-SWIMMER_EXPLORER = Mappo(
-    optimizer=Adam(7e-4, clip_norm=0.5),
-    final_rate=0.1,
-    epochs=3,
-    minibatches=4,
-    discount=0.99,
-    entropy_bonus=0.0,
-    largest_std=Linear(0.4, 0.15, 1.0),
-)
-
-
-def experiment(method: str, environment: str, preset: str) -> Experiment:
-    """The named experiment, or a `UsageError` that lists the choices."""
+def experiment(method: str, environment: str, preset: str, learner: str | None = None) -> Experiment:
+    """The named experiment, or a `UsageError` that lists the choices; `learner` replaces what the preset wraps."""
     for word, choices, value in (
         ("method", METHODS, method),
         ("environment", ENVIRONMENTS, environment),
@@ -137,23 +56,23 @@ def experiment(method: str, environment: str, preset: str) -> Experiment:
     ):
         if value not in choices:
             raise UsageError(f"unknown {word} '{value}'; choose one of {', '.join(choices)}")
+    if learner is not None and method not in WRAPPERS:
+        raise UsageError(f"method '{method}' is a learner itself: --learner goes with {', '.join(WRAPPERS)}")
     mesa = _mesa(environment, preset)
-    if method == "mesa":
-        return mesa
-    assert isinstance(mesa.method, Mesa)
-    if method == "uniform":
-        return replace(mesa, method=Uniform(mesa.method.mixing))
-    if method == "plain":
-        return replace(mesa, method=Plain())
-    return replace(mesa, method=Plain(), algorithm=_published_maddpg(mesa.family, preset))
+    assert isinstance(mesa.method, Mesa) and isinstance(mesa.schedule, Schedule)
+    if method in LEARNERS:
+        return replace(mesa, method=Plain(), algorithm=_chosen(method, mesa, preset))
+    if method in ("mappo", "mappo-rnd"):
+        algorithm, budget = mappo(mesa.family, preset, mesa.schedule)
+        bonus = rnd(mesa.family) if method == "mappo-rnd" else TaskReward()
+        return replace(mesa, method=Plain(), algorithm=algorithm, schedule=budget, reward_model=bonus)
+    around: dict[str, Method] = {"mesa": mesa.method, "uniform": Uniform(mesa.method.mixing), "plain": Plain()}
+    algorithm = mesa.algorithm if learner is None else _chosen(learner, mesa, preset)
+    return replace(mesa, method=around[method], algorithm=algorithm)
 
 
-def _published_maddpg(family: TaskFamily, preset: str) -> Maddpg:
-    if isinstance(family, ParticleClimbFamily):
-        return PAPER_PARTICLE_MADDPG if preset == "paper" else QUICK_PARTICLE_MADDPG
-    if isinstance(family, SwimmerFamily):
-        return PAPER_SWIMMER_MADDPG if preset == "paper" else QUICK_SWIMMER_MADDPG
-    return PAPER_MADDPG if preset == "paper" else QUICK_MADDPG
+def _chosen(learner: str, mesa: Experiment, preset: str) -> Any:
+    return named_learner(learner, mesa.family, preset, mesa.algorithm)
 
 
 def _mesa(environment: str, preset: str) -> Experiment:

@@ -7,6 +7,19 @@ METHODS = {
     "plain": "the same learner alone: the control without explorers",
     "uniform": "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
     "maddpg": "MADDPG as published (decentralized actor gradient)",
+    "qmix": "QMIX: monotonic value decomposition",
+    "mappo": "MAPPO: on-policy, clipped updates, centralized values",
+    "mappo-rnd": "MAPPO with random network distillation: a bonus for what is new",
+}
+WRAPPERS = ("mesa", "uniform", "plain")
+"""Methods that take a learner."""
+LEARNERS = {
+    "maddpg": "MADDPG as published",
+    "coordinated": "MADDPG whose actors agree on joint actions (discrete actions)",
+    "iql": "independent Q-learning",
+    "vdn": "value decomposition by a sum",
+    "qmix": "value decomposition by a monotonic net",
+    "qplex": "value decomposition into advantages: represents every game with an optimum",
 }
 ENVIRONMENTS = {
     "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",

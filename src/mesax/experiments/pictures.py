@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
 from mesax.experiments import figures, figures_particles, figures_swimmer
-from mesax.experiments.statistics import RunResults, load_run
+from mesax.experiments.comparison import FamilyComparison
+from mesax.experiments.statistics import load_run
 
 
 def draw_run(directory: Path) -> list[Path]:
@@ -24,15 +27,18 @@ def draw_run(directory: Path) -> list[Path]:
     return _draw(drawings, directory / "figures")
 
 
-def draw_comparison(runs: Sequence[RunResults], directory: Path) -> list[Path]:
-    """Learning curves and final returns of several runs."""
-    return _draw(
-        {
-            "compare-curves": lambda: figures.learning_curves(runs, by_group=True),
-            "compare-returns": lambda: figures.final_returns(runs),
-        },
-        directory,
-    )
+def draw_comparison(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:
+    """Learning curves and final returns of the runs on each family; several families have their names in the files'."""
+    drawn = []
+    for number, family in enumerate(families):
+        name = re.sub(r"[^\w.=-]+", "-", family.title).strip("-") or str(number)
+        ending = f"-{name}" if len(families) > 1 else ""
+        drawings: dict[str, Callable[[], Figure]] = {
+            f"compare-curves{ending}": partial(figures.learning_curves, family.runs, by_group=True),
+            f"compare-returns{ending}": partial(figures.final_returns, family.runs),
+        }
+        drawn += _draw(drawings, directory)
+    return drawn
 
 
 def _draw(drawings: dict[str, Callable[[], Figure]], directory: Path) -> list[Path]:

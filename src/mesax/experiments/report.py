@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
 from mesax.experiments import figures, figures_particles, figures_swimmer
+from mesax.experiments.comparison import by_family
 from mesax.experiments.statistics import (
     RunResults,
     bootstrap_interval,
@@ -23,13 +24,10 @@ from mesax.experiments.statistics import (
 )
 from mesax.experiments.tables import (
     Table,
-    comparison_table,
     dataset_table,
-    difference_table,
     explorer_table,
     format_number,
     leak_table,
-    pool_seeds,
     run_labels,
     task_table,
     to_html,
@@ -84,7 +82,7 @@ def report_html(runs: Sequence[RunResults]) -> str:
     """The page as text: the comparison of all runs, then each run on its own."""
     methods, environments = (", ".join(dict.fromkeys(str(run.run[key]) for run in runs)) for key in ("method", "env"))
     title = f"{methods} on {environments}"
-    sections = [_warnings(runs), _results(pool_seeds(runs))]
+    sections = [_warnings(runs), _results(runs)]
     sections += [_run_section(label, run) for label, run in zip(run_labels(runs), runs, strict=True)]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -96,13 +94,11 @@ def report_html(runs: Sequence[RunResults]) -> str:
 
 def _results(runs: Sequence[RunResults]) -> str:
     parts: list[str] = []
-    environments = dict.fromkeys(str(run.run["env"]) for run in runs)
-    for env in environments:
-        members = [run for run in runs if run.run["env"] == env]
-        parts += [f"<h2>Results on {escape(env)}</h2>", _cards(members), _sentences(members)]
-        parts += ["<h3>Comparison</h3>", to_html(comparison_table(members))]
-        if len(members) > 1:
-            parts += ["<h3>Differences</h3>", to_html(difference_table(members))]
+    for family in by_family(runs):
+        members = family.runs
+        parts += [f"<h2>Results on {escape(family.title)}</h2>", _cards(members), _sentences(members)]
+        for title, table in zip(("Comparison", "Differences"), family.tables, strict=False):
+            parts += [f"<h3>{title}</h3>", to_html(table)]
         parts += [
             "<h3>Learning curves</h3>",
             _figure(partial(figures.learning_curves, members, True), CURVES),

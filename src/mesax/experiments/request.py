@@ -36,20 +36,27 @@ class Request:
     seed: int = 0
     num_test_tasks: int | None = None
     overrides: tuple[tuple[str, str], ...] = ()
+    learner: str | None = None
+    """Off-policy learner to wrap, instead of the preset's own."""
 
     def experiment(self) -> Experiment:
         """The catalogue's entry with this request's changes."""
         if self.seed > LARGEST_SEED:
             raise UsageError(f"seed must be at most {LARGEST_SEED}, not {self.seed}")
-        entry = replace(named_experiment(self.method, self.env, self.preset), seed=self.seed)
+        entry = replace(named_experiment(self.method, self.env, self.preset, self.learner), seed=self.seed)
         changes = list(self.overrides)
         if self.num_test_tasks is not None:
             changes.append(("num-test-tasks", str(self.num_test_tasks)))
         return apply_all(entry, changes)
 
+    @property
+    def label(self) -> str:
+        """What tables call the method."""
+        return self.method if self.learner is None else f"{self.method}+{self.learner}"
+
     def run_id(self) -> str:
         """Name of the run: readable, and different for different configurations."""
-        return f"{self.method}-{self.env}-{self.preset}-seed{self.seed}-{digest(self.experiment())}"
+        return f"{self.label}-{self.env}-{self.preset}-seed{self.seed}-{digest(self.experiment())}"
 
     @staticmethod
     def of_run(run: dict[str, Any]) -> Request:
@@ -78,7 +85,7 @@ def _version(run: dict[str, Any]) -> str:
 
 def paper_difference(request: Request, experiment: Experiment) -> list[list[Any]]:
     """[path, paper's value, this run's value] for every setting that differs from the paper preset."""
-    paper = replace(named_experiment(request.method, request.env, "paper"), seed=request.seed)
+    paper = replace(named_experiment(request.method, request.env, "paper", request.learner), seed=request.seed)
     return [
         [path, theirs, ours] for path, theirs, ours in difference(paper, experiment) if path not in NOT_ABOUT_THE_PAPER
     ]
@@ -88,7 +95,8 @@ def run_json(request: Request, experiment: Experiment) -> dict[str, Any]:
     """Everything that determines, explains and locates a run."""
     return {
         "id": request.run_id(),
-        **{name: getattr(request, name) for name in ("method", "env", "preset", "seed")},
+        "method": request.label,
+        **{name: getattr(request, name) for name in ("env", "preset", "seed")},
         "request": asdict(request),
         "overrides": dict(request.overrides),
         "paper_diff": paper_difference(request, experiment),

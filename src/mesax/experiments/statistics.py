@@ -176,6 +176,13 @@ def steps_to_optimal(steps: np.ndarray, returns: np.ndarray, threshold: float) -
     return int(steps[reached[0]]) if reached.size else None
 
 
+def mean_steps_to_optimal(curves: Sequence[Curve], threshold: float) -> int | None:
+    """The first step at which the mean over all task runs reaches the threshold, as far as all of them go, or None."""
+    steps = [curve.steps for curve in curves]
+    grid, rows = align(steps, [curve.returns for curve in curves], common_grid(steps))
+    return steps_to_optimal(grid, mean(rows), threshold)
+
+
 def optimal_fraction(final_returns: np.ndarray, threshold: float) -> float:
     """The fraction of task runs whose final return is at the optimum."""
     return float(np.mean(np.asarray(final_returns) >= threshold))
@@ -198,27 +205,37 @@ def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much better one run is than another; paired means that both learned the same test tasks."""
+    """How much better one run is than another."""
 
     difference: Interval
     probability: float
-    paired: bool
+    shared: int
+    """Test tasks that both have learned: the comparison is over these, pair by pair; 0: over all, as two samples."""
+    complete: bool = False
+    """Whether neither run has any other test task."""
 
 
 def compare_runs(run: RunResults, other: RunResults) -> Comparison:
-    """The difference of mean final returns: task by task if both runs have the same test tasks."""
-    if not _same_tasks(run, other):
+    """The difference of mean final returns: task by task over the test tasks of both, if there are any."""
+    ours, theirs = finals_by_task(run), finals_by_task(other)
+    pairs = [(ours[task], theirs[task]) for task in ours if task in theirs]
+    if len(pairs) < min(2, len(ours), len(theirs)) or not pairs:  # a single pair of many would have no interval
         return _compare_unpaired(run.final_returns, other.final_returns)
-    shared = np.intersect1d(run.tasks, other.tasks)
-    pairs = [(run.final_returns[run.tasks == task], other.final_returns[other.tasks == task]) for task in shared]
-    differences = np.array([ours.mean() - theirs.mean() for ours, theirs in pairs])
+    differences = np.array([one.mean() - another.mean() for one, another in pairs])
     probability = float(np.mean([probability_of_improvement(*pair) for pair in pairs]))
-    return Comparison(bootstrap_interval(differences), probability, paired=True)
+    complete = len(pairs) == len(ours) == len(theirs)
+    return Comparison(bootstrap_interval(differences), probability, len(pairs), complete)
 
 
-def _same_tasks(run: RunResults, other: RunResults) -> bool:
-    same = all(run.run[key] == other.run[key] for key in ("env", "seed", "test_tasks"))
-    return same and np.intersect1d(run.tasks, other.tasks).size > 0
+def finals_by_task(run: RunResults) -> dict[str, np.ndarray]:
+    """Final returns of each test task, by what makes it the same task in another run: family, seed, target."""
+    found: dict[str, list[float]] = {}
+    for curve, value in zip(run.curves, run.final_returns, strict=True):
+        task = run.run["test_tasks"][curve.task]
+        what = task["target"] if "target" in task else task["label"]
+        identity = json.dumps([run.run["env"], task.get("seed", run.run["seed"]), what])
+        found.setdefault(identity, []).append(value)
+    return {identity: np.array(values) for identity, values in found.items()}
 
 
 def _compare_unpaired(scores: np.ndarray, others: np.ndarray) -> Comparison:
@@ -229,7 +246,7 @@ def _compare_unpaired(scores: np.ndarray, others: np.ndarray) -> Comparison:
     if min(scores.size, others.size) >= 2 and max(np.ptp(scores), np.ptp(others)) > 0:
         low, high = _percentiles((scores, others), difference, RESAMPLES)
     interval = Interval(float(value), float(low), float(high))
-    return Comparison(interval, probability_of_improvement(scores, others), paired=False)
+    return Comparison(interval, probability_of_improvement(scores, others), shared=0)
 
 
 def summarize(
@@ -263,6 +280,28 @@ def summarize(
         "wall_seconds": float(wall_seconds),
         "env_steps_per_second": float(env_steps / wall_seconds) if wall_seconds > 0 else 0.0,
         "run_dir": str(run_dir),
+    }
+
+
+def run_figures(run: RunResults) -> Json:
+    """What a comparison says of a run, or of several pooled ones: a row of its table as plain numbers."""
+    finals, threshold = run.final_returns, run.family["optimal_threshold"]
+    interval = bootstrap_interval(finals, run.tasks)
+    reached = [steps_to_optimal(curve.steps, curve.returns, threshold) for curve in run.curves]
+    solved = [steps for steps in reached if steps is not None]
+    return {
+        "mean": interval.value,
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "iqm": float(interquartile_mean(finals)),
+        "std": float(finals.std()),
+        "by_group": group_means(run.curves),
+        "optimal_fraction": optimal_fraction(finals, threshold),
+        "steps_to_solve": float(np.median(solved)) if solved else None,
+        "steps_to_optimum": mean_steps_to_optimal(run.curves, threshold),
+        "wall_seconds": run.summary.get("wall_seconds"),
+        "env_steps": run.summary.get("env_steps"),
+        "task_runs": len(run.curves),
     }
 
 

@@ -1,23 +1,18 @@
 """Tables of runs: built once as plain text cells, rendered for the terminal, markdown and HTML."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mesax.experiments.statistics import (
     Curve,
     Interval,
     Json,
     RunResults,
-    bootstrap_interval,
     compare_runs,
     final_return,
-    group_means,
-    interquartile_mean,
-    optimal_fraction,
+    run_figures,
     steps_to_optimal,
 )
 
@@ -30,7 +25,7 @@ COMPARISON_NOTE = (
     "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
     "IQM: mean of the middle half; std: spread of the task runs. "
     "Solved: share of task runs whose final return is at the optimum; "
-    "steps to solve: median of those that reached it."
+    "steps to optimum: until the mean of all task runs is there."
 )
 
 
@@ -80,38 +75,9 @@ def _identity(run: RunResults) -> str:
     return run.directory.name
 
 
-def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
-    """Runs that differ only in their seed become one, with the tasks of all seeds; others stay alone."""
-    families: dict[str, list[RunResults]] = {}
-    for run in runs:
-        key = repr([describe(run) for describe in (_method, _env, _preset, _overrides)])
-        families.setdefault(key, []).append(run)
-    pooled = []
-    for members in families.values():
-        seeds = [member.run["seed"] for member in members]
-        pooled += [_pool(members)] if len(set(seeds)) == len(seeds) > 1 else members
-    return pooled
-
-
-def _pool(members: Sequence[RunResults]) -> RunResults:
-    curves: list[Curve] = []
-    test_tasks: list[Json] = []
-    for member in members:
-        offset, seed = len(test_tasks), member.run["seed"]
-        test_tasks += [{**task, "label": f"seed {seed}: {task['label']}"} for task in member.run["test_tasks"]]
-        curves += [
-            replace(curve, task=curve.task + offset, label=test_tasks[curve.task + offset]["label"])
-            for curve in member.curves
-        ]
-    run = {**members[0].run, "test_tasks": test_tasks, "seed": [member.run["seed"] for member in members]}
-    totals = ("wall_seconds", "env_steps", "meta_env_steps")
-    complete = all(member.summary for member in members)
-    summary = {key: sum(member.summary[key] for member in members) for key in totals} if complete else {}
-    return replace(members[0], run=run, curves=tuple(curves), summary=summary)
-
-
 def comparison_table(runs: Sequence[RunResults]) -> Table:
     """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
+    figures = [run_figures(run) for run in runs]
     groups = _groups(runs)
     columns = (
         "run",
@@ -121,11 +87,11 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
         "std",
         *groups,
         "solved",
-        "steps to solve",
+        "steps to optimum",
         "time",
         "env steps",
     )
-    rows = [_comparison_row(label, run, groups) for label, run in zip(run_labels(runs), runs, strict=True)]
+    rows = [_comparison_row(label, own, groups) for label, own in zip(run_labels(runs), figures, strict=True)]
     counts = [len(run.curves) for run in runs]
     if len(set(counts)) > 1:
         columns += ("task runs",)
@@ -142,22 +108,18 @@ def _groups(runs: Sequence[RunResults]) -> list[str]:
     return [name for name in dict.fromkeys([*declared, *sorted(present)]) if name in present]
 
 
-def _comparison_row(label: str, run: RunResults, groups: Sequence[str]) -> tuple[str, ...]:
-    finals, threshold, means = run.final_returns, run.family["optimal_threshold"], group_means(run.curves)
-    interval = bootstrap_interval(finals, run.tasks)
-    reached = [steps_to_optimal(curve.steps, curve.returns, threshold) for curve in run.curves]
-    reached_steps = [steps for steps in reached if steps is not None]
+def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[str, ...]:
     return (
         label,
-        format_number(interval.value),
-        f"{format_number(interval.low)}{NOTHING}{format_number(interval.high)}",
-        format_number(float(interquartile_mean(finals))),
-        format_number(float(finals.std())),
-        *(format_number(means.get(group)) for group in groups),
-        f"{optimal_fraction(finals, threshold):.0%}",
-        format_count(float(np.median(reached_steps)) if reached_steps else None),
-        format_seconds(run.summary.get("wall_seconds")),
-        format_count(run.summary.get("env_steps")),
+        format_number(figures["mean"]),
+        f"{format_number(figures['ci_low'])}{NOTHING}{format_number(figures['ci_high'])}",
+        format_number(figures["iqm"]),
+        format_number(figures["std"]),
+        *(format_number(figures["by_group"].get(group)) for group in groups),
+        f"{figures['optimal_fraction']:.0%}",
+        format_count(figures["steps_to_optimum"]),
+        format_seconds(figures["wall_seconds"]),
+        format_count(figures["env_steps"]),
     )
 
 
@@ -169,7 +131,9 @@ def difference_table(runs: Sequence[RunResults]) -> Table:
             continue
         comparison = compare_runs(runs[0], other)
         interval = format_interval(comparison.difference, signed=True)
-        kind = "same test tasks" if comparison.paired else "different test tasks"
+        kind = "different test tasks"
+        if comparison.shared:
+            kind = "same test tasks" if comparison.complete else f"the {comparison.shared} test tasks of both"
         rows.append((f"{labels[0]} against {label}", interval, f"{comparison.probability:.0%}", kind))
     columns = ("comparison", "difference [95% interval]", "probability of improvement", "pairing")
     note = "Difference of mean final returns. Probability that the first has the higher return; ties count half."

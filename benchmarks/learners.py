@@ -1,0 +1,123 @@
+"""Speed of the learners at the workloads of neighbouring libraries, once compiled; on cooperative navigation.
+
+    python benchmarks/learners.py [maddpg] [qmix] [mappo] [--both-cores]
+
+Everything runs in one thread. A rate is that of the best of several chunks, by the processor's clock: another job on
+the machine slows the wall clock, not these figures (much). `--both-cores` runs two copies side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from mesax.runtime import configure
+
+configure()
+
+import jax  # noqa: E402  (the runtime must be configured first)
+import jax.numpy as jnp  # noqa: E402
+
+from mesax.algorithms.actor_updates import ExpectedGradient  # noqa: E402
+from mesax.algorithms.maddpg import Maddpg  # noqa: E402
+from mesax.algorithms.mappo import Mappo  # noqa: E402
+from mesax.algorithms.value_decomposition import ValueDecomposition  # noqa: E402
+from mesax.envs.simple_spread import SimpleSpread  # noqa: E402
+from mesax.nets import Adam, Gru, Mlp  # noqa: E402
+from mesax.training.driver import learn  # noqa: E402
+from mesax.training.loops import loop_for  # noqa: E402
+from mesax.training.off_policy import Budget, Schedule  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Work:
+    """A learner with as much to do as elsewhere."""
+
+    text: str
+    horizon: int
+    algorithm: Any
+    schedule: Schedule | Budget
+    bar: int
+    compile_bar: float | None = None
+
+
+def rounds(number: int, envs: int, horizon: int) -> int:
+    """Environment steps of that many rounds."""
+    return number * envs * horizon
+
+
+WORK = {
+    "maddpg": Work(
+        "MADDPG, MLPs 64-64; 64 x 80 steps, 8 updates of 16 episodes a round",
+        80,
+        Maddpg(Mlp((64, 64)), Mlp((64, 64)), actor_update=ExpectedGradient("policy")),
+        Schedule(rounds(61, 64, 80), 64, 6, 64 * 80, 8, 16, 4_000),
+        35_000,
+    ),
+    "qmix": Work(
+        "QMIX, GRU-64; 8 x 26 steps, an update of 32 episodes a round",
+        26,
+        ValueDecomposition(agent_net=Gru(64, 1)),
+        Schedule(rounds(904, 8, 26), 8, 6, 4 * 8 * 26, 1, 32, 5_000),
+        20_000,
+        20.0,
+    ),
+    "mappo": Work(
+        "MAPPO, GRU-128; 16 x 128 steps, 4 epochs x 4 minibatches a round",
+        128,
+        Mappo(Gru(128, 1), Gru(128, 1), optimizer=Adam(2e-3, 0.5), epochs=4, minibatches=4, chunk=16),
+        Budget(rounds(60, 16, 128), 16, 6),
+        8_000,
+    ),
+}
+
+
+def measure(work: Work) -> tuple[float, float, float]:
+    """(steps per processor second, steps per second, seconds until the first chunk was done) of one learner."""
+    loop = loop_for(SimpleSpread(3, horizon=work.horizon), work.algorithm, work.schedule)
+    tasks = jnp.zeros((1, 1), jnp.uint32)
+    best, wall, first, before = 0.0, 0.0, 0.0, None
+    for chunk in learn(loop, tasks, jax.random.split(jax.random.key(0), 1), eval_episodes=0):
+        now = time.process_time(), time.perf_counter(), chunk.step
+        first = chunk.compile_seconds or first
+        if before is not None and not chunk.compile_seconds:
+            steps = now[2] - before[2]
+            best, wall = max(best, steps / (now[0] - before[0])), max(wall, steps / (now[1] - before[1]))
+        before = now
+    return best, wall, first
+
+
+def main() -> None:
+    """Measure the learners that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("learners", nargs="*", choices=[*WORK, []], help="default: all")
+    parser.add_argument("--both-cores", action="store_true", help="two copies at once; rates are added")
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    for name in options.learners or WORK:
+        work, copies = WORK[name], 2 if options.both_cores else 1
+        if copies == 2:
+            command = [sys.executable, __file__, name, "--json"]
+            running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(copies)]
+            answers = [json.loads(process.communicate()[0]) for process in running]
+            rate, wall, first = (sum(answer[i] for answer in answers) for i in range(3))
+            first /= copies
+        else:
+            rate, wall, first = measure(work)
+        if options.json:
+            print(json.dumps([rate, wall, first]))
+            continue
+        verdict = f"bar >= {work.bar:,}/s  {'met' if rate >= work.bar else 'MISSED'}"
+        if work.compile_bar is not None:
+            verdict += f"; compiled within {work.compile_bar:.0f} s  {'met' if first <= work.compile_bar else 'MISSED'}"
+        print(f"{work.text}\n  {rate:>9,.0f} steps/s of processor time, {wall:,.0f} of the wall clock;", end="")
+        print(f" first chunk {first:.1f} s   {verdict}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Any algorithm for discrete actions on a box: every number of an action is one of a few even points.
+
+    index <-> digits in base `bins`, one per number <-> points from -1 to 1
+    policy    the algorithm's own, its index turned into points
+    update    the algorithm's own, on a batch whose actions (by whomever played) are turned into the nearest index
+
+The paper cuts each torque of the swimmer into 11 points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mesax.errors import UsageError
+from mesax.nets import Memory
+from mesax.policy import Policy
+from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, Metrics
+
+MOST_ACTIONS = 1_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Even points of a box, numbered; the last number of an action counts fastest."""
+
+    bins: int
+    size: int
+
+    def points(self, index: Int[Array, "..."]) -> Float[Array, "... size"]:
+        """The point with this number."""
+        digits = [index // self.bins**place % self.bins for place in reversed(range(self.size))]
+        return 2.0 / (self.bins - 1) * jnp.stack(digits, axis=-1) - 1.0
+
+    def index(self, action: Float[Array, "... size"]) -> Int[Array, "..."]:
+        """Number of the nearest point; actions beyond the box count as at its edge."""
+        digits = jnp.round((jnp.clip(action, -1.0, 1.0) + 1.0) * ((self.bins - 1) / 2.0)).astype(jnp.int32)
+        return sum(digits[..., place] * self.bins ** (self.size - 1 - place) for place in range(self.size))
+
+
+class BinnedPolicy(eqx.Module):
+    """A policy that picks numbered points of a box."""
+
+    policy: Any
+    grid: Grid = eqx.field(static=True)
+
+    def start(self, key: Key) -> Memory:
+        """Memory of the wrapped policy."""
+        return self.policy.start(key)
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Act, then look the point up."""
+        index, memory = self.policy.act(memory, obs, key)
+        return self.grid.points(index), memory
+
+    def actor(self, memory: Memory) -> Array:
+        """Whoever the wrapped policy says."""
+        actor: Array = self.policy.actor(memory)
+        return actor
+
+
+@dataclass(frozen=True)
+class Binned:
+    """A learner for discrete actions, off-policy or on-policy, on a box."""
+
+    algorithm: Any
+    """Who learns."""
+    bins: int = 11
+    """Even points from -1 to 1 for each number of an action."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no choice."""
+        if self.bins < 2:
+            raise UsageError(f"bins must be at least 2, not {self.bins}")
+
+    def init(self, spec: EnvSpec, key: Key) -> Any:
+        """Fresh learner for the points of the box."""
+        return self.algorithm.init(self.inner_spec(spec), key)
+
+    def behavior(self, spec: EnvSpec, state: Any, elapsed: Elapsed) -> Policy:
+        """The learner's own, on points."""
+        return BinnedPolicy(self.algorithm.behavior(self.inner_spec(spec), state, elapsed), self._grid(spec))
+
+    def greedy(self, spec: EnvSpec, state: Any) -> Policy:
+        """The learner's own, on points."""
+        return BinnedPolicy(self.algorithm.greedy(self.inner_spec(spec), state), self._grid(spec))
+
+    def update(self, spec: EnvSpec, state: Any, batch: Episode, *rest: Any) -> tuple[Any, Metrics]:
+        """Learn from the nearest points to what was played."""
+        batch = eqx.tree_at(lambda episodes: episodes.action, batch, self._grid(spec).index(batch.action))
+        updated: tuple[Any, Metrics] = self.algorithm.update(self.inner_spec(spec), state, batch, *rest)
+        return updated
+
+    def inner_spec(self, spec: EnvSpec) -> EnvSpec:
+        """The environment as the learner sees it."""
+        grid = self._grid(spec)
+        number = grid.bins**grid.size
+        if number > MOST_ACTIONS:
+            raise UsageError(
+                f"{grid.bins} bins for each of {grid.size} numbers are {number} actions, more than {MOST_ACTIONS}:"
+                " use fewer bins"
+            )
+        return replace(spec, action_space=Discrete(number))
+
+    def _grid(self, spec: EnvSpec) -> Grid:
+        if not isinstance(spec.action_space, Box):
+            raise UsageError("Binned cuts a box of actions, but these actions are discrete already: leave it out")
+        return Grid(self.bins, spec.action_space.size)

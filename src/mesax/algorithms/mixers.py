@@ -1,0 +1,261 @@
+"""What a team's joint action is worth, from what each agent's own action is worth: IQL, VDN, QMIX and QPLEX.
+
+    Independent   every agent's own value, learnt by itself                               IQL   (Tan 1993)
+    Sum           Qtot = sum_i Q_i                                                        VDN   (Sunehag et al. 2018)
+    Monotonic     Qtot = f_s(Q_1, .., Q_n), rising in every Q_i                           QMIX  (Rashid et al. 2018)
+    Duplex        Qtot = sum_i w_i max Q_i + v + sum_i lambda_i w_i (Q_i - max Q_i)       QPLEX (Wang et al. 2021)
+
+In the last three the best joint action is every agent's own best action, so a team can play it without talking; only
+Duplex can represent every payoff of which that is true. A mixer sees all observations as the state, and is written for
+one step. It returns the values that are learnt, one or one per agent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mesax.errors import UsageError
+from mesax.nets import Dense, FeedForward
+from mesax.types import EnvSpec, Key
+
+TINY = 1e-10
+"""Keeps weights that must be positive away from zero."""
+
+
+class Step(eqx.Module):
+    """All that a mixer may know of one step."""
+
+    q: Float[Array, " agents"]
+    """Value of each agent's action."""
+    best: Float[Array, " agents"]
+    """Value of each agent's best action."""
+    obs: Float[Array, "agents obs"]
+    action: Float[Array, "agents actions"]
+    """One-hot."""
+
+    @property
+    def state(self) -> Float[Array, " state"]:
+        """What is known centrally."""
+        return self.obs.reshape(-1)
+
+
+class Mixer(Protocol):
+    """A network that turns agents' values into what is learnt."""
+
+    def __call__(self, step: Step) -> Float[Array, " values"]:
+        """One value for the team, or one per agent."""
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """What the mixer adds to the loss of this step."""
+
+
+def hypernet(inputs: int, outputs: int, key: Key, hidden: tuple[int, ...] = ()) -> FeedForward:
+    """ReLU layers whose weights and biases start uniform within 1 / sqrt(inputs), as in the reference code.
+
+    Biases start random, because a weight that is an absolute value has no gradient at zero: with none, a state of
+    zeros would never be learnt.
+    """
+    sizes = (inputs, *hidden, outputs)
+    layers = []
+    for before, after, layer_key in zip(sizes, sizes[1:], jax.random.split(key, len(sizes) - 1), strict=False):
+        both = jax.random.uniform(layer_key, (before + 1, after), minval=-1.0, maxval=1.0) / math.sqrt(before)
+        layers.append(Dense(both[:-1], both[-1]))
+    return FeedForward(tuple(layers[:-1]), layers[-1])
+
+
+class OwnValues(eqx.Module):
+    """Nothing is mixed."""
+
+    def __call__(self, step: Step) -> Float[Array, " agents"]:
+        """Every agent's own value."""
+        return step.q
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """None."""
+        return jnp.zeros_like(step.q[0])
+
+
+@dataclass(frozen=True)
+class Independent:
+    """IQL: every agent learns from the shared reward by itself, the others being part of its world."""
+
+    def build(self, spec: EnvSpec, key: Key) -> OwnValues:
+        """Nothing to be learnt."""
+        del spec, key
+        return OwnValues()
+
+
+class SumOfValues(eqx.Module):
+    """The plain sum."""
+
+    def __call__(self, step: Step) -> Float[Array, " 1"]:
+        """Qtot."""
+        return jnp.sum(step.q, keepdims=True)
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """None."""
+        return jnp.zeros_like(step.q[0])
+
+
+@dataclass(frozen=True)
+class Sum:
+    """VDN: the team's value is the sum of the agents' values."""
+
+    def build(self, spec: EnvSpec, key: Key) -> SumOfValues:
+        """Nothing to be learnt."""
+        del spec, key
+        return SumOfValues()
+
+
+class MonotonicMixer(eqx.Module):
+    """Qtot = elu(q |W1(s)| + b1(s)) |w2(s)| + v(s)."""
+
+    first: FeedForward
+    bias: FeedForward
+    second: FeedForward
+    value: FeedForward
+
+    def __call__(self, step: Step) -> Float[Array, " 1"]:
+        """Qtot, which no agent's value can lower by rising."""
+        state = step.state
+        weight = jnp.abs(_apply(self.first, state)).reshape(step.q.shape[0], -1)
+        hidden = jax.nn.elu(step.q @ weight + _apply(self.bias, state))
+        return jnp.sum(hidden * jnp.abs(_apply(self.second, state)), keepdims=True) + _apply(self.value, state)
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """None."""
+        return jnp.zeros_like(step.q[0])
+
+
+@dataclass(frozen=True)
+class Monotonic:
+    """QMIX: the team's value rises with every agent's value, by weights that depend on the state."""
+
+    hidden: int = 32
+    """Units between the agents' values and the team's."""
+    hyper_hidden: int = 64
+    """Units of the layer from the state to those weights; 0: they are linear in the state, as in older code."""
+
+    def __post_init__(self) -> None:
+        """Refuse nets without units."""
+        if self.hidden < 1 or self.hyper_hidden < 0:
+            raise UsageError(
+                f"hidden must be at least 1 and hyper-hidden not negative, not {self.hidden} and {self.hyper_hidden}"
+            )
+
+    def build(self, spec: EnvSpec, key: Key) -> MonotonicMixer:
+        """Fresh hypernetworks."""
+        state = spec.num_agents * spec.obs_size
+        layers = (self.hyper_hidden,) if self.hyper_hidden else ()
+        keys = jax.random.split(key, 4)
+        return MonotonicMixer(
+            hypernet(state, spec.num_agents * self.hidden, keys[0], layers),
+            hypernet(state, self.hidden, keys[1]),
+            hypernet(state, self.hidden, keys[2], layers),
+            hypernet(state, 1, keys[3], (self.hidden,)),
+        )
+
+
+class DuplexMixer(eqx.Module):
+    """Weighted values of the agents, and advantages weighted once more by what the others do.
+
+    w_i      = sum_h softmax_i(query_h(s) . key_h(o_i) / sqrt(size))                        attention
+    lambda_i = sum_k |scale_k(s)| sigmoid(agent_k(s)_i) sigmoid(action_k(s, a)_i)           importance
+    Qtot     = sum_i (w_i Q_i + v(s) / n) + sum_i stop(w_i (Q_i - max Q_i)) (lambda_i - 1)
+    """
+
+    query: FeedForward
+    """Stacked over heads; so are the keys."""
+    key: Float[Array, "heads obs size"]
+    value: FeedForward
+    scale: FeedForward
+    agent: FeedForward
+    importance: FeedForward
+    attention_penalty: float = eqx.field(static=True)
+
+    def __call__(self, step: Step) -> Float[Array, " 1"]:
+        """Qtot, at its highest where every agent's value is."""
+        weights = jnp.sum(jax.nn.softmax(self.attention(step), axis=1) + TINY, axis=0)
+        advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
+        total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
+        return total[None] + _apply(self.value, step.state)
+
+    def attention(self, step: Step) -> Float[Array, "heads agents"]:
+        """Logits: how much the agents count at this state."""
+        queries = jax.vmap(_apply, in_axes=(0, None))(self.query, step.state)
+        # Deviation(attention-features): every agent's own observation stands for its part of the state.
+        keys = jnp.einsum("ao,hos->has", step.obs, self.key)
+        return jnp.einsum("hs,has->ha", queries, keys) / math.sqrt(self.key.shape[-1])
+
+    def importances(self, step: Step) -> Float[Array, " agents"]:
+        """lambda_i, above zero."""
+        agents = step.q.shape[0]
+        scale = jnp.abs(_apply(self.scale, step.state)) + TINY
+        both = jnp.concatenate([step.state, step.action.reshape(-1)])
+        agent = jax.nn.sigmoid(_apply(self.agent, step.state)).reshape(-1, agents)
+        return scale @ (agent * jax.nn.sigmoid(_apply(self.importance, both)).reshape(-1, agents))
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """Mean squared attention logits, summed over heads: keeps the softmax from saturating."""
+        return self.attention_penalty * jnp.sum(jnp.mean(jnp.square(self.attention(step)), axis=1))
+
+
+@dataclass(frozen=True)
+class Duplex:
+    """QPLEX: any payoff whose best joint action is every agent's own best."""
+
+    heads: int = 4
+    """Attention heads over agents."""
+    attention_size: int = 32
+    """Length of queries and keys."""
+    query_hidden: int = 64
+    """Units of the layer from the state to the queries."""
+    value_hidden: int = 32
+    """Units of the layer from the state to its own value."""
+    kernels: int = 4
+    """Terms of every agent's importance."""
+    importance_hidden: tuple[int, ...] = ()
+    """Widths of the ReLU layers before the importances; none: they are linear in state and joint action."""
+    attention_penalty: float = 1e-3
+    """Weight of the mean squared attention logits in the loss."""
+
+    def __post_init__(self) -> None:
+        """Refuse nets without units."""
+        for name in ("heads", "attention_size", "query_hidden", "value_hidden", "kernels"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if any(width < 1 for width in self.importance_hidden):
+            raise UsageError(f"every importance layer needs at least 1 unit, not {self.importance_hidden}")
+
+    def build(self, spec: EnvSpec, key: Key) -> DuplexMixer:
+        """Fresh attention and importances."""
+        agents, state = spec.num_agents, spec.num_agents * spec.obs_size
+        joint = spec.joint_size
+        keys = jax.random.split(key, 6)
+        queries = jax.vmap(lambda k: hypernet(state, self.attention_size, k, (self.query_hidden,)))
+        limit = 1.0 / math.sqrt(spec.obs_size)
+        shape = (self.heads, spec.obs_size, self.attention_size)
+        layers = self.importance_hidden
+        return DuplexMixer(
+            queries(jax.random.split(keys[0], self.heads)),
+            jax.random.uniform(keys[1], shape, minval=-limit, maxval=limit),
+            hypernet(state, 1, keys[2], (self.value_hidden,)),
+            hypernet(state, self.kernels, keys[3], layers),
+            hypernet(state, self.kernels * agents, keys[4], layers),
+            hypernet(joint, self.kernels * agents, keys[5], layers),
+            self.attention_penalty,
+        )
+
+
+MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex
+
+
+def _apply(net: Any, x: Array) -> Array:
+    return net.step((), x)[1]

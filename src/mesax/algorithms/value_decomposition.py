@@ -1,0 +1,251 @@
+"""Learning a value per agent whose mixture is the team's: IQL, VDN, QMIX and QPLEX by their mixer.
+
+    Q_i(h_t, .)   every agent's net along the episode, h_t its history of observations (and own actions)
+    Qtot_t        = mixer(Q_i(h_t, a_t), s_t)                                           online nets
+    a'            = argmax Q_i(h_{t+1}, .) of the online nets (double Q) or of the target nets
+    y_t           = r_t + gamma (1 - terminated_t) mixer'(Q'_i(h_{t+1}, a'), s_{t+1})   target nets
+    lower         sum_t mask_t (Qtot_t - y_t)^2
+    target nets   follow the online ones, softly or by copies
+
+Agents act on the argmax of their own values, and slip to a random action with a probability that falls over the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mesax.algorithms.mixers import MixerConfig, Monotonic, Step
+from mesax.algorithms.targets import lambda_returns
+from mesax.errors import UsageError
+from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll
+from mesax.policy import LEARNER, Policy
+from mesax.types import (
+    Action,
+    Discrete,
+    Elapsed,
+    EnvSpec,
+    Episode,
+    Key,
+    Line,
+    LinearSteps,
+    Metrics,
+    masked_mean,
+    tree_where,
+)
+
+NOTHING = -1
+"""Stands for the action before the first one; its one-hot form is all zeros."""
+
+
+@dataclass(frozen=True)
+class Soft:
+    """Target nets move toward the online ones at every update."""
+
+    rate: float = 0.005
+    """Polyak step."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share."""
+        if not 0.0 <= self.rate <= 1.0:
+            raise UsageError(f"rate must lie between 0 and 1, not {self.rate}")
+
+    def follow(self, target: NetT, online: NetT, updates: Int[Array, ""]) -> NetT:
+        """Target nets after an update."""
+        del updates
+        return polyak(target, online, self.rate)
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """Target nets are copies of the online ones, renewed now and then."""
+
+    updates: int = 200
+    """Updates between copies."""
+
+    def __post_init__(self) -> None:
+        """Refuse copies that never come."""
+        if self.updates < 1:
+            raise UsageError(f"target nets must be copied every 1 or more updates, not {self.updates}")
+
+    def follow(self, target: NetT, online: NetT, updates: Int[Array, ""]) -> NetT:
+        """Target nets after update number `updates`, from 1."""
+        return tree_where(updates % self.updates == 0, online, target)
+
+
+TargetConfig: TypeAlias = Soft | Periodic
+
+
+class ValuePolicy(eqx.Module):
+    """Every agent takes the action that its own net rates highest, or a random one.
+
+    The slip happens in here, so that the memory holds what was played. Should somebody else play the episode, their
+    actions never reach this memory, and what it answers is not obeyed either.
+    """
+
+    agents: Team
+    epsilon: Float[Array, ""] | None
+    """Chance of a random action per agent; None: never."""
+    action_space: Discrete = eqx.field(static=True)
+    last_action: bool = eqx.field(static=True)
+
+    def start(self, key: Key) -> Memory:
+        """Fresh memories, and no action yet."""
+        del key
+        return self.agents.start(), jnp.full(self.agents.num_agents, NOTHING, jnp.int32)
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """Every agent acts on its own observation."""
+        memory, last = memory
+        memory, q = self.agents.step(memory, inputs(self.action_space, obs, last if self.last_action else None))
+        action = jnp.argmax(q, axis=-1).astype(jnp.int32)
+        if self.epsilon is not None:
+            slip, which = jax.random.uniform(key, (2, obs.shape[0]))  # one draw compiles faster than two
+            action = jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action)
+        return action, (memory, action)
+
+    def actor(self, memory: Memory) -> Array:
+        """The learner itself."""
+        del memory
+        return jnp.asarray(LEARNER, jnp.int32)
+
+
+class Values(eqx.Module):
+    """The agents' nets and what makes one value of theirs."""
+
+    agents: Team
+    mixer: Any
+
+
+class ValueState(eqx.Module):
+    """Online and target nets."""
+
+    values: Trainable[Values]
+    target: Values
+    updates: Int[Array, ""]
+    """So far."""
+
+
+def inputs(action_space: Discrete, obs: Array, last: Array | None) -> Float[Array, "... agents inputs"]:
+    """What agents' nets see: their observation and, if given, their own last action."""
+    return obs if last is None else jnp.concatenate([obs, action_space.encode(last)], axis=-1)
+
+
+@dataclass(frozen=True)
+class ValueDecomposition:
+    """Off-policy learner of values for discrete actions; its mixer makes it IQL, VDN, QMIX or QPLEX."""
+
+    mixer: MixerConfig = Monotonic()
+    """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex (QPLEX)."""
+    agent_net: NetConfig = Gru(64, num_layers=1)
+    share_agents: bool = True
+    """One net for all agents (told its identity) instead of one each."""
+    last_action: bool = True
+    """Whether an agent sees its own last action."""
+    double_q: bool = True
+    """Target actions are chosen by the online nets and rated by the target nets; false: both by the target nets."""
+    trace: float = 0.0
+    """lambda of the targets along replayed episodes; 0 is the one-step target."""
+    optimizer: Adam = Adam()
+    discount: float = 0.99
+    target: TargetConfig = Periodic()
+    """How target nets follow: Periodic copies or Soft steps."""
+    exploration: Line = LinearSteps(1.0, 0.05, 50_000)
+    """Chance of a random action per agent, over the run."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no learner can have."""
+        for name in ("discount", "trace"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
+        if self.last_action and isinstance(self.agent_net, Entities):
+            raise UsageError("a net over entities cannot see the last action: set last-action to false")
+
+    def init(self, spec: EnvSpec, key: Key) -> ValueState:
+        """Fresh nets; targets start equal."""
+        space = self._space(spec)
+        key_agents, key_mixer = jax.random.split(key)
+        sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
+        # Values near zero at first: the largest of several random ones would be bootstrapped.
+        agents = Team.create(
+            self.agent_net, spec.num_agents, sizes, key_agents, shared=self.share_agents, head_gain=0.1
+        )
+        values = Values(agents, self.mixer.build(spec, key_mixer))
+        return ValueState(Trainable.create(values, self.optimizer), values, jnp.zeros((), jnp.int32))
+
+    def greedy(self, spec: EnvSpec, state: ValueState) -> Policy:
+        """Highest values."""
+        return ValuePolicy(state.values.net.agents, None, self._space(spec), self.last_action)
+
+    def behavior(self, spec: EnvSpec, state: ValueState, elapsed: Elapsed) -> Policy:
+        """Highest values, with slips."""
+        epsilon = self.exploration(elapsed)
+        return ValuePolicy(state.values.net.agents, epsilon, self._space(spec), self.last_action)
+
+    def update(self, spec: EnvSpec, state: ValueState, batch: Episode, key: Key) -> tuple[ValueState, Metrics]:
+        """One step of the online nets, and of the target nets if it is their turn."""
+        del key
+        space = self._space(spec)
+        target_q = self.agent_values(space, state.target.agents, batch)
+
+        def loss(values: Values) -> tuple[Array, Metrics]:
+            q = self.agent_values(space, values.agents, batch)
+            targets = jax.lax.stop_gradient(self.targets(space, state.target, batch, q, target_q))
+            now = _steps(space, q[:, :-1], batch.obs[:, :-1], batch.action)
+            predicted = _each(values.mixer, now)
+            critic_loss = masked_mean(jnp.square(predicted - targets), batch.mask)
+            penalty = masked_mean(_each(values.mixer.penalty, now), batch.mask)
+            followed = (batch.action == jnp.argmax(q[:, :-1], axis=-1)).astype(q.dtype)
+            return critic_loss + penalty, {
+                "critic_loss": critic_loss,
+                "mixer_penalty": penalty,
+                "target_mean": masked_mean(targets, batch.mask),
+                "q_mean": masked_mean(predicted, batch.mask),
+                "greedy_share": masked_mean(followed, batch.mask),
+            }
+
+        gradients, metrics = jax.grad(loss, has_aux=True)(state.values.net)
+        values = state.values.descend(gradients, self.optimizer)
+        updates = state.updates + 1
+        return ValueState(values, self.target.follow(state.target, values.net, updates), updates), metrics
+
+    def agent_values(
+        self, space: Discrete, agents: Team, batch: Episode
+    ) -> Float[Array, "batch time_plus_one agents actions"]:
+        """Every action's value to every agent along the episodes, from the actions that were played."""
+        last = None
+        if self.last_action:
+            last = jnp.concatenate([jnp.full_like(batch.action[:, :1], NOTHING), batch.action], axis=1)
+        return jax.vmap(unroll, in_axes=(None, 0))(agents, inputs(space, batch.obs, last))
+
+    def targets(
+        self, space: Discrete, target: Values, batch: Episode, q: Array, target_q: Array
+    ) -> Float[Array, "batch time values"]:
+        """y_t, for the team or for every agent; `Episode.continues` alone decides what is bootstrapped."""
+        action = jnp.argmax((q if self.double_q else target_q)[:, 1:], axis=-1)
+        following = _each(target.mixer, _steps(space, target_q[:, 1:], batch.obs[:, 1:], action))
+        of_values = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
+        return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
+
+    def _space(self, spec: EnvSpec) -> Discrete:
+        if not isinstance(spec.action_space, Discrete):
+            raise UsageError(
+                "ValueDecomposition needs discrete actions; Binned(ValueDecomposition(...)) cuts a box into bins"
+            )
+        return spec.action_space
+
+
+def _steps(space: Discrete, q: Array, obs: Array, action: Array) -> Step:
+    """Every step as mixers see it."""
+    played = space.encode(action)
+    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played)
+
+
+def _each(function: Any, steps: Step) -> Array:
+    """`function` of every step of every episode."""
+    return jax.vmap(jax.vmap(function))(steps)

@@ -1,0 +1,260 @@
+"""Mixers: sums and nets by NumPy, monotone and consistent whatever their weights, and what each can represent."""
+
+import itertools
+from functools import cache
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Step, Sum, hypernet
+from mesax.errors import UsageError
+from mesax.nets import Adam, Trainable
+from mesax.types import Discrete, EnvSpec
+
+SPEC = EnvSpec(num_agents=3, obs_size=2, action_space=Discrete(3), horizon=1)
+JOINT = np.array(list(itertools.product(range(3), repeat=3)))
+SMALL = Monotonic(hidden=4, hyper_hidden=3)
+DUPLEX = Duplex(heads=2, attention_size=3, query_hidden=4, value_hidden=4, kernels=2, importance_hidden=(3,))
+TEAM = {
+    "VDN": Sum(),
+    "QMIX": SMALL,
+    "QMIX, linear hypernets": Monotonic(4, hyper_hidden=0),
+    "QPLEX": DUPLEX,
+    "QPLEX, linear importances": Duplex(heads=1, attention_size=2, query_hidden=2, value_hidden=2, kernels=3),
+}
+
+
+@cache
+def shapes(config):
+    return jax.eval_shape(lambda key: config.build(SPEC, key), jax.random.key(0))
+
+
+def random_mixer(config, seed: int, scale: float = 1.0):
+    """Weights from NumPy."""
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: (scale * random.normal(size=leaf.shape)).astype(np.float32), shapes(config))
+
+
+def step_of(q, obs, joint) -> Step:
+    """A joint action, from all values `[agents, actions]`."""
+    q, obs, action = (jnp.asarray(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
+    return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action)
+
+
+@jax.jit
+def mixed(mixer, step: Step):
+    return mixer(step), mixer.penalty(step)
+
+
+@jax.jit
+def slopes(mixer, step: Step):
+    """How the value moves with each agent's own, and with the mixer's weights."""
+    change = jax.grad(lambda mixer, q: mixer(Step(q, step.best, step.obs, step.action))[0], argnums=(1, 0))
+    return change(mixer, step.q)
+
+
+def random_state(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return random.normal(size=(3, 3)), random.normal(size=(3, 2))
+
+
+@jax.jit
+def all_values(mixer, q, obs) -> jax.Array:
+    """Qtot of every joint action."""
+    return jax.vmap(lambda joint: mixer(step_of(q, obs, joint)))(jnp.asarray(JOINT))[:, 0]
+
+
+def test_the_sum_is_the_sum_and_own_values_are_own():
+    q, obs = random_state(0)
+    step = step_of(q, obs, JOINT[5])
+    chosen = q[np.arange(3), JOINT[5]]
+    np.testing.assert_allclose(mixed(Sum().build(SPEC, jax.random.key(0)), step)[0], [chosen.sum()], rtol=1e-6)
+    np.testing.assert_allclose(mixed(Independent().build(SPEC, jax.random.key(0)), step)[0], chosen, rtol=1e-6)
+
+
+def dense(x, layer):
+    return x @ np.asarray(layer.weight) + np.asarray(layer.bias)
+
+
+def forward(net, x):
+    for layer in net.layers:
+        x = np.maximum(dense(x, layer), 0.0)
+    return dense(x, net.head)
+
+
+def test_monotonic_by_numpy():
+    mixer, (q, obs) = random_mixer(SMALL, 1), random_state(1)
+    state, chosen = obs.reshape(-1), q[np.arange(3), JOINT[7]]
+    hidden = chosen @ np.abs(forward(mixer.first, state)).reshape(3, 4) + forward(mixer.bias, state)
+    hidden = np.where(hidden > 0, hidden, np.expm1(np.minimum(hidden, 0.0)))
+    expected = hidden @ np.abs(forward(mixer.second, state)) + forward(mixer.value, state)
+    np.testing.assert_allclose(mixed(mixer, step_of(q, obs, JOINT[7]))[0], expected, rtol=1e-4)
+
+
+def importances(mixer, obs, joint) -> np.ndarray:
+    state = obs.reshape(-1)
+    both = np.concatenate([state, np.eye(3)[joint].reshape(-1)])
+
+    def sigmoid(x):
+        return 1.0 / (1.0 + np.exp(-x))
+
+    agent = sigmoid(forward(mixer.agent, state)).reshape(-1, 3)
+    action = sigmoid(forward(mixer.importance, both)).reshape(-1, 3)
+    return (np.abs(forward(mixer.scale, state))[:, None] * agent * action).sum(axis=0)
+
+
+def attention(mixer, obs) -> np.ndarray:
+    rows = []
+    for head in range(mixer.key.shape[0]):
+        query = forward(jax.tree.map(lambda leaf, head=head: leaf[head], mixer.query), obs.reshape(-1))
+        rows.append((obs @ np.asarray(mixer.key[head])) @ query / np.sqrt(mixer.key.shape[-1]))
+    return np.array(rows)
+
+
+def test_duplex_by_numpy():
+    mixer, (q, obs), joint = random_mixer(DUPLEX, 2), random_state(2), JOINT[16]
+    logits = attention(mixer, obs)
+    weights = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).sum(axis=0)
+    gaps = weights * (q[np.arange(3), joint] - q.max(axis=1))
+    expected = (weights * q.max(axis=1)).sum() + (importances(mixer, obs, joint) * gaps).sum()
+    expected = expected + forward(mixer.value, obs.reshape(-1))
+    step = step_of(q, obs, joint)
+    value, penalty = mixed(mixer, step)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    np.testing.assert_allclose(penalty, DUPLEX.attention_penalty * np.square(logits).mean(axis=1).sum(), rtol=1e-4)
+
+
+def test_only_duplex_adds_to_the_loss():
+    step = step_of(*random_state(0), JOINT[0])
+    for config in (Independent(), Sum(), SMALL):
+        assert float(mixed(random_mixer(config, 0), step)[1]) == 0.0
+
+
+def test_gradients_of_duplex_pass_the_advantages_by():
+    """An agent's value is moved as if importances were 1: by its attention weight; they themselves learn too."""
+    mixer, (q, obs) = random_mixer(DUPLEX, 3), random_state(3)
+    moved, gradient = slopes(mixer, step_of(q, obs, JOINT[4]))
+    logits = attention(mixer, obs)
+    weights = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).sum(axis=0)
+    np.testing.assert_allclose(moved, weights, rtol=1e-4)
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient.importance))
+
+
+@pytest.mark.parametrize("config", [SMALL, DUPLEX], ids=["QMIX", "QPLEX"])
+@hypothesis.settings(max_examples=50)
+@hypothesis.given(seed=st.integers(0, 10_000), scale=st.floats(0.1, 5.0))
+def test_values_rise_with_every_agents_value(config, seed: int, scale: float):
+    """QMIX's weights are absolute values; QPLEX's are a softmax, and strictly positive."""
+    q, obs = random_state(seed)
+    moved = slopes(random_mixer(config, seed, scale), step_of(3.0 * q, obs, JOINT[seed % 27]))[0]
+    assert np.all(moved > 0.0 if config is DUPLEX else moved >= 0.0)
+
+
+@pytest.mark.parametrize("name", TEAM)
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(seed=st.integers(0, 10_000))
+def test_the_best_joint_action_is_every_agents_own_best(name: str, seed: int):
+    """IGM, whatever the weights: nothing is worth more than the tuple of argmaxes (they may tie with it)."""
+    mixer, (q, obs) = random_mixer(TEAM[name], seed), random_state(seed)
+    values = all_values(mixer, q, obs)
+    own = int(np.flatnonzero((q.argmax(axis=1) == JOINT).all(axis=1))[0])
+    assert float(values[own]) >= float(values.max()) - 1e-4
+
+
+@jax.jit
+def all_importances(mixer, q, obs) -> jax.Array:
+    return jax.vmap(lambda joint: mixer.importances(step_of(q, obs, joint)))(jnp.asarray(JOINT))
+
+
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(seed=st.integers(0, 10_000))
+def test_importances_are_positive(seed: int):
+    assert np.all(all_importances(random_mixer(DUPLEX, seed), *random_state(seed)) > 0.0)
+
+
+CLIMB = np.array([[0.8, 0.0, 0.8], [0.0, 1.0, 0.0], [0.8, 0.0, 0.8]], np.float32)
+"""Both must play action 1: with a random partner it is worth the least."""
+BOTH = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
+
+
+def fit(config, payoff: np.ndarray, *, mixer_alone: bool = False) -> np.ndarray:
+    """A payoff as it is represented after fitting, with agents' values too or at those that prefer action 1."""
+    spec, optimizer = EnvSpec(2, 1, Discrete(3), 1), Adam(1e-2)
+    joint = jnp.asarray(list(itertools.product(range(3), repeat=2)))
+
+    def table(nets):
+        q, mixer = nets
+        return jax.vmap(lambda action: mixer(step_of(q, jnp.ones((2, 1)), action)))(joint)[:, 0]
+
+    def loss(nets):
+        return jnp.mean(jnp.square(table(nets) - jnp.asarray(payoff.reshape(-1))))
+
+    def descend(trainable, _):
+        q, mixer = jax.grad(loss)(trainable.net)
+        return trainable.descend((0.0 * q if mixer_alone else q, mixer), optimizer), None
+
+    @jax.jit
+    def run(key):
+        q = jnp.tile(jnp.array([0.0, float(mixer_alone), 0.0]), (2, 1))
+        start = Trainable.create((q, config.build(spec, key)), optimizer)
+        return table(jax.lax.scan(descend, start, None, 1500)[0].net)
+
+    return np.asarray(run(jax.random.key(0))).reshape(3, 3)
+
+
+SMALLER = Monotonic(8, hyper_hidden=0)
+
+
+def test_qplex_represents_a_payoff_that_is_not_monotonic():
+    small = Duplex(heads=1, attention_size=2, query_hidden=2, value_hidden=2, kernels=2)
+    np.testing.assert_allclose(fit(small, CLIMB, mixer_alone=True), CLIMB, atol=0.02)
+
+
+@pytest.mark.parametrize("config", [Sum(), SMALLER], ids=["VDN", "QMIX"])
+def test_the_rest_settle_for_the_safe_equilibrium(config):
+    fitted = fit(config, CLIMB)
+    assert np.abs(fitted - CLIMB).max() > 0.3
+    assert 1 not in np.unravel_index(fitted.argmax(), (3, 3))
+
+
+def test_qmix_represents_more_than_a_sum():
+    np.testing.assert_allclose(fit(SMALLER, BOTH), BOTH, atol=0.05)
+    assert np.abs(fit(Sum(), BOTH) - BOTH).max() > 0.3
+
+
+def test_hypernets_start_as_the_reference_code_does():
+    net = jax.jit(lambda key: hypernet(400, 50, key, (300,)))(jax.random.key(0))
+    for layer, inputs in ((net.layers[0], 400), (net.head, 300)):
+        for leaf in (layer.weight, layer.bias):
+            assert np.abs(leaf).max() <= inputs**-0.5
+            assert np.abs(leaf).max() > 0.9 * inputs**-0.5
+        np.testing.assert_allclose(np.std(layer.weight), (3 * inputs) ** -0.5, rtol=0.02)
+
+
+def test_a_state_of_zeros_can_be_learnt():
+    mixer = jax.jit(lambda key: SMALL.build(SPEC, key))(jax.random.key(0))
+    gradient = slopes(mixer, step_of(random_state(0)[0], np.zeros((3, 2)), JOINT[0]))[1]
+    assert np.any(gradient.first.head.bias) and np.any(gradient.second.head.bias)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Monotonic(hidden=0),
+        lambda: Monotonic(hyper_hidden=-1),
+        lambda: Duplex(heads=0),
+        lambda: Duplex(kernels=0),
+    ],
+)
+def test_nets_without_units_are_refused(build):
+    with pytest.raises(UsageError, match="at least 1"):
+        build()
+
+
+def test_importances_without_units_are_refused():
+    with pytest.raises(UsageError, match="importance layer"):
+        Duplex(importance_hidden=(0,))
