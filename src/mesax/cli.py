@@ -140,6 +140,13 @@ def _build_parser() -> argparse.ArgumentParser:
     run_argument(sub, many=True)
     sub.add_argument("--out", type=Path, help="file to write (default: report.html in the first run)")
 
+    sub = verb("verify", _verify, "check every file of a run against its checksum")
+    run_argument(sub)
+
+    sub = verb("export", _export, "write a run's exploration policies as a bundle that loads without a trainer")
+    run_argument(sub)
+    sub.add_argument("--out", type=Path, help="directory to write (default: bundle/ in the run)")
+
     sub = verb("doctor", _doctor, "versions, devices, caches and a short self-test")
     sub.add_argument("--json", action="store_true")
 
@@ -216,11 +223,12 @@ def _run(options: argparse.Namespace) -> int:
 def _reuse(run: Any, request: Any, options: argparse.Namespace) -> int:
     """Continue or show a run that exists, if it is the one asked for."""
     from mesax.experiments.overrides import digest
+    from mesax.experiments.request import stored_difference
 
     experiment = request.experiment()
     if run.run.get("config_hash") != digest(experiment):
-        name = run.run.get("id", "unknown")
-        raise UsageError(f"{run.path} holds another configuration ({name}); choose another directory with --out")
+        difference = f"{run.run.get('id', 'unknown')}: {stored_difference(run.run, experiment)}"
+        raise UsageError(f"{run.path} holds another configuration ({difference}); choose another directory with --out")
     if run.status == "done":
         return _show(run.path, options, run.read_json("summary.json"))
     return _execute(run, experiment, options)
@@ -336,6 +344,25 @@ def _report(options: argparse.Namespace) -> int:
 
     path = write_report(options.runs, options.out or options.runs[0] / "report.html")
     print(f"written  {path}")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from mesax.experiments.store import RunDirectory
+    from mesax.experiments.verifying import verify_run
+
+    found = verify_run(RunDirectory.open(options.run))
+    for problem in found.problems:
+        print(f"damaged  {problem}")
+    print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
+    return _fail(f"{len(found.problems)} problems in {options.run}", IO_ERROR) if found.problems else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from mesax.experiments.export import export_run
+    from mesax.experiments.store import RunDirectory
+
+    print(f"written  {export_run(RunDirectory.open(options.run), options.out)}")
     return 0
 
 

@@ -1,17 +1,15 @@
 """A run that is stopped anywhere goes on to the same bytes; a damaged checkpoint is named, and the one before used."""
 
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from experiments.test_runner import command_line, finished_run, only_line, status
-from mesax.checkpoint import open_tree
-from mesax.cli import IO_ERROR, PREEMPTED
-from mesax.experiments import jobs, keeping
+from experiments.test_runner import command_line, finished_run, status
+from mesax.cli import PREEMPTED
+from mesax.experiments import keeping
 from mesax.experiments.jobs import JobHost
 from mesax.experiments.store import RunDirectory
 

@@ -95,14 +95,16 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdigit())
 
 
+def sum_of(path: Path) -> dict[str, Any]:
+    """Size and SHA-256 of a file."""
+    with store_errors(path, "read"):
+        data = path.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
 def sums_of(job: Path) -> dict[str, Any]:
     """Size and SHA-256 of every file of rows."""
-    found = {}
-    for path in sorted(job.glob("*.jsonl")):
-        with store_errors(path, "read"):
-            data = path.read_bytes()
-        found[path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    return found
+    return {path.name: sum_of(path) for path in sorted(job.glob("*.jsonl"))}
 
 
 def cut_rows(job: Path, sums: Any) -> None:

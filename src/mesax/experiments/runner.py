@@ -11,12 +11,16 @@ import time
 from typing import Any
 
 from mesax.errors import PREEMPTED, Preempted
+from mesax.experiments.keeping import sum_of
 from mesax.experiments.progress import Progress
 from mesax.experiments.statistics import explorer_figures, summarize
 from mesax.experiments.stopping import stop_on_signal
 from mesax.experiments.store import RunDirectory
 from mesax.experiments.workers import InProcess, Pool
 from mesax.methods.base import Experiment, Stage
+
+CHECKSUMS = "checksums.json"
+MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json")
 
 
 def available_cores() -> int:
@@ -84,6 +88,8 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
             evaluations += directory.read_rows("eval.jsonl")
             metrics += directory.read_rows("metrics.jsonl")
             timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
+            for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
+                shutil.rmtree(directory.path / name, ignore_errors=True)
             for saved in sorted(directory.path.glob("*/manifest.json")):
                 if saved.parent.name.startswith(("task-", "best-", "explorers")):
                     shutil.copytree(saved.parent, run.path / "policies" / saved.parent.name, dirs_exist_ok=True)
@@ -107,4 +113,5 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
     if coverage.is_file():
         summary["explorers"] = explorer_figures(json.loads(coverage.read_text(encoding="utf-8")))
     run.write_json("summary.json", summary)
+    run.write_json(CHECKSUMS, {name: sum_of(run.path / name) for name in MERGED if (run.path / name).is_file()})
     return summary
