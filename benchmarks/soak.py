@@ -11,6 +11,7 @@ watched beside it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -41,6 +42,22 @@ def start(arguments: list[str], workers: int, seconds: float, log: Path) -> subp
 def kill(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def reaches(process: subprocess.Popen[bytes], run: Path, changes: int) -> bool:
+    """Wait until files of jobs have changed so many times: moments in the work, however slow the machine is."""
+    before: object = None
+    while process.poll() is None:
+        now = []
+        with contextlib.suppress(OSError):  # files come and go
+            now = [(path, path.stat().st_size) for path in sorted((run / "jobs").rglob("*"))]
+        if before is not None and now != before:
+            changes -= 1
+        before = now
+        if changes <= 0:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def unreadable(run: Path) -> list[str]:
@@ -83,10 +100,8 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
     """Kill runs of one family until there were enough kills; each run is then left to end."""
     whole = out / f"{name}-whole"
     log = out / f"{name}.log"
-    began = time.monotonic()
     if not (whole / "summary.json").is_file():
         assert start(["run", *RUNS[name], "--out", str(whole)], workers, 60.0, log).wait() == 0, f"see {log}"
-    usual = max(8.0, time.monotonic() - began)
     done, places, problems, different, resumed, number = 0, [], [], [], 0, 0
     while done < kills:
         run = out / f"{name}-{number:02d}"
@@ -95,16 +110,15 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
         arguments = ["run", *RUNS[name], "--out", str(run)]
         while True:
             process = start(arguments, workers, 0.05, log)
-            try:
-                process.wait(timeout=draw.uniform(0.2, 1.2) * usual if done < kills else None)
-            except subprocess.TimeoutExpired:
+            if done < kills and reaches(process, run, draw.randint(1, 60)):
+                time.sleep(draw.uniform(0.0, 0.3))
                 kill(process)
                 done += 1
                 places.append(place(run))
                 problems += unreadable(run)
                 print(f"{name}: kill {done} of {kills} in {places[-1]}", flush=True)
             else:
-                assert process.returncode == 0, f"a run of {name} ended with {process.returncode}; see {log}"
+                assert process.wait() == 0, f"a run of {name} ended with {process.returncode}; see {log}"
                 break
             resumed += (run / "run.json").is_file()
             arguments = ["resume", str(run)] if (run / "run.json").is_file() else arguments

@@ -16,6 +16,7 @@ from mesax.checkpoint import SavedTree
 from mesax.errors import Preempted
 from mesax.experiments.keeping import Checkpoints, sums_of
 from mesax.experiments.store import RunDirectory
+from mesax.files import store_errors
 from mesax.methods.base import Experiment, Stage
 
 Report = Callable[[int, str], None]
@@ -47,7 +48,8 @@ class JobHost:
         self._loop_left = self._saved is not None
         if self._saved is None:
             shutil.rmtree(self.directory, ignore_errors=True)
-            self.directory.mkdir(parents=True)
+            with store_errors(self.directory, "created"):
+                self.directory.mkdir(parents=True)
         else:
             self._earlier = float(self._saved.facts["seconds"])
 
@@ -88,7 +90,10 @@ class JobHost:
 
     def kept(self, like: PyTree) -> PyTree | None:
         """What the job kept when it was last saved; None if it starts anew."""
-        return None if self._saved is None else self._saved.restore(like, "job")
+        if self._saved is None:
+            return None
+        self._state = self._saved.restore(like, "job")  # until the job says something newer
+        return self._state
 
     def keep(self, state: PyTree) -> None:
         """What the job needs to go on from here, beside its loop."""
