@@ -38,11 +38,11 @@ def stopping_at(monkeypatch: pytest.MonkeyPatch, pause: int, often: bool = False
     """Stop at that pause; with `often`, save at every pause before it too."""
     original, seen = JobHost.pause, [0]
 
-    def counted(self: JobHost, loop, facts) -> None:
+    def counted(self: JobHost, loop) -> None:
         seen[0] += 1
         if seen[0] == pause:
             self.stop.set()
-        original(self, loop, facts)
+        original(self, loop)
 
     with monkeypatch.context() as patch:
         patch.setattr(JobHost, "pause", counted)

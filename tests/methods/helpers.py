@@ -149,8 +149,8 @@ class MemoryHost:
     def left(self) -> None:
         return None
 
-    def pause(self, loop: Any, facts: dict[str, Any]) -> None:
-        del loop, facts
+    def pause(self, loop: Any) -> None:
+        del loop
 
     def outputs(self, stage: str) -> list[Path]:
         return sorted((self.root / stage).iterdir())

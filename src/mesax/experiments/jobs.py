@@ -104,12 +104,13 @@ class JobHost:
         left, self._loop_left = self._saved if self._loop_left else None, False
         return left
 
-    def pause(self, loop: PyTree, facts: dict[str, Any]) -> None:
+    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
         """Save if it is time to; leave if the run is to end."""
         stopping = self.stop.is_set()
         if stopping or self.checkpoints.due():
+            tree, facts = loop()
             known = {"config_hash": self.run.run["config_hash"], "seconds": self.seconds}
-            self.checkpoints.save({"loop": loop, "job": self._state}, known | {"loop": facts})
+            self.checkpoints.save({"loop": tree, "job": self._state}, known | {"loop": facts})
         if stopping:
             raise Preempted
 

@@ -8,8 +8,9 @@ Lanes (tasks and repeats) share a program through `vmap`; a lane's numbers depen
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -22,7 +23,18 @@ from mesax.envs.host import EnvironmentFault, HostEnvironment
 from mesax.errors import StoreError, TrainingError
 from mesax.policy import Policy
 from mesax.training.compiling import compiled
-from mesax.training.engines import Log, Loop, OnDevice, OnHost, State, joined, shape_of
+from mesax.training.engines import (
+    Log,
+    Loop,
+    OnDevice,
+    OnHost,
+    State,
+    joined,
+    packed,
+    shape_of,
+    shape_of_packed,
+    unpacked,
+)
 from mesax.training.host_rollout import as_lane, play_on_host
 from mesax.training.rollout import play
 from mesax.types import Episode, Key, tree_index
@@ -34,8 +46,8 @@ class Keeper(Protocol):
     def left(self) -> SavedTree | None:
         """What the last attempt left of the loop, under `loop`; given once."""
 
-    def pause(self, loop: PyTree, facts: dict[str, Any]) -> None:
-        """A moment between rounds: save everything if it is time to; `Preempted` if the run is to stop."""
+    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+        """A moment between rounds: save the loop, with facts, if it is time to; `Preempted` if the run is to stop."""
 
 
 class LearningStopped(TrainingError):
@@ -118,7 +130,7 @@ def learn(
         for index in range(first, number + 1):
             while index and len(logs) * segment < rounds:
                 if keeper is not None:
-                    keeper.pause({"state": state, "logs": logs}, {"chunk": index, "segments": len(logs)})
+                    keeper.pause(partial(_left_behind, state, logs, index))
                 state, log = engine.advance(tasks, explorer, state, keys, segment)
                 logs.append(log)
                 step += segment * steps
@@ -130,15 +142,21 @@ def learn(
         raise BrokenEnvironmentError(f"{error}; stopped by step {step}", last_good) from error
 
 
+def _left_behind(state: State, logs: list[Log], chunk: int) -> tuple[PyTree, dict[str, Any]]:
+    """All that it takes to go on with this chunk."""
+    state, filled = packed(state)
+    return {"state": state, "logs": logs}, {"chunk": chunk, "segments": len(logs), "filled": filled}
+
+
 def _continued(loop: Loop, reward_state: PyTree, keys: Key, segment: int, saved: SavedTree) -> tuple[int, State, list]:
     """(next chunk, state, logs of its segments that are done) of an attempt that was stopped."""
     try:
-        first, done = (int(saved.facts["loop"][name]) for name in ("chunk", "segments"))
+        first, done, filled = (int(saved.facts["loop"][name]) for name in ("chunk", "segments", "filled"))
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{saved.directory} does not say where the run stopped") from error
     state, log = shape_of(loop, reward_state, keys, segment)
-    left = saved.restore({"state": state, "logs": [log] * done}, "loop")
-    return first, left["state"], jax.tree.map(np.asarray, left["logs"])
+    left = saved.restore({"state": shape_of_packed(state, filled), "logs": [log] * done}, "loop")
+    return first, unpacked(left["state"], state), jax.tree.map(np.asarray, left["logs"])
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from mesax.envs.base import Environment
 from mesax.envs.host import HostEnvironment
+from mesax.replay import Replay
 from mesax.training.compiling import compiled
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
-from mesax.training.off_policy import OffPolicyLoop, round_keys, summarize
+from mesax.training.off_policy import LoopState, OffPolicyLoop, round_keys, summarize
 from mesax.training.on_policy import OnPolicyLoop
 from mesax.types import EnvSpec, Episode, Key, blank_episode
 
@@ -195,6 +197,38 @@ def joined(logs: list[Log]) -> tuple[dict[str, np.ndarray], Episode | None]:
     metrics, episodes = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *logs)
     means = compiled(_summaries)(metrics) if metrics else {}
     return {name: np.asarray(value) for name, value in means.items()}, episodes
+
+
+def packed(state: State) -> tuple[State, int]:
+    """The state without the part of its replay that was never written, and the episodes that are left of it."""
+    if not isinstance(state, LoopState):
+        return state, 0
+    replay = state.replay
+    filled = min(int(np.max(replay.added)), jax.tree.leaves(replay.episodes)[0].shape[1])
+    episodes = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled], replay.episodes)
+    return LoopState(state.learner, Replay(episodes, replay.added), state.reward, state.round), filled
+
+
+def unpacked(saved: State, like: State) -> State:
+    """A state as it was before `packed`: what was never written is zero."""
+    if not isinstance(saved, LoopState):
+        return saved
+
+    def whole(part: Any, like: Any) -> jax.Array:
+        full = np.zeros(like.shape, like.dtype)
+        full[:, : part.shape[1]] = part
+        return jnp.array(full)
+
+    episodes = jax.tree.map(whole, saved.replay.episodes, like.replay.episodes)
+    return LoopState(saved.learner, Replay(episodes, saved.replay.added), saved.reward, saved.round)
+
+
+def shape_of_packed(like: State, filled: int) -> State:
+    """Shapes of what `packed` leaves of a state of shapes `like`."""
+    if not isinstance(like, LoopState):
+        return like
+    short = jax.tree.map(lambda leaf: _struct((leaf.shape[0], filled, *leaf.shape[2:]), leaf), like.replay.episodes)
+    return LoopState(like.learner, Replay(short, like.replay.added), like.reward, like.round)
 
 
 def shape_of(loop: Loop, reward_state: PyTree, keys: Key, rounds: int) -> tuple[State, Log]:
