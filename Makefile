@@ -66,6 +66,7 @@ format: $(VENV)/.dev  ## Format the code and fix what can be fixed
 
 bench: $(VENV)/.dev  ## Measure speed and compile times
 	$(BIN)/python benchmarks/climb.py
+	$(BIN)/python benchmarks/learners.py
 	$(BIN)/python benchmarks/particles.py
 	$(BIN)/python benchmarks/swimmer.py
 

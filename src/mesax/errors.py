@@ -1,5 +1,8 @@
 """Errors that a person sees as one line; kept apart so that the command line needs no JAX to report them."""
 
+USAGE, FAILED, PREEMPTED, IO_ERROR = 2, 70, 75, 74
+"""Exit codes: wrong usage, a failure, stopped by a signal after saving, files that cannot be read or written."""
+
 
 class UsageError(Exception):
     """A mistake in what the user asked for; shown as one line, exit code 2."""
