@@ -143,7 +143,8 @@ def _build_parser() -> argparse.ArgumentParser:
 
     sub = verb("sweep", _sweep, "methods x environments x seeds, one run after another; then compare them", True)
     sub.epilog = "Any other option is passed on to 'mesax run', for example --schedule.total-steps 20000."
-    sub.add_argument("--methods", nargs="+", required=True, metavar="METHOD", help=", ".join(METHODS))
+    names = f"{', '.join(METHODS)}; with a learner: mesa+qmix"
+    sub.add_argument("--methods", nargs="+", required=True, metavar="METHOD", help=names)
     sub.add_argument("--envs", nargs="+", required=True, metavar="ENV", help=", ".join(ENVIRONMENTS))
     sub.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="SEED")
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")

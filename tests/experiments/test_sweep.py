@@ -100,6 +100,13 @@ def test_every_cell_has_a_directory_and_the_arguments_of_a_run(out):
     assert {run.state for run in runs} == {"new"} and not out.exists()
 
 
+def test_a_method_may_name_its_learner(out):
+    chosen, own = planned(out, "mesa+qmix", "mesa", extra=("--lanes", "2"))
+    assert chosen.path == out / "mesa+qmix-climb-one-quick-seed0" and chosen.method == "mesa+qmix"
+    assert chosen.arguments[:6] == ("mesa", "climb-one", "--learner", "qmix", "--lanes", "2")
+    assert "--learner" not in own.arguments
+
+
 def test_what_a_directory_holds_decides(out, finished):
     for method in ("mesa", "plain", "uniform", "maddpg"):
         shutil.copytree(finished / "mesa-climb-one-quick-seed0", out / f"{method}-climb-one-quick-seed0")
