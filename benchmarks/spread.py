@@ -1,6 +1,6 @@
 """Learners on a dense game that was not made for this package: cooperative navigation (mpe2's simple_spread, 3 agents).
 
-    python benchmarks/spread.py [--learners mappo maddpg] [--seeds 0 1 2]
+    python benchmarks/spread.py [--learners mappo maddpg qmix] [--seeds 0 1 2]
 
 Prints what random play, the scripted controller and each greedy policy return on held-out starts, and how much
 of the way from the first to the second is closed; 80% is the bar. Each run is written to results/, which is committed.
@@ -25,6 +25,7 @@ import numpy as np  # noqa: E402
 from mesax.algorithms.actor_updates import ExpectedGradient  # noqa: E402
 from mesax.algorithms.maddpg import Maddpg  # noqa: E402
 from mesax.algorithms.mappo import Mappo  # noqa: E402
+from mesax.algorithms.value_decomposition import Soft, ValueDecomposition  # noqa: E402
 from mesax.envs.simple_spread import AssignmentPolicy, spread_family  # noqa: E402
 from mesax.experiments.statistics import Interval, bootstrap_interval  # noqa: E402
 from mesax.experiments.tables import Table, format_count, format_interval, format_seconds, to_markdown  # noqa: E402
@@ -34,7 +35,7 @@ from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.training.driver import Loop, learn, play_episodes  # noqa: E402
 from mesax.training.off_policy import Budget, OffPolicyLoop, Schedule  # noqa: E402
 from mesax.training.on_policy import OnPolicyLoop  # noqa: E402
-from mesax.types import Linear, tree_index  # noqa: E402
+from mesax.types import Linear, LinearSteps, tree_index  # noqa: E402
 
 BAR = 0.8
 EPISODES = 1_000
@@ -69,10 +70,20 @@ MADDPG = Maddpg(
     entropy_bonus=0.02,
     exploration=Linear(0.05, 0.05, 0.0),
 )
+QMIX = ValueDecomposition(
+    agent_net=Mlp((128, 128)),
+    last_action=False,
+    trace=0.5,
+    optimizer=Adam(1e-3),
+    discount=0.9,
+    target=Soft(0.02),
+    exploration=LinearSteps(1.0, 0.05, 200_000),
+)
 # What a learner is called -> how it learns; a new one is a line here.
 LOOPS: dict[str, Loop] = {
     "mappo": OnPolicyLoop(FAMILY.env, MAPPO, Budget(2_000_000, 128, 20)),
     "maddpg": OffPolicyLoop(FAMILY.env, MADDPG, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
+    "qmix": OffPolicyLoop(FAMILY.env, QMIX, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
 }
 
 
