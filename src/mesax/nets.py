@@ -57,6 +57,14 @@ def unroll(net: Net, xs: Input) -> Float[Array, "time outputs"]:
     return along(net, xs)[1]
 
 
+def unroll_batch(net: Net, xs: Float[Array, "batch time ..."]) -> Float[Array, "batch time ..."]:
+    """`unroll` for many episodes: the net's own way if it has one."""
+    if hasattr(net, "along_batch"):
+        outputs: Array = net.along_batch(xs)
+        return outputs
+    return jax.vmap(unroll, in_axes=(None, 0))(net, xs)
+
+
 def along(net: Any, xs: Input) -> tuple[Memory, Float[Array, "time outputs"]]:
     """(memories after each step, outputs) of an episode, from a fresh memory; the net's own way if it has one."""
     if hasattr(net, "along"):
@@ -171,11 +179,27 @@ class Recurrent(eqx.Module):
     def along(self, xs: Input) -> tuple[Memory, Float[Array, "time outputs"]]:
         """All that does not depend on the memory is computed for the whole episode at once."""
 
-        def step(memory: Memory, gates: Array) -> tuple[Memory, Memory]:
-            return (self.advance(memory, gates),) * 2
+        after, outputs = self.along_rows(jax.tree.map(lambda part: part[:, None], xs))
+        return after[:, 0], outputs[:, 0]
 
-        after = jax.lax.scan(step, self.start(), jax.vmap(self.embed)(xs))[1]
-        return after, jax.vmap(self.read)(after)
+    def along_rows(self, xs: Input) -> tuple[Memory, Float[Array, "time rows outputs"]]:
+        """The same for many episodes side by side, `[time, rows, inputs]`.
+
+        Rows of all steps are one matrix: `vmap` over episodes would lead to the same products, but to gradients that
+        copy their operands first.
+        """
+        time, rows = jax.tree.leaves(xs)[0].shape[:2]
+
+        def flat(function: Any, xs: Any) -> Any:
+            outputs = jax.vmap(function)(jax.tree.map(lambda part: part.reshape(-1, part.shape[-1]), xs))
+            return outputs.reshape(time, rows, -1)
+
+        def step(memory: Memory, gates: Array) -> tuple[Memory, Memory]:
+            return (jax.vmap(self.advance)(memory, gates),) * 2
+
+        start = jnp.zeros((rows, self.start().shape[0]))
+        after = jax.lax.scan(step, start, flat(self.embed, xs))[1]
+        return after, flat(self.read, after)
 
     def embed(self, x: Input) -> Float[Array, " gates"]:
         """What an input does to the gates."""
@@ -464,6 +488,15 @@ class Team(eqx.Module):
         """Every agent's net along its own inputs."""
         axis = None if self.shared else 0
         return jax.vmap(along, in_axes=(axis, 1), out_axes=1)(self.nets, self._identified(xs))
+
+    def along_batch(self, xs: Float[Array, "batch time agents inputs"]) -> Float[Array, "batch time agents outputs"]:
+        """Outputs along many episodes; to a shared recurrent net all agents of all episodes are alike."""
+        if not (self.shared and isinstance(self.nets, Recurrent)):
+            return jax.vmap(lambda one: self.along(one)[1])(xs)
+        batch, time, agents, size = xs.shape
+        rows = jnp.swapaxes(self._identified(xs), 0, 1).reshape(time, batch * agents, size + agents)
+        outputs = self.nets.along_rows(rows)[1].reshape(time, batch, agents, -1)
+        return jnp.swapaxes(outputs, 0, 1)
 
     def _identified(self, x: Float[Array, "... agents inputs"]) -> Float[Array, "... agents more"]:
         if not self.shared:
