@@ -1,6 +1,6 @@
 """Speed of the learners at the workloads of neighbouring libraries, once compiled; on cooperative navigation.
 
-    python benchmarks/learners.py [maddpg] [qmix] [mappo] [--both-cores]
+    python benchmarks/learners.py [maddpg] [mappo] [--both-cores]
 
 Everything runs in one thread. A rate is that of the best of several chunks, by the processor's clock: another job on
 the machine slows the wall clock, not these figures (much). `--both-cores` runs two copies side by side.
@@ -26,7 +26,6 @@ import jax.numpy as jnp  # noqa: E402
 from mesax.algorithms.actor_updates import ExpectedGradient  # noqa: E402
 from mesax.algorithms.maddpg import Maddpg  # noqa: E402
 from mesax.algorithms.mappo import Mappo  # noqa: E402
-from mesax.algorithms.value_decomposition import ValueDecomposition  # noqa: E402
 from mesax.envs.simple_spread import SimpleSpread  # noqa: E402
 from mesax.nets import Adam, Gru, Mlp  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
@@ -43,7 +42,6 @@ class Work:
     algorithm: Any
     schedule: Schedule | Budget
     bar: int
-    compile_bar: float | None = None
 
 
 def rounds(number: int, envs: int, horizon: int) -> int:
@@ -58,14 +56,6 @@ WORK = {
         Maddpg(Mlp((64, 64)), Mlp((64, 64)), actor_update=ExpectedGradient("policy")),
         Schedule(rounds(61, 64, 80), 64, 6, 64 * 80, 8, 16, 4_000),
         35_000,
-    ),
-    "qmix": Work(
-        "QMIX, GRU-64; 8 x 26 steps, an update of 32 episodes a round",
-        26,
-        ValueDecomposition(agent_net=Gru(64, 1)),
-        Schedule(rounds(904, 8, 26), 8, 6, 4 * 8 * 26, 1, 32, 5_000),
-        20_000,
-        20.0,
     ),
     "mappo": Work(
         "MAPPO, GRU-128; 16 x 128 steps, 4 epochs x 4 minibatches a round",
@@ -113,8 +103,6 @@ def main() -> None:
             print(json.dumps([rate, wall, first]))
             continue
         verdict = f"bar >= {work.bar:,}/s  {'met' if rate >= work.bar else 'MISSED'}"
-        if work.compile_bar is not None:
-            verdict += f"; compiled within {work.compile_bar:.0f} s  {'met' if first <= work.compile_bar else 'MISSED'}"
         print(f"{work.text}\n  {rate:>9,.0f} steps/s of processor time, {wall:,.0f} of the wall clock;", end="")
         print(f" first chunk after {first:.1f} s   {verdict}", flush=True)
 

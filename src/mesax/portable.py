@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.algorithms import actor_updates, maddpg, mappo, normalized
+from mesax.algorithms import actor_updates, binned, maddpg, mappo, mixers, normalized, value_decomposition
 from mesax.checkpoint import read_manifest
 from mesax.errors import StoreError, UsageError
 from mesax.explorers import ExplorerRecipe
@@ -30,13 +30,15 @@ from mesax.policy import EXPLORER
 from mesax.rewards import coverage, features
 from mesax.runtime import configure
 from mesax.training.compiling import compiled
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, leading_size
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, LinearSteps, leading_size
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(ExplorerRecipe, EnvSpec, Discrete, Box, Linear, Adam, Mlp, Gru, Entities),
-        *(maddpg.Maddpg, mappo.Mappo, normalized.Normalized),
+        *(ExplorerRecipe, EnvSpec, Discrete, Box, Linear, LinearSteps, Adam, Mlp, Gru, Entities),
+        *(maddpg.Maddpg, mappo.Mappo, normalized.Normalized, binned.Binned),
+        *(value_decomposition.ValueDecomposition, value_decomposition.Soft, value_decomposition.Periodic),
+        *(mixers.Independent, mixers.Sum, mixers.Monotonic, mixers.Duplex),
         *(actor_updates.GumbelGradient, actor_updates.ExpectedGradient, actor_updates.JointImprovement),
         *(coverage.CoverageReward, coverage.RecordReward),
         *(features.ObsActionFeatures, features.SortedOccupancy, features.JointAngles),

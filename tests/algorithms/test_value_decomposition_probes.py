@@ -15,12 +15,12 @@ from mesax.training.rollout import play
 from mesax.types import random_index, tree_index, tree_stack
 from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, is_additive, states_along
 
-NUM_EPISODES, NUM_UPDATES, BATCH_SIZE = 128, 250, 16
+NUM_EPISODES, NUM_UPDATES, BATCH_SIZE = 128, 500, 16
 IQL = ValueDecomposition(
     Independent(),
     Mlp((16,)),
     last_action=False,
-    optimizer=Adam(2e-2),
+    optimizer=Adam(1e-2),
     discount=DISCOUNT,
     target=Soft(0.1),
 )

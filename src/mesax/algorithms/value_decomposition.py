@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from mesax.algorithms.mixers import MixerConfig, Monotonic, Step
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
-from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll
+from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
@@ -221,7 +221,7 @@ class ValueDecomposition:
         last = None
         if self.last_action:
             last = jnp.concatenate([jnp.full_like(batch.action[:, :1], NOTHING), batch.action], axis=1)
-        return jax.vmap(unroll, in_axes=(None, 0))(agents, inputs(space, batch.obs, last))
+        return unroll_batch(agents, inputs(space, batch.obs, last))
 
     def targets(
         self, space: Discrete, target: Values, batch: Episode, q: Array, target_q: Array
