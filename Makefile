@@ -69,8 +69,10 @@ format: $(VENV)/.dev  ## Format the code and fix what can be fixed
 
 bench: $(VENV)/.dev  ## Measure speed and compile times
 	$(BIN)/python benchmarks/climb.py
+	$(BIN)/python benchmarks/learners.py
 	$(BIN)/python benchmarks/particles.py
 	$(BIN)/python benchmarks/swimmer.py
+	$(BIN)/python benchmarks/value_decomposition.py
 
 results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
 	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0

@@ -1,6 +1,6 @@
 """Speed of the learners at the workloads of neighbouring libraries, once compiled; on cooperative navigation.
 
-    python benchmarks/learners.py [maddpg] [qmix] [mappo] [--both-cores]
+    python benchmarks/learners.py [maddpg] [mappo] [--both-cores]
 
 Everything runs in one thread. A rate is that of the best of several chunks, by the processor's clock: another job on
 the machine slows the wall clock, not these figures (much). `--both-cores` runs two copies side by side.
@@ -26,7 +26,6 @@ import jax.numpy as jnp  # noqa: E402
 from mesax.algorithms.actor_updates import ExpectedGradient  # noqa: E402
 from mesax.algorithms.maddpg import Maddpg  # noqa: E402
 from mesax.algorithms.mappo import Mappo  # noqa: E402
-from mesax.algorithms.value_decomposition import ValueDecomposition  # noqa: E402
 from mesax.envs.simple_spread import SimpleSpread  # noqa: E402
 from mesax.nets import Adam, Gru, Mlp  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
@@ -43,7 +42,6 @@ class Work:
     algorithm: Any
     schedule: Schedule | Budget
     bar: int
-    compile_bar: float | None = None
 
 
 def rounds(number: int, envs: int, horizon: int) -> int:
@@ -59,14 +57,6 @@ WORK = {
         Schedule(rounds(61, 64, 80), 64, 6, 64 * 80, 8, 16, 4_000),
         35_000,
     ),
-    "qmix": Work(
-        "QMIX, GRU-64; 8 x 26 steps, an update of 32 episodes a round",
-        26,
-        ValueDecomposition(agent_net=Gru(64, 1)),
-        Schedule(rounds(904, 8, 26), 8, 6, 4 * 8 * 26, 1, 32, 5_000),
-        20_000,
-        20.0,
-    ),
     "mappo": Work(
         "MAPPO, GRU-128; 16 x 128 steps, 4 epochs x 4 minibatches a round",
         128,
@@ -78,13 +68,13 @@ WORK = {
 
 
 def measure(work: Work) -> tuple[float, float, float]:
-    """(steps per processor second, steps per second, seconds until the first chunk was done) of one learner."""
+    """(steps per processor second, steps per second, processor seconds until the first chunk was done) of a learner."""
     loop = loop_for(SimpleSpread(3, horizon=work.horizon), work.algorithm, work.schedule)
     tasks = jnp.zeros((1, 1), jnp.uint32)
-    best, wall, first, before = 0.0, 0.0, 0.0, None
+    best, wall, first, before, started = 0.0, 0.0, 0.0, None, time.process_time()
     for chunk in learn(loop, tasks, jax.random.split(jax.random.key(0), 1), eval_episodes=0):
         now = time.process_time(), time.perf_counter(), chunk.step
-        first = chunk.compile_seconds or first
+        first = now[0] - started if chunk.compile_seconds else first
         if before is not None and not chunk.compile_seconds:
             steps = now[2] - before[2]
             best, wall = max(best, steps / (now[0] - before[0])), max(wall, steps / (now[1] - before[1]))
@@ -113,10 +103,8 @@ def main() -> None:
             print(json.dumps([rate, wall, first]))
             continue
         verdict = f"bar >= {work.bar:,}/s  {'met' if rate >= work.bar else 'MISSED'}"
-        if work.compile_bar is not None:
-            verdict += f"; compiled within {work.compile_bar:.0f} s  {'met' if first <= work.compile_bar else 'MISSED'}"
         print(f"{work.text}\n  {rate:>9,.0f} steps/s of processor time, {wall:,.0f} of the wall clock;", end="")
-        print(f" first chunk {first:.1f} s   {verdict}", flush=True)
+        print(f" first chunk after {first:.1f} s   {verdict}", flush=True)
 
 
 if __name__ == "__main__":

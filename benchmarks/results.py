@@ -10,36 +10,39 @@ Run directories go to runs/results; each run's summary, without its path, is cop
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
-from mesax.experiments.statistics import load_run
-from mesax.experiments.tables import comparison_table, difference_table, pool_seeds, to_markdown
+from mesax.cli import main as mesax
+from mesax.experiments.comparison import compare_directories
+from mesax.experiments.tables import to_markdown
 
 METHODS = {"quick": ("mesa", "uniform", "plain", "maddpg"), "paper": ("mesa", "uniform", "maddpg")}
 TASKS = {"climb-one": 10, "climb-multi": 10, "mpe-2a5l": 5, "mpe-2a6l": 5, "mpe-3a5l": 5, "mpe-3a6l": 5, "swimmer": 6}
 ROOT = Path(__file__).resolve().parent.parent
+RUNS = Path("runs") / "results"
 
 
-def run(method: str, env: str, preset: str, seed: int) -> Path:
-    """One run, taken from the disk if it is there."""
-    name = f"{method}-{env}-{preset}-seed{seed}"
-    out = Path("runs") / "results" / name
-    arguments = [method, env, "--preset", preset, "--num-test-tasks", str(TASKS[env]), "--seed", str(seed)]
-    subprocess.run(
-        [sys.executable, "-m", "mesax.cli", "run", *arguments, "--out", str(out), "--reuse", "--quiet"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    summary = json.loads((out / "summary.json").read_text())
+def sweep(methods: list[str], env: str, preset: str, seeds: list[int]) -> list[Path]:
+    """Run directories of one environment and preset, as `mesax sweep` leaves them."""
+    words = ["--methods", *methods, "--envs", env, "--seeds", *map(str, seeds), "--preset", preset]
+    with contextlib.redirect_stdout(io.StringIO()):  # its tables are for terminals
+        code = mesax(["sweep", *words, "--num-test-tasks", str(TASKS[env]), "--out", str(RUNS)])
+    if code:
+        raise SystemExit(code)
+    return [RUNS / f"{method}-{env}-{preset}-seed{seed}" for method, seed in product(methods, seeds)]
+
+
+def keep_summary(directory: Path) -> None:
+    """Copy a run's summary to where it is committed."""
+    summary = json.loads((directory / "summary.json").read_text())
     summary.pop("run_dir")
-    target = ROOT / "results" / f"{name}.json"
+    target = ROOT / "results" / f"{directory.name}.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(summary, indent=2) + "\n")
-    return out
 
 
 def main() -> None:
@@ -51,12 +54,11 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     options = parser.parse_args()
     for preset, env in product(options.presets, options.envs):
-        directories = [
-            run(method, env, preset, seed) for method in options.methods or METHODS[preset] for seed in options.seeds
-        ]
-        runs = pool_seeds([load_run(directory) for directory in directories])
-        print(to_markdown(comparison_table(runs)), "\n")
-        print(to_markdown(difference_table(runs)), "\n", flush=True)
+        directories = sweep(options.methods or list(METHODS[preset]), env, preset, options.seeds)
+        for directory in directories:
+            keep_summary(directory)
+        for family in compare_directories(directories):
+            print("\n".join(to_markdown(table) for table in family.tables), flush=True)
 
 
 if __name__ == "__main__":

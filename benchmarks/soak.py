@@ -100,7 +100,8 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
     """Kill runs of one family until there were enough kills; each run is then left to end."""
     whole = out / f"{name}-whole"
     log = out / f"{name}.log"
-    if not (whole / "summary.json").is_file():
+    if not (whole / "checksums.json").is_file():
+        shutil.rmtree(whole, ignore_errors=True)
         assert start(["run", *RUNS[name], "--out", str(whole)], workers, 60.0, log).wait() == 0, f"see {log}"
     done, places, problems, different, resumed, number = 0, [], [], [], 0, 0
     while done < kills:

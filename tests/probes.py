@@ -204,6 +204,12 @@ def best_values(task: TabularTask, discount: float = DISCOUNT) -> np.ndarray:
     return q
 
 
+def is_additive(task: TabularTask) -> bool:
+    """Whether Q* is a sum of what each agent's action is worth."""
+    q = best_values(task)
+    return bool(np.allclose(q - q[:, :1] - q[:, :, :1] + q[:, :1, :1], 0.0))
+
+
 def states_along(task: TabularTask, first_obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """States of an episode, from its first observation (which no probe hides) and its joint actions."""
     state = int(np.argmax(first_obs[0]))

@@ -17,7 +17,7 @@ UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # The parts of `experiments` that work on stored results, which must open at once.
 WITHOUT_JAX = [
     "mesax.cli",
-    *(f"mesax.experiments.{name}" for name in ("statistics", "figures", "report", "store")),
+    *(f"mesax.experiments.{name}" for name in ("statistics", "comparison", "figures", "report", "store", "sweep")),
 ]
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ".json", ".jsonl", ""}
 

@@ -17,7 +17,7 @@ from mesax.experiments import pictures
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.store import RunDirectory
 
-VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor", "env")
+VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor", "env", "sweep")
 HEAVY = ("jax", "equinox", "optax", "sklearn", "scipy", "numpy", "matplotlib", "rich")
 SCRIPT = Path(sys.executable).with_name("mesax")
 CONTRACT = {
@@ -217,6 +217,7 @@ def test_doctor_says_what_fails(capsys, monkeypatch):
 
 
 RUN = ("run", "plain", "climb-one", "--preset", "smoke")
+SWEEP = ("sweep", "--methods", "plain", "--envs", "climb-one", "--preset", "smoke")
 BAD_INPUT = {
     "no such verb": (["lurn"], ["'lurn'", "run", "doctor"]),
     "no such method": (["run", "meza", "climb-one"], ["'meza'", *METHODS]),
@@ -257,13 +258,19 @@ BAD_INPUT = {
     "resume of broken": (["resume", "broken"], ["run.json", "describes no run"]),
     "eval of broken": (["eval", "broken"], ["run.json", "describes no run"]),
     "render of broken": (["render", "broken"], ["run.json", "describes no run"]),
+    "half a sweep": (["sweep", "--methods", "mesa"], ["--envs", "mesax sweep --help"]),
+    "no such method to sweep": (["sweep", "--methods", "plain", "meza", "--envs", "climb-one"], ["'meza'", *METHODS]),
+    "no such setting to sweep": ([*SWEEP, "--schedule.total-step", "9"], ["--schedule.total-step;"]),
+    "stray word in a sweep": ([*SWEEP, "--json", "more"], ["'more'"]),
+    "one seed for a whole sweep": ([*SWEEP, "--", "--seed", "3"], ["--seed cannot be passed on", "--seeds"]),
+    "no workers to sweep": ([*SWEEP, "--workers", "0"], ["--workers", "not 0"]),
     "no workers to resume": (["resume", "broken", "--workers", "-2"], ["--workers", "not -2"]),
     "no episodes": (["eval", "broken", "--episodes", "0"], ["--episodes", "not 0"]),
     "negative seed of episodes": (["eval", "broken", "--seed", "-1"], ["--seed", "not -1"]),
-    **{f"{verb} nothing": ([verb], ["RUN_DIR", f"mesax {verb} --help"]) for verb in VERBS[2:-2]},
-    **{f"{verb} of a missing directory": ([verb, "missing"], ["missing"]) for verb in VERBS[2:-2]},
-    **{f"{verb} of a file": ([verb, "file"], ["file"]) for verb in VERBS[2:-2]},
-    **{f"{verb} of no run": ([verb, "empty"], ["empty", "run.json"]) for verb in VERBS[2:-2]},
+    **{f"{verb} nothing": ([verb], ["RUN_DIR", f"mesax {verb} --help"]) for verb in VERBS[2:-3]},
+    **{f"{verb} of a missing directory": ([verb, "missing"], ["missing"]) for verb in VERBS[2:-3]},
+    **{f"{verb} of a file": ([verb, "file"], ["file"]) for verb in VERBS[2:-3]},
+    **{f"{verb} of no run": ([verb, "empty"], ["empty", "run.json"]) for verb in VERBS[2:-3]},
 }
 
 

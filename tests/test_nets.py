@@ -25,6 +25,7 @@ from mesax.nets import (
     polyak,
     step_at,
     unroll,
+    unroll_batch,
     waves,
 )
 from mesax.types import tree_index, tree_stack
@@ -127,6 +128,55 @@ def test_unroll_equals_step_by_step(config):
         np.testing.assert_allclose(at_each, jnp.stack(outputs), atol=1e-5)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), before, tree_stack(seen))
         assert [leaf.shape[0] for leaf in jax.tree.leaves(before)] == [TIME + 1] * isinstance(config, Gru)
+
+
+@pytest.mark.parametrize("kind", ["shared team", "team"])
+def test_a_batch_of_episodes_equals_one_by_one(kind: str):
+    """Outputs and gradients, also under a `vmap` over nets: rows of all agents and episodes become one matrix."""
+    nets = tree_stack([build(kind, Gru(4, num_layers=1), seed) for seed in (0, 1)])
+    batch = jnp.asarray(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
+
+    def both(run):
+        def loss(net):
+            outputs = run(net, batch)
+            return jnp.sum(jnp.sin(outputs)), outputs
+
+        return jax.jit(jax.vmap(jax.grad(loss, has_aux=True)))(nets)
+
+    assert_close(both(unroll_batch), both(jax.vmap(by_steps, in_axes=(None, 0))))
+
+
+def by_steps(net, xs) -> jax.Array:
+    memory, outputs = net.start(), []
+    for x in xs:
+        memory, output = net.step(memory, x)
+        outputs.append(output)
+    return jnp.stack(outputs)
+
+
+def assert_close(left, right) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), left, right)
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["whole", "parts"])
+def test_a_critic_along_an_episode_equals_step_by_step(parts: bool):
+    """An additive one too, whose input comes in parts."""
+    config, key = Gru(4, num_layers=1), jax.random.key(0)
+    shapes = jax.eval_shape(lambda key: Ensemble.create(config, 3, (INPUTS, 2), key, additive=parts), key)
+    random = np.random.default_rng(3)
+    net = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
+    action = jnp.asarray(random.normal(size=(TIME, 2)), jnp.float32)
+
+    @jax.jit
+    def along(net):
+        memory, outputs = net.start(), []
+        for x in zip(XS[:, 0], action, strict=True):
+            memory, output = net.step(memory, x)
+            outputs.append(output)
+        xs = (XS[:, 0], action)
+        return (unroll(net, xs), tree_index(memories(net, xs), -1)), (jnp.stack(outputs), memory)
+
+    assert_close(*along(net))
 
 
 def test_other_inputs_do_not_change_the_memories_of_an_episode():

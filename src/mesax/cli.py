@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,16 +51,20 @@ def _fail(message: str, code: int) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    parser = _build_parser()
-    options, rest = parser.parse_known_args(_with_joined_overrides(arguments))
+    options = _parse(arguments)
     if not hasattr(options, "verb_function"):
-        parser.print_help()
+        _build_parser().print_help()
         return USAGE
-    if rest and not options.takes_overrides:
-        raise UsageError(f"unexpected argument '{rest[0]}'; see mesax {options.verb} --help")
-    options.rest = rest
     code: int = options.verb_function(options)
     return code
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    options, rest = _build_parser().parse_known_args(_with_joined_overrides(arguments))
+    if rest and not getattr(options, "takes_overrides", True):
+        raise UsageError(f"unexpected argument '{rest[0]}'; see mesax {options.verb} --help")
+    options.arguments, options.rest = arguments, rest
+    return options
 
 
 def _with_joined_overrides(arguments: list[str]) -> list[str]:
@@ -136,6 +141,20 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, help="where to draw (default: figures/ beside the first run)")
     sub.add_argument("--json", action="store_true")
 
+    sub = verb("sweep", _sweep, "methods x environments x seeds, one run after another; then compare them", True)
+    sub.epilog = "Any other option is passed on to 'mesax run', for example --schedule.total-steps 20000."
+    names = f"{', '.join(METHODS)}; with a learner: mesa+qmix"
+    sub.add_argument("--methods", nargs="+", required=True, metavar="METHOD", help=names)
+    sub.add_argument("--envs", nargs="+", required=True, metavar="ENV", help=", ".join(ENVIRONMENTS))
+    sub.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="SEED")
+    sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
+    sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn in each run")
+    sub.add_argument("--out", type=Path, default=Path("runs/sweep"), help="where the run directories go")
+    sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
+    sub.add_argument("--plan", action="store_true", help="only say what would be done")
+    sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+    sub.add_argument("--quiet", action="store_true", help="no progress")
+
     sub = verb("report", _report, "a self-contained HTML page about one or several runs")
     run_argument(sub, many=True)
     sub.add_argument("--out", type=Path, help="file to write (default: report.html in the first run)")
@@ -196,19 +215,10 @@ def _list_settings(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     _check_workers(options.workers)
     _compute()
-    from mesax.experiments.overrides import parse_arguments
-    from mesax.experiments.request import Request, run_json
+    from mesax.experiments.request import run_json
     from mesax.experiments.store import RunDirectory
 
-    request = Request(
-        options.method,
-        options.env,
-        options.preset,
-        options.seed,
-        options.num_test_tasks,
-        tuple(parse_arguments(options.rest)),
-        options.learner,
-    )
+    request = _request(options)
     experiment = request.experiment()
     experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
     path = options.out or Path("runs") / request.run_id()
@@ -218,6 +228,22 @@ def _run(options: argparse.Namespace) -> int:
     if not options.quiet:
         _print_difference(run.run["paper_diff"])
     return _execute(run, experiment, options)
+
+
+def _request(options: argparse.Namespace) -> Any:
+    """What the arguments of `run` ask for."""
+    from mesax.experiments.overrides import parse_arguments
+    from mesax.experiments.request import Request
+
+    return Request(
+        options.method,
+        options.env,
+        options.preset,
+        options.seed,
+        options.num_test_tasks,
+        tuple(parse_arguments(options.rest)),
+        options.learner,
+    )
 
 
 def _reuse(run: Any, request: Any, options: argparse.Namespace) -> int:
@@ -263,11 +289,11 @@ def _show(path: Path, options: argparse.Namespace, summary: dict[str, Any]) -> i
     """Table, figures and files of a finished run."""
     from mesax.experiments.pictures import draw_run
     from mesax.experiments.statistics import load_run
-    from mesax.experiments.tables import comparison_table, task_table
+    from mesax.experiments.tables import comparison_table, print_table, task_table
 
     result = load_run(path)
-    _print_table(task_table(result))
-    _print_table(comparison_table([result]))
+    print_table(task_table(result))
+    print_table(comparison_table([result]))
     if "largest_cut_short" in summary:
         share = summary["largest_cut_short"]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
@@ -314,29 +340,29 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from mesax.experiments.comparison import compare_directories
+    from mesax.experiments.comparison import compare_directories, show_comparison
 
-    families = compare_directories(options.runs)
-    result = _show_comparison(families, options.out or options.runs[0].parent / "figures")
+    result = show_comparison(compare_directories(options.runs), options.out or options.runs[0].parent / "figures")
     if options.json:
         print(json.dumps(result))
     return 0
 
 
-def _show_comparison(families: Sequence[Any], directory: Path) -> dict[str, Any]:
-    """Tables and pictures of every family; the same as an object for `--json`."""
-    from mesax.experiments.comparison import nothing_comparable
-    from mesax.experiments.pictures import draw_comparison
+def _sweep(options: argparse.Namespace) -> int:
+    _check_workers(options.workers)
+    _compute()
+    from mesax.experiments.overrides import digest
+    from mesax.experiments.sweep import Grid, plan, show_plan, sweep
 
-    for family in families:
-        for table in family.tables:
-            _print_table(table)
-    message = nothing_comparable(families)
-    if message:
-        print(f"note     {message}")
-    for picture in draw_comparison(families, directory):
-        print(f"drawn    {picture}")
-    return {"families": [family.as_json() for family in families], "note": message}
+    extra = [word for word in options.rest if word != "--"]
+    grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
+    planned = plan(grid, options.out, lambda words: digest(_request(_parse(["run", *words])).experiment()))
+    if options.plan:
+        return show_plan(planned, options.json)
+    code = sweep(planned, options.workers, options.quiet, options.json)
+    if code == PREEMPTED:
+        return _fail(f"stopped; what is done is kept, continue with: mesax {shlex.join(options.arguments)}", code)
+    return code
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -390,14 +416,6 @@ def _compute() -> None:
 def _check_workers(workers: int | None) -> None:
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be at least 1, not {workers}")
-
-
-def _print_table(table: Any) -> None:
-    from rich.console import Console
-
-    from mesax.experiments.tables import to_rich
-
-    Console().print(to_rich(table))
 
 
 def _print_difference(differences: list[list[Any]]) -> None:

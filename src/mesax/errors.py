@@ -1,7 +1,7 @@
 """Errors that a person sees as one line; kept apart so that the command line needs no JAX to report them."""
 
-USAGE, FAILED, IO_ERROR, PREEMPTED = 2, 70, 74, 75
-"""Exit codes (docs/reliability.md)."""
+USAGE, FAILED, PREEMPTED, IO_ERROR = 2, 70, 75, 74
+"""Exit codes: wrong usage, a failure, stopped by a signal after saving, files that cannot be read or written."""
 
 
 class UsageError(Exception):

@@ -57,6 +57,16 @@ def unroll(net: Net, xs: Input, start: Memory = None) -> Float[Array, "time outp
     return along(net, xs, start)[1]
 
 
+def unroll_batch(net: Any, xs: Float[Array, "batch time ..."], start: Memory = None) -> Float[Array, "batch time ..."]:
+    """`unroll` for many episodes: the net's own way if it has one."""
+    if start is None:
+        start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(xs), *leaf.shape)), net.start())
+    if hasattr(net, "along_batch"):
+        outputs: Array = net.along_batch(start, xs)
+        return outputs
+    return jax.vmap(unroll, in_axes=(None, 0, 0))(net, xs, start)
+
+
 def along(net: Any, xs: Input, start: Memory = None) -> tuple[Memory, Float[Array, "time outputs"]]:
     """(memories after each step, outputs) of an episode, from a fresh memory or `start`; the net's own way if any."""
     start = net.start() if start is None else start
@@ -170,12 +180,30 @@ class Recurrent(eqx.Module):
 
     def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time outputs"]]:
         """All that does not depend on the memory is computed for the whole episode at once."""
+        after, outputs = self.along_rows(start[None], jax.tree.map(lambda part: part[:, None], xs))
+        return after[:, 0], outputs[:, 0]
+
+    def along_batch(self, start: Memory, xs: Float[Array, "batch time inputs"]) -> Float[Array, "batch time outputs"]:
+        """Outputs along many episodes."""
+        return jnp.swapaxes(self.along_rows(start, jnp.swapaxes(xs, 0, 1))[1], 0, 1)
+
+    def along_rows(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time rows outputs"]]:
+        """The same for many episodes side by side, `[time, rows, inputs]`.
+
+        Rows of all steps are one matrix: `vmap` over episodes would lead to the same products, but to gradients that
+        copy their operands first.
+        """
+        time, rows = jax.tree.leaves(xs)[0].shape[:2]
+
+        def flat(function: Any, xs: Any) -> Any:
+            outputs = jax.vmap(function)(jax.tree.map(lambda part: part.reshape(-1, part.shape[-1]), xs))
+            return outputs.reshape(time, rows, -1)
 
         def step(memory: Memory, gates: Array) -> tuple[Memory, Memory]:
-            return (self.advance(memory, gates),) * 2
+            return (jax.vmap(self.advance)(memory, gates),) * 2
 
-        after = jax.lax.scan(step, start, jax.vmap(self.embed)(xs))[1]
-        return after, jax.vmap(self.read)(after)
+        after = jax.lax.scan(step, start, flat(self.embed, xs))[1]
+        return after, flat(self.read, after)
 
     def embed(self, x: Input) -> Float[Array, " gates"]:
         """What an input does to the gates."""
@@ -466,6 +494,17 @@ class Team(eqx.Module):
         """Every agent's net along its own inputs."""
         axis = None if self.shared else 0
         return jax.vmap(along, in_axes=(axis, 1, 0), out_axes=1)(self.nets, self._identified(xs), start)
+
+    def along_batch(
+        self, start: Memory, xs: Float[Array, "batch time agents inputs"]
+    ) -> Float[Array, "batch time agents outputs"]:
+        """Outputs along many episodes; to a shared recurrent net all agents of all episodes are alike."""
+        if not (self.shared and isinstance(self.nets, Recurrent)):
+            return jax.vmap(lambda memory, one: self.along(memory, one)[1])(start, xs)
+        batch, time, agents, size = xs.shape
+        rows = jnp.swapaxes(self._identified(xs), 0, 1).reshape(time, batch * agents, size + agents)
+        outputs = self.nets.along_rows(start.reshape(batch * agents, -1), rows)[1]
+        return jnp.swapaxes(outputs.reshape(time, batch, agents, -1), 0, 1)
 
     def _identified(self, x: Float[Array, "... agents inputs"]) -> Float[Array, "... agents more"]:
         if not self.shared:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.algorithms import actor_updates, maddpg, mappo, normalized
+from mesax.algorithms import actor_updates, binned, maddpg, mappo, mixers, normalized, value_decomposition
 from mesax.checkpoint import open_tree
 from mesax.errors import StoreError, UsageError
 from mesax.explorers import LARGEST_FILE, ExplorerRecipe, restore_explorers
@@ -35,7 +35,9 @@ KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(ExplorerRecipe, EnvSpec, Discrete, Box, Linear, LinearSteps, Adam, Mlp, Gru, Entities),
-        *(maddpg.Maddpg, mappo.Mappo, normalized.Normalized),
+        *(maddpg.Maddpg, mappo.Mappo, normalized.Normalized, binned.Binned),
+        *(value_decomposition.ValueDecomposition, value_decomposition.Soft, value_decomposition.Periodic),
+        *(mixers.Independent, mixers.Sum, mixers.Monotonic, mixers.Duplex),
         *(actor_updates.GumbelGradient, actor_updates.ExpectedGradient, actor_updates.JointImprovement),
         *(coverage.CoverageReward, coverage.RecordReward),
         *(features.ObsActionFeatures, features.SortedOccupancy, features.JointAngles),

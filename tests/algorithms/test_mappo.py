@@ -245,7 +245,7 @@ def test_clipped_ratios_and_values_by_hand():
     def descend(state):
         outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
         log = state.actors.net.log_probability(outputs, batch.action)
-        values = jax.vmap(ONE_STEP.values, in_axes=(None, 0))(state.values.net, batch.obs)[:, :-1]
+        values = ONE_STEP.values(state.values.net, batch.obs)[:, :-1]
         played = (batch.obs[:, :-1], batch.action, batch.mask, log - jnp.log(ratio))
         piece = Piece(*played, old_values, advantages, returns, (), ())
         return values, ONE_STEP._descend(state, piece, Elapsed.at(1.0))
@@ -347,7 +347,7 @@ def test_a_piece_starts_from_the_memory_that_played(values_of: str):
     assert (len(one.mask), len(many.mask)) == (4, 8)
     outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(state.actors.net.team, many.obs, many.actor_memory)
     log = np.asarray(state.actors.net.log_probability(outputs, many.action))
-    values = np.asarray(jax.vmap(cut.values, in_axes=(None, 0, 0))(state.values.net, many.obs, many.value_memory))
+    values = np.asarray(cut.values(state.values.net, many.obs, many.value_memory))
     happened = np.asarray(many.mask)
     assert happened.sum() == LENGTHS.sum()
     np.testing.assert_allclose(log[happened], np.asarray(many.old_log)[happened], atol=1e-5)

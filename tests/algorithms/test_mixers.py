@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Step, Sum, hypernet
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Step, Sum, hypernets
 from mesax.errors import UsageError
 from mesax.nets import Adam, Trainable
 from mesax.types import Discrete, EnvSpec
@@ -227,12 +227,13 @@ def test_qmix_represents_more_than_a_sum():
 
 
 def test_hypernets_start_as_the_reference_code_does():
-    net = jax.jit(lambda key: hypernet(400, 50, key, (300,)))(jax.random.key(0))
-    for layer, inputs in ((net.layers[0], 400), (net.head, 300)):
-        for leaf in (layer.weight, layer.bias):
-            assert np.abs(leaf).max() <= inputs**-0.5
-            assert np.abs(leaf).max() > 0.9 * inputs**-0.5
-        np.testing.assert_allclose(np.std(layer.weight), (3 * inputs) ** -0.5, rtol=0.02)
+    first, second = jax.jit(lambda key: hypernets(key, (400, 300, 50), (200, 60)))(jax.random.key(0))
+    assert (len(first.layers), len(second.layers)) == (1, 0)
+    for layer, shape in ((first.layers[0], (400, 300)), (first.head, (300, 50)), (second.head, (200, 60))):
+        limit = shape[0] ** -0.5
+        assert layer.weight.shape == shape
+        assert all(0.9 * limit < np.abs(leaf).max() <= limit for leaf in (layer.weight, layer.bias))
+        np.testing.assert_allclose(np.std(layer.weight), limit / 3**0.5, rtol=0.02)
 
 
 def test_a_state_of_zeros_can_be_learnt():

@@ -14,7 +14,7 @@ from mesax.nets import Adam, Gru, Mlp, unroll
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import EnvSpec, Episode, random_index, tree_index, tree_stack
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, states_along
+from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, is_additive, states_along
 
 MLP = Maddpg(
     actor_net=Mlp((16,)),
@@ -98,12 +98,6 @@ def test_discrete(name: str):
     solved = {title for title, (_, regret) in report.items() if regret < 0.01}
     assert solved == {title for title, probe in probes.items() if moves_jointly or not probe.trap}
     assert all(report[title][1] >= probe.trap - 0.01 for title, probe in probes.items() if title not in solved)
-
-
-def is_additive(task) -> bool:
-    """Whether Q* is a sum of what each agent's action is worth: then an additive critic can represent it."""
-    q = best_values(task)
-    return bool(np.allclose(q - q[:, :1] - q[:, :, :1] + q[:, :1, :1], 0.0))
 
 
 @pytest.mark.parametrize("trace", [0.0, 0.5])

@@ -1,8 +1,6 @@
 """Which runs are pooled, which are compared, and what is said of those that cannot be."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,8 +114,3 @@ def test_runs_without_a_family_in_common_are_shown_with_a_note(store, tmp_path, 
     assert main(["compare", *paths, "--out", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "nothing to compare: each run has a family of tasks of its own (climb-one, climb-multi)" in text
-
-
-def test_comparing_needs_no_jax():
-    code = "import sys, mesax.experiments.comparison as m; print(*{'jax', 'equinox'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []

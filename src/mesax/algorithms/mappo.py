@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float
 from mesax.algorithms.targets import entropy, generalized_advantages, huber
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
-from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, memories, unroll
+from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, memories, unroll_batch
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
@@ -202,12 +202,12 @@ class Mappo:
         return eqx.tree_at(lambda a: a.log_std, actors, jnp.minimum(actors.log_std, most))
 
     def values(
-        self, net: Any, obs: Float[Array, "time agents obs"], start: Memory = None
-    ) -> Float[Array, "time agents"]:
-        """Normalized value of every step for every agent."""
+        self, net: Any, obs: Float[Array, "batch time agents obs"], start: Memory = None
+    ) -> Float[Array, "batch time agents"]:
+        """Normalized value of every step of many episodes for every agent."""
         if self.values_of == "own":
-            return unroll(net, obs, start)[..., 0]
-        return jnp.broadcast_to(unroll(net, obs.reshape(obs.shape[0], -1), start), obs.shape[:2])
+            return unroll_batch(net, obs, start)[..., 0]
+        return jnp.broadcast_to(unroll_batch(net, obs.reshape(*obs.shape[:2], -1), start), obs.shape[:3])
 
     def update(
         self, spec: EnvSpec, state: MappoState, batch: Episode, elapsed: Elapsed, key: Key
@@ -231,9 +231,9 @@ class Mappo:
         """What was played with all that the nets at the start of the update say of it, cut into pieces."""
         team = state.actors.net.team
         obs = batch.obs[:, :-1]
-        old_outputs = jax.vmap(unroll, in_axes=(None, 0))(team, obs)
+        old_outputs = unroll_batch(team, obs)
         old_log = self._held(state.actors.net, elapsed).log_probability(old_outputs, batch.action)
-        old_values = jax.vmap(self.values, in_axes=(None, 0))(state.values.net, batch.obs)
+        old_values = self.values(state.values.net, batch.obs)
         values = state.norm.denormalize(old_values)
         discounts = self.discount * batch.continues
         of_agents = jax.vmap(generalized_advantages, in_axes=(None, None, 1, None), out_axes=1)
@@ -262,7 +262,7 @@ class Mappo:
 
         def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
             actors = self._held(actors, elapsed)
-            outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(actors.team, piece.obs, piece.actor_memory)
+            outputs = unroll_batch(actors.team, piece.obs, piece.actor_memory)
             change = actors.log_probability(outputs, piece.action) - piece.old_log
             # Padding may look like anything: where its ratio overflowed, a weight of 0 would not silence it.
             ratio = jnp.exp(jnp.where(piece.mask[..., None], change, 0.0))
@@ -273,7 +273,7 @@ class Mappo:
             return -gain - self.entropy_bonus * mean_entropy, (mean_entropy, outside)
 
         def value_loss(net: Any) -> Array:
-            values = jax.vmap(self.values, in_axes=(None, 0, 0))(net, piece.obs, piece.value_memory)
+            values = self.values(net, piece.obs, piece.value_memory)
             near_old = piece.old_values + jnp.clip(values - piece.old_values, -self.clip, self.clip)
             losses = [huber(v - target, self.huber) for v in (values, near_old)]
             return masked_mean(jnp.maximum(*losses), piece.mask)

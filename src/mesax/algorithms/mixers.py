@@ -12,6 +12,7 @@ one step. It returns the values that are learnt, one or one per agent.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -23,7 +24,7 @@ from jaxtyping import Array, Float
 
 from mesax.errors import UsageError
 from mesax.nets import Dense, FeedForward
-from mesax.types import EnvSpec, Key
+from mesax.types import EnvSpec, Key, tree_stack
 
 TINY = 1e-10
 """Keeps weights that must be positive away from zero."""
@@ -56,18 +57,18 @@ class Mixer(Protocol):
         """What the mixer adds to the loss of this step."""
 
 
-def hypernet(inputs: int, outputs: int, key: Key, hidden: tuple[int, ...] = ()) -> FeedForward:
-    """ReLU layers whose weights and biases start uniform within 1 / sqrt(inputs), as in the reference code.
+def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
+    """ReLU nets of these layer sizes; weights and biases start uniform within 1 / sqrt(inputs), as in the reference.
 
     Biases start random, because a weight that is an absolute value has no gradient at zero: with none, a state of
-    zeros would never be learnt.
+    zeros would never be learnt. All come from one draw, because draws are slow to compile.
     """
-    sizes = (inputs, *hidden, outputs)
-    layers = []
-    for before, after, layer_key in zip(sizes, sizes[1:], jax.random.split(key, len(sizes) - 1), strict=False):
-        both = jax.random.uniform(layer_key, (before + 1, after), minval=-1.0, maxval=1.0) / math.sqrt(before)
-        layers.append(Dense(both[:-1], both[-1]))
-    return FeedForward(tuple(layers[:-1]), layers[-1])
+    shapes = [(inputs + 1, outputs) for size in sizes for inputs, outputs in itertools.pairwise(size)]
+    ends = list(itertools.accumulate(map(math.prod, shapes)))
+    parts = jnp.split(jax.random.uniform(key, (ends[-1],), minval=-1.0, maxval=1.0), ends[:-1])
+    both = (part.reshape(shape) / math.sqrt(shape[0] - 1) for part, shape in zip(parts, shapes, strict=True))
+    layers = iter([Dense(weight[:-1], weight[-1]) for weight in both])
+    return [FeedForward(tuple(itertools.islice(layers, len(size) - 2)), next(layers)) for size in sizes]
 
 
 class OwnValues(eqx.Module):
@@ -152,14 +153,16 @@ class Monotonic:
 
     def build(self, spec: EnvSpec, key: Key) -> MonotonicMixer:
         """Fresh hypernetworks."""
-        state = spec.num_agents * spec.obs_size
-        layers = (self.hyper_hidden,) if self.hyper_hidden else ()
-        keys = jax.random.split(key, 4)
+        state, agents = spec.num_agents * spec.obs_size, spec.num_agents
+        layers = (state, self.hyper_hidden) if self.hyper_hidden else (state,)
         return MonotonicMixer(
-            hypernet(state, spec.num_agents * self.hidden, keys[0], layers),
-            hypernet(state, self.hidden, keys[1]),
-            hypernet(state, self.hidden, keys[2], layers),
-            hypernet(state, 1, keys[3], (self.hidden,)),
+            *hypernets(
+                key,
+                (*layers, agents * self.hidden),
+                (state, self.hidden),
+                (*layers, self.hidden),
+                (state, self.hidden, 1),
+            )
         )
 
 
@@ -237,21 +240,18 @@ class Duplex:
     def build(self, spec: EnvSpec, key: Key) -> DuplexMixer:
         """Fresh attention and importances."""
         agents, state = spec.num_agents, spec.num_agents * spec.obs_size
-        joint = spec.joint_size
-        keys = jax.random.split(key, 6)
-        queries = jax.vmap(lambda k: hypernet(state, self.attention_size, k, (self.query_hidden,)))
-        limit = 1.0 / math.sqrt(spec.obs_size)
-        shape = (self.heads, spec.obs_size, self.attention_size)
-        layers = self.importance_hidden
-        return DuplexMixer(
-            queries(jax.random.split(keys[0], self.heads)),
-            jax.random.uniform(keys[1], shape, minval=-limit, maxval=limit),
-            hypernet(state, 1, keys[2], (self.value_hidden,)),
-            hypernet(state, self.kernels, keys[3], layers),
-            hypernet(state, self.kernels * agents, keys[4], layers),
-            hypernet(joint, self.kernels * agents, keys[5], layers),
-            self.attention_penalty,
+        each = self.kernels * agents
+        value, scale, agent, importance, *heads = hypernets(
+            key,
+            (state, self.value_hidden, 1),
+            (state, *self.importance_hidden, self.kernels),
+            (state, *self.importance_hidden, each),
+            (spec.joint_size, *self.importance_hidden, each),
+            *[(state, self.query_hidden, self.attention_size)] * self.heads,
+            *[(spec.obs_size, self.attention_size)] * self.heads,
         )
+        query, keys = tree_stack(heads[: self.heads]), tree_stack(heads[self.heads :])
+        return DuplexMixer(query, keys.head.weight, value, scale, agent, importance, self.attention_penalty)
 
 
 MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex

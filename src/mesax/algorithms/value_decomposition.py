@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from mesax.algorithms.mixers import MixerConfig, Monotonic, Step
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
-from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll
+from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
@@ -196,10 +196,10 @@ class ValueDecomposition:
         def loss(values: Values) -> tuple[Array, Metrics]:
             q = self.agent_values(space, values.agents, batch)
             targets = jax.lax.stop_gradient(self.targets(space, state.target, batch, q, target_q))
-            now = _steps(space, q[:, :-1], batch.obs[:, :-1], batch.action)
-            predicted = _each(values.mixer, now)
+            now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action)
+            predicted = each(values.mixer, now)
             critic_loss = masked_mean(jnp.square(predicted - targets), batch.mask)
-            penalty = masked_mean(_each(values.mixer.penalty, now), batch.mask)
+            penalty = masked_mean(each(values.mixer.penalty, now), batch.mask)
             followed = (batch.action == jnp.argmax(q[:, :-1], axis=-1)).astype(q.dtype)
             return critic_loss + penalty, {
                 "critic_loss": critic_loss,
@@ -221,14 +221,14 @@ class ValueDecomposition:
         last = None
         if self.last_action:
             last = jnp.concatenate([jnp.full_like(batch.action[:, :1], NOTHING), batch.action], axis=1)
-        return jax.vmap(unroll, in_axes=(None, 0))(agents, inputs(space, batch.obs, last))
+        return unroll_batch(agents, inputs(space, batch.obs, last))
 
     def targets(
         self, space: Discrete, target: Values, batch: Episode, q: Array, target_q: Array
     ) -> Float[Array, "batch time values"]:
         """y_t, for the team or for every agent; `Episode.continues` alone decides what is bootstrapped."""
         action = jnp.argmax((q if self.double_q else target_q)[:, 1:], axis=-1)
-        following = _each(target.mixer, _steps(space, target_q[:, 1:], batch.obs[:, 1:], action))
+        following = each(target.mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action))
         of_values = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
         return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
 
@@ -240,12 +240,12 @@ class ValueDecomposition:
         return spec.action_space
 
 
-def _steps(space: Discrete, q: Array, obs: Array, action: Array) -> Step:
+def steps_of(space: Discrete, q: Array, obs: Array, action: Array) -> Step:
     """Every step as mixers see it."""
     played = space.encode(action)
     return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played)
 
 
-def _each(function: Any, steps: Step) -> Array:
+def each(function: Any, steps: Step) -> Array:
     """`function` of every step of every episode."""
     return jax.vmap(jax.vmap(function))(steps)

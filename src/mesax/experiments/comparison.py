@@ -17,7 +17,7 @@ from mesax.experiments.statistics import (
     load_run,
     run_figures,
 )
-from mesax.experiments.tables import Table, comparison_table, difference_table, run_labels
+from mesax.experiments.tables import Table, comparison_table, difference_table, print_table, run_labels
 
 NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
@@ -68,6 +68,21 @@ class FamilyComparison:
 def compare_directories(paths: Iterable[Path]) -> list[FamilyComparison]:
     """The runs of several directories, family by family."""
     return by_family([load_run(path) for path in paths])
+
+
+def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Json:
+    """Print the tables of every family and draw their pictures; returns what `--json` prints."""
+    from mesax.experiments.pictures import draw_comparison  # noqa: PLC0415 (drawing is heavy)
+
+    for family in families:
+        for table in family.tables:
+            print_table(table)
+    note = nothing_comparable(families)
+    if note:
+        print(f"note     {note}")
+    for picture in draw_comparison(families, directory):
+        print(f"drawn    {picture}")
+    return {"families": [family.as_json() for family in families], "note": note}
 
 
 def by_family(runs: Sequence[RunResults]) -> list[FamilyComparison]:

@@ -276,6 +276,13 @@ def to_rich(table: Table) -> "RichTable":
     return rich
 
 
+def print_table(table: Table) -> None:
+    """The table on standard output."""
+    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
+
+    Console().print(to_rich(table))
+
+
 def to_markdown(table: Table) -> str:
     """The table in GitHub's markdown, with its note below."""
     lines = [_markdown_row(table.columns), "|---|" + "---:|" * (len(table.columns) - 1)]

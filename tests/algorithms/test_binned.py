@@ -1,0 +1,130 @@
+"""Boxes cut into points: numbers by hand, learners that see nothing but indices, wrappers in either order."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.algorithms.binned import Binned, BinnedPolicy, Grid
+from mesax.algorithms.mappo import Mappo
+from mesax.algorithms.mixers import Sum
+from mesax.algorithms.normalized import Normalized
+from mesax.algorithms.value_decomposition import ValueDecomposition
+from mesax.errors import UsageError
+from mesax.nets import Mlp
+from mesax.policy import UniformPolicy
+from mesax.training.rollout import play
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, blank_episode, tree_stack
+from probes import ContinuousGame, ContinuousTask
+
+SPEC = EnvSpec(2, 3, Box(2), 4)
+GAME = ContinuousGame(size=2)
+TASK = tree_stack([ContinuousTask(jnp.zeros((2, 2, 2)))])
+VALUES = ValueDecomposition(Sum(), Mlp((4,)))
+
+
+def test_eleven_points_are_the_papers():
+    points = Grid(11, 1).points(jnp.arange(11))
+    np.testing.assert_allclose(points[:, 0], np.arange(-10, 11, 2) / 10, atol=1e-6)
+
+
+def test_numbers_of_a_pair_by_hand():
+    """Three points each: index 5 has digits 1 and 2, so the point (0, 1)."""
+    grid = Grid(3, 2)
+    np.testing.assert_array_equal(grid.points(jnp.array([0, 5, 8])), [[-1, -1], [0, 1], [1, 1]])
+    played = jnp.array([[-0.9, -2.0], [0.4, 0.6], [7.0, 0.51]])
+    np.testing.assert_array_equal(grid.index(played), [0, 5, 8])
+
+
+@pytest.mark.parametrize("bins, size", [(11, 1), (11, 2), (10, 3), (2, 5)])
+def test_every_point_has_its_own_number(bins: int, size: int):
+    grid, numbers = Grid(bins, size), jnp.arange(bins**size)
+    points = grid.points(numbers)
+    np.testing.assert_array_equal(grid.index(points), numbers)
+    assert points.shape == (bins**size, size)
+    assert float(points.min()) == -1.0 and float(points.max()) == 1.0
+
+
+def test_the_nearest_point_wins():
+    grid, played = Grid(7, 1), np.random.default_rng(0).uniform(-1, 1, (200, 1)).astype(np.float32)
+    known = np.linspace(-1, 1, 7)
+    np.testing.assert_array_equal(grid.index(jnp.asarray(played)), np.abs(played - known).argmin(axis=1))
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """An algorithm that keeps what it was given."""
+
+    def init(self, spec, key):
+        return spec
+
+    def update(self, spec, state, batch, *rest):
+        return (spec, batch), {"given": jnp.asarray(len(rest))}
+
+
+@pytest.mark.parametrize("rest", [(0,), (0.5, 0)], ids=["off-policy", "on-policy"])
+def test_learners_see_indices(rest):
+    learner, batch = Binned(Recorder(), bins=5), tree_stack([blank_episode(SPEC)] * 3)
+    action = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, batch.action.shape), jnp.float32)
+    batch = replace(batch, action=action)
+    (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, None), batch, *rest)
+    assert spec == learner.init(SPEC, None) == replace(SPEC, action_space=Discrete(25))
+    np.testing.assert_array_equal(seen.action, Grid(5, 2).index(action))
+    assert seen.action.dtype == jnp.int32 and seen.action.shape == (3, 4, 2)
+    np.testing.assert_array_equal(seen.obs, batch.obs)
+    assert int(metrics["given"]) == len(rest)
+
+
+MAPPO = Mappo(Mlp((4,)), Mlp((4,)), epochs=1)
+
+
+@pytest.mark.parametrize(
+    "learner, on_policy",
+    [(Normalized(Binned(VALUES, 3)), False), (Binned(Normalized(VALUES), 3), False), (Binned(MAPPO, 3), True)],
+    ids=["inside", "outside", "on-policy"],
+)
+def test_plays_and_learns(learner, on_policy: bool):
+    """From its own episodes and, off-policy, from anybody's; it plays points only."""
+
+    @jax.jit
+    def run(key):
+        state = learner.init(GAME.spec, key)
+        policy = learner.behavior(GAME.spec, state, Elapsed.at(0.5))
+        episodes = play(GAME, TASK, policy, key, 8)
+        greedy = play(GAME, TASK, learner.greedy(GAME.spec, state), key, 2)
+        batch = episodes if on_policy else play(GAME, TASK, UniformPolicy(GAME.spec.action_space), key, 8)
+        rest = (Elapsed.at(0.5), key) if on_policy else (key,)
+        return episodes.action, greedy.action, episodes.actor, learner.update(GAME.spec, state, batch, *rest)[1]
+
+    played, greedy, actor, metrics = run(jax.random.key(0))
+    for actions in (played, greedy):
+        assert actions.shape[1:] == (2, 2, 2)
+        assert set(np.unique(actions)) <= {-1.0, 0.0, 1.0}
+    assert len(np.unique(played)) == 3 and np.all(actor == 0)
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_the_memory_of_the_wrapped_policy_holds_the_index():
+    learner = Binned(VALUES, 3)
+    state = jax.jit(lambda key: learner.init(SPEC, key))(jax.random.key(0))
+    policy = learner.behavior(SPEC, state, Elapsed.at(0.0))
+    assert isinstance(policy, BinnedPolicy)
+    action, (_, last) = policy.act(policy.start(jax.random.key(0)), jnp.ones((2, 3)), jax.random.key(1))
+    np.testing.assert_array_equal(policy.grid.points(last), action)
+
+
+def test_too_many_actions_are_refused():
+    with pytest.raises(UsageError, match="11 bins for each of 3 numbers are 1331 actions, more than 1000"):
+        Binned(VALUES).init(replace(SPEC, action_space=Box(3)), jax.random.key(0))
+
+
+def test_discrete_actions_are_refused():
+    with pytest.raises(UsageError, match="discrete already"):
+        Binned(VALUES).init(replace(SPEC, action_space=Discrete(3)), jax.random.key(0))
+
+
+def test_one_bin_is_no_choice():
+    with pytest.raises(UsageError, match="bins must be at least 2, not 1"):
+        Binned(VALUES, 1)
