@@ -476,3 +476,17 @@ def test_octaves_fit_a_narrow_band():
 def test_octaves_out_of_range_are_refused():
     with pytest.raises(UsageError, match="octaves must lie between 0 and 16"):
         Mlp((8,), octaves=17)
+
+
+def test_a_falling_rate_ends_at_a_twentieth():
+    """Adam's step is its learning rate while the gradient keeps its sign."""
+    optimizer = Adam(0.1, clip_norm=1e9, falling=10)
+    state, sizes = Trainable.create(jnp.zeros(()), optimizer), []
+    for _ in range(13):
+        after = state.descend(jnp.ones(()), optimizer)
+        sizes.append(float(state.net - after.net))
+        state = after
+    np.testing.assert_allclose(sizes[:11], np.linspace(0.1, 0.005, 11), rtol=1e-3)
+    np.testing.assert_allclose(sizes[11:], 0.005, rtol=1e-3)
+    with pytest.raises(UsageError, match="falling must be at least 1 update, not 0"):
+        Adam(falling=0)
