@@ -11,7 +11,7 @@ MINIMUM := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow lint format bench results docs clean distclean
+.PHONY: help quickstart test test-slow soak lint format bench results docs clean distclean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test: $(VENV)/.dev  ## Run the tests (not those marked slow)
 
 test-slow: $(VENV)/.dev  ## Run the tests marked slow
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+soak: $(VENV)/.dev  ## Kill runs at random moments, resume them, compare every byte (an hour)
+	$(BIN)/python benchmarks/soak.py --kills 30 --workers $(WORKERS) --out $(RUNS)/soak
 
 lint: $(VENV)/.dev  ## Check format, style, types and import contracts
 	$(BIN)/ruff format --check .

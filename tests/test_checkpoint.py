@@ -142,7 +142,10 @@ TREES = st.recursive(
 
 
 @settings(max_examples=40)
-@given(tree=TREES, facts=st.dictionaries(st.text(max_size=5), st.floats() | st.text(max_size=5)))
+@given(
+    tree=TREES,
+    facts=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)),
+)
 def test_any_tree_comes_back(tmp_path_factory: pytest.TempPathFactory, tree, facts):
     directory = tmp_path_factory.getbasetemp() / "any" / "tree"
     save_tree(directory, tree, facts)

@@ -302,7 +302,7 @@ def test_a_run_of_another_configuration_is_not_touched(copied, capsys):
     before = listing(copied)
     assert command_line("run", *SMOKE, "--seed", 1, "--out", copied, "--reuse") == USAGE
     error = capsys.readouterr().err
-    assert f"{copied} holds another configuration ({run['id']})" in error and len(error.splitlines()) == 1
+    assert f"{copied} holds another configuration ({run['id']}: " in error and len(error.splitlines()) == 1
     assert command_line("run", *SMOKE, "--out", copied) == USAGE
     assert "exists already" in capsys.readouterr().err
     assert listing(copied) == before

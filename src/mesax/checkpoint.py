@@ -1,7 +1,8 @@
 """Pytrees of arrays as directories that survive crashes, full disks and bit rot; nothing is ever unpickled.
 
     <directory>/arrays.safetensors   every leaf under its path in the tree
-    <directory>/manifest.json        format, the caller's facts, leaves (path, shape, dtype), size and SHA-256
+    <directory>/manifest.json        format, the caller's facts, leaves (path, shape, dtype), size and SHA-256 of files
+    <directory>/<name>               texts beside them, if there are any
 
 A directory is written under another name and renamed into place, so its name always means a whole tree. The
 manifest carries a checksum of itself, because neither JSON nor safetensors notices a flipped bit.
@@ -15,6 +16,7 @@ import os
 import re
 import shutil
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +38,26 @@ NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 KINDS = (jnp.number, jnp.bool_, jax.dtypes.prng_key)
 NATIVE = frozenset(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)) | {"bool"}
 """What safetensors and NumPy both know; other dtypes (bfloat16, ...) are stored as their bytes."""
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What a manifest may call a file: no folders, nothing hidden."""
 Manifest = dict[str, Any]
 
 
-def save_tree(directory: Path, tree: PyTree, facts: dict[str, Any]) -> None:
-    """Write `tree` and plain `facts`, replacing what `directory` held only once all is safely on disk."""
-    entries, arrays = _encode(tree)
+def save_tree(directory: Path, tree: PyTree, facts: dict[str, Any], texts: dict[str, str] | None = None) -> None:
+    """Write `tree`, plain `facts` and `texts`, replacing what `directory` held only once all is safely on disk."""
+    _save(directory, *_encode(tree), facts, texts or {})
+
+
+def save_again(directory: Path, saved: SavedTree, facts: dict[str, Any], texts: dict[str, str]) -> None:
+    """Write a saved tree to another place with other facts and texts; nobody has to know what it means."""
+    _save(directory, list(saved._entries.values()), saved._arrays, facts, texts)
+
+
+def _save(
+    directory: Path, entries: list[Any], arrays: dict[str, np.ndarray], facts: dict[str, Any], texts: dict[str, str]
+) -> None:
     # Through JSON and back: keys become text before they are sorted, arrays become lists.
-    facts = json.loads(json.dumps(facts, default=_to_list))
+    facts = json.loads(json.dumps(facts, default=_to_list, allow_nan=False))
     temporary = directory.parent / f".tmp-{directory.name}-{os.getpid()}"
     with store_errors(directory, "written", SafetensorError):
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +66,7 @@ def save_tree(directory: Path, tree: PyTree, facts: dict[str, Any]) -> None:
         _sweep(directory)
         temporary.mkdir()
         try:
-            _write(temporary, entries, arrays, facts)
+            _write(temporary, entries, arrays, facts, texts)
             _swap(temporary, directory)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -69,7 +83,7 @@ def read_manifest(directory: Path) -> Manifest:
     path = _settled(directory) / MANIFEST
     data = _read(path, LARGEST_MANIFEST)
     try:
-        manifest = json.loads(data)
+        manifest = json.loads(data, parse_constant=_refuse_constant)
         intact = _manifest_bytes(manifest) == data
     except (ValueError, TypeError, AttributeError, RecursionError):
         intact = False
@@ -82,22 +96,47 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def load_tree(directory: Path, like: PyTree) -> PyTree:
-    """The saved tree, if it is intact and has the structure, shapes and dtypes of `like`.
+@dataclass(frozen=True)
+class SavedTree:
+    """A tree as it lies on disk, found intact; what it means is up to who asks for it."""
 
-    Leaves of `like` may be arrays, typed keys, numbers or `jax.ShapeDtypeStruct`.
-    """
+    directory: Path
+    facts: dict[str, Any]
+    _entries: dict[str, dict[str, Any]]
+    _arrays: dict[str, np.ndarray]
+
+    def restore(self, like: PyTree, part: str | None = None) -> PyTree:
+        """The tree (or one entry of it, if it is a dict), if it has the structure, shapes and dtypes of `like`.
+
+        Leaves of `like` may be arrays, typed keys, numbers or `jax.ShapeDtypeStruct`.
+        """
+        like = like if part is None else {part: like}
+        paths, treedef = jax.tree_util.tree_flatten_with_path(like)
+        wanted = {_name(path): leaf for path, leaf in paths}
+        entries = self._entries
+        if part is not None:
+            entries = {name: entry for name, entry in entries.items() if name.startswith(f"[{part!r}]")}
+        for kind, names in (("lacks", wanted.keys() - entries), ("has an unexpected", entries.keys() - wanted)):
+            if names:
+                raise StoreError(f"{self.directory} {kind} leaf {min(names)} ({len(names)} in all)")
+        leaves = [_restore(self.directory, entries[name], self._arrays, leaf) for name, leaf in wanted.items()]
+        tree = jax.tree.unflatten(treedef, leaves)
+        return tree if part is None else tree[part]
+
+
+def open_tree(directory: Path, largest: int | None = None) -> SavedTree:
+    """A saved tree, read and checked once, to be restored as a whole or in parts; of at most `largest` bytes."""
     directory = _settled(directory)
     manifest = read_manifest(directory)
+    if largest is not None and manifest["files"][ARRAYS]["bytes"] > largest:
+        raise StoreError(f"{directory / ARRAYS} has more than {largest} bytes")
     arrays = _load_arrays(directory, manifest)
-    paths, treedef = jax.tree_util.tree_flatten_with_path(like)
-    wanted = {_name(path): leaf for path, leaf in paths}
-    entries = {entry["path"]: entry for entry in manifest["leaves"]}
-    for kind, names in (("lacks", wanted.keys() - entries), ("has an unexpected", entries.keys() - wanted)):
-        if names:
-            raise StoreError(f"{directory} {kind} leaf {min(names)} ({len(names)} in all)")
-    leaves = [_restore(directory, entries[name], arrays, leaf) for name, leaf in wanted.items()]
-    return jax.tree.unflatten(treedef, leaves)
+    return SavedTree(directory, manifest["facts"], {entry["path"]: entry for entry in manifest["leaves"]}, arrays)
+
+
+def load_tree(directory: Path, like: PyTree) -> PyTree:
+    """The saved tree, if it is intact and has the structure, shapes and dtypes of `like`."""
+    return open_tree(directory).restore(like)
 
 
 def verify(directory: Path) -> list[str]:
@@ -213,33 +252,45 @@ def _well_formed(manifest: Manifest) -> bool:
         return type(value) is int and value >= 0
 
     try:
-        file = manifest["files"][ARRAYS]
-        sound = is_size(file["bytes"]) and isinstance(file["sha256"], str) and isinstance(manifest["facts"], dict)
+        files = manifest["files"]
+        sound = ARRAYS in files and MANIFEST not in files and isinstance(manifest["facts"], dict)
+        sound = sound and all(
+            PLAIN_NAME.fullmatch(name) and is_size(file["bytes"]) and isinstance(file["sha256"], str)
+            for name, file in files.items()
+        )
         return sound and all(
             all(isinstance(entry[key], str) for key in ("path", "dtype", "stored"))
             and isinstance(entry["shape"], list)
             and all(map(is_size, entry["shape"]))
             for entry in manifest["leaves"]
         )
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         return False
 
 
-def _write(directory: Path, entries: list[Any], arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-    path = directory / ARRAYS
-    safetensors_numpy.save_file(arrays, path)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        written = {
-            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-            "bytes": os.fstat(file.fileno()).st_size,
-        }
-    manifest = {"format": FORMAT, "facts": facts, "leaves": entries, "files": {ARRAYS: written}}
+def _write(
+    directory: Path, entries: list[Any], arrays: dict[str, np.ndarray], facts: dict[str, Any], texts: dict[str, str]
+) -> None:
+    safetensors_numpy.save_file(arrays, directory / ARRAYS)
+    for name, text in texts.items():
+        (directory / name).write_bytes(text.encode())
+    files = {name: _made_durable(directory / name) for name in (ARRAYS, *texts)}
+    manifest = {"format": FORMAT, "facts": facts, "leaves": entries, "files": files}
     with open(directory / MANIFEST, "wb") as file:
         file.write(_manifest_bytes(manifest))
         file.flush()
         os.fsync(file.fileno())
     sync_directory(directory)
+
+
+def _made_durable(path: Path) -> dict[str, Any]:
+    """Size and SHA-256 of a file that is safely on disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return {
+            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+            "bytes": os.fstat(file.fileno()).st_size,
+        }
 
 
 def _aside(directory: Path) -> Path:
@@ -320,17 +371,26 @@ def _read(path: Path, largest: int) -> bytes:
 
 
 def _load_arrays(directory: Path, manifest: Manifest) -> dict[str, np.ndarray]:
-    """All stored arrays, after checking size and checksum; one read serves both."""
+    """All stored arrays, after checking size and checksum of every file; one read serves both."""
     path = directory / ARRAYS
-    expected = manifest["files"][ARRAYS]
+    contents = {name: _checked(directory / name, expected) for name, expected in manifest["files"].items()}
+    with store_errors(path, "read", SafetensorError):
+        arrays = safetensors_numpy.load(contents[ARRAYS])
+    if arrays.keys() != {entry["path"] for entry in manifest["leaves"]}:
+        raise StoreError(f"{path} does not hold the leaves that the manifest names")
+    return arrays
+
+
+def _checked(path: Path, expected: dict[str, Any]) -> bytes:
+    """The contents of a file, if they are what the manifest says."""
     data = _read(path, expected["bytes"])
     if len(data) != expected["bytes"]:
         raise StoreError(f"{path} has {len(data)} bytes, but {expected['bytes']} are expected")
     found = hashlib.sha256(data).hexdigest()
     if found != expected["sha256"]:
         raise StoreError(f"{path} is damaged: SHA-256 {found[:12]}..., but {expected['sha256'][:12]}... is expected")
-    with store_errors(path, "read", SafetensorError):
-        arrays = safetensors_numpy.load(data)
-    if arrays.keys() != {entry["path"] for entry in manifest["leaves"]}:
-        raise StoreError(f"{path} does not hold the leaves that the manifest names")
-    return arrays
+    return data
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mesax import __version__
-from mesax.errors import FAILED, IO_ERROR, PREEMPTED, USAGE, StoreError, TrainingError, UsageError
+from mesax.errors import FAILED, IO_ERROR, PREEMPTED, USAGE, Preempted, StoreError, TrainingError, UsageError
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
@@ -118,7 +118,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--reuse", action="store_true", help="if the directory holds this very run, use or continue it")
 
-    sub = verb("resume", _resume, "continue a stopped run; finished jobs are kept")
+    sub = verb("resume", _resume, "continue a stopped run where it was saved")
     run_argument(sub)
     sub.add_argument("--workers", type=int)
     sub.add_argument("--json", action="store_true")
@@ -158,6 +158,13 @@ def _build_parser() -> argparse.ArgumentParser:
     sub = verb("report", _report, "a self-contained HTML page about one or several runs")
     run_argument(sub, many=True)
     sub.add_argument("--out", type=Path, help="file to write (default: report.html in the first run)")
+
+    sub = verb("verify", _verify, "check every file of a run against its checksum")
+    run_argument(sub)
+
+    sub = verb("export", _export, "write a run's exploration policies as a bundle that loads without a trainer")
+    run_argument(sub)
+    sub.add_argument("--out", type=Path, help="directory to write (default: bundle/ in the run)")
 
     sub = verb("doctor", _doctor, "versions, devices, caches and a short self-test")
     sub.add_argument("--json", action="store_true")
@@ -242,11 +249,12 @@ def _request(options: argparse.Namespace) -> Any:
 def _reuse(run: Any, request: Any, options: argparse.Namespace) -> int:
     """Continue or show a run that exists, if it is the one asked for."""
     from mesax.experiments.overrides import digest
+    from mesax.experiments.request import stored_difference
 
     experiment = request.experiment()
     if run.run.get("config_hash") != digest(experiment):
-        name = run.run.get("id", "unknown")
-        raise UsageError(f"{run.path} holds another configuration ({name}); choose another directory with --out")
+        difference = f"{run.run.get('id', 'unknown')}: {stored_difference(run.run, experiment)}"
+        raise UsageError(f"{run.path} holds another configuration ({difference}); choose another directory with --out")
     if run.status == "done":
         return _show(run.path, options, run.read_json("summary.json"))
     return _execute(run, experiment, options)
@@ -266,14 +274,14 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _execute(run: Any, experiment: Any, options: argparse.Namespace) -> int:
-    from mesax.experiments.runner import Preempted, available_cores, execute
+    from mesax.experiments.runner import available_cores, execute
 
     workers = available_cores() if options.workers is None else options.workers
     try:
         with run.lock():
             summary = execute(run, experiment, workers, quiet=options.quiet)
     except Preempted:
-        return _fail(f"stopped; finished jobs are saved, continue with: mesax resume {run.path}", PREEMPTED)
+        return _fail(f"stopped and saved; continue with: mesax resume {run.path}", PREEMPTED)
     return _show(run.path, options, summary)
 
 
@@ -362,6 +370,25 @@ def _report(options: argparse.Namespace) -> int:
 
     path = write_report(options.runs, options.out or options.runs[0] / "report.html")
     print(f"written  {path}")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from mesax.experiments.store import RunDirectory
+    from mesax.experiments.verifying import verify_run
+
+    found = verify_run(RunDirectory.open(options.run))
+    for problem in found.problems:
+        print(f"damaged  {problem}")
+    print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
+    return _fail(f"{len(found.problems)} problems in {options.run}", IO_ERROR) if found.problems else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from mesax.experiments.export import export_run
+    from mesax.experiments.store import RunDirectory
+
+    print(f"written  {export_run(RunDirectory.open(options.run), options.out)}")
     return 0
 
 

@@ -16,6 +16,10 @@ class StoreError(Exception):
     """A file that cannot be read or written; shown as one line."""
 
 
+class Preempted(BaseException):
+    """The run was asked to stop, and all that it needs to go on is saved."""
+
+
 FORESEEN = {kind.__name__: kind for kind in (UsageError, TrainingError, StoreError)}
 
 

@@ -9,12 +9,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mesax.checkpoint import load_tree, read_manifest, save_tree
+from mesax.checkpoint import SavedTree, open_tree, save_tree
 from mesax.errors import StoreError
 from mesax.plain import to_plain
 from mesax.policy import ExplorationPolicySet, Repeated
 from mesax.rewards.coverage import CoverageModel, CoverageState, HighRewardSet
 from mesax.types import Elapsed, EnvSpec, Key, tree_stack
+
+LARGEST_FILE = 2**30
+MOST_EXPLORERS, MOST_AGENTS = 1024, 256
+"""Limits for what may come from a stranger."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,19 @@ def save_explorers(recipe: ExplorerRecipe, policies: list[Any], directory: Path)
 
 def load_explorers(recipe: ExplorerRecipe, directory: Path) -> ExplorationPolicySet:
     """The explorers that stage 2 saved, if they fit the recipe."""
-    number = read_manifest(directory)["facts"].get("num_explorers")
-    if not isinstance(number, int) or number < 1:
-        raise StoreError(f"{directory} holds no explorers")
-    return ExplorationPolicySet(load_tree(directory, recipe.shape(number)))
+    return restore_explorers(recipe, open_tree(directory, LARGEST_FILE))
+
+
+def restore_explorers(recipe: ExplorerRecipe, saved: SavedTree) -> ExplorationPolicySet:
+    """The explorers in a saved tree, if they fit the recipe."""
+    number = saved.facts.get("num_explorers")
+    if type(number) is not int or not 1 <= number <= MOST_EXPLORERS:
+        raise StoreError(f"{saved.directory} holds no explorers, or more than {MOST_EXPLORERS}")
+    if recipe.spec.num_agents > MOST_AGENTS:
+        raise StoreError(f"{saved.directory} is for {recipe.spec.num_agents} agents, more than {MOST_AGENTS}")
+    try:
+        shape = recipe.shape(number)
+    except Exception as error:  # whatever a forged description breaks, it is the description that is wrong
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise StoreError(f"{saved.directory} describes explorers that cannot be built ({reason})") from error
+    return ExplorationPolicySet(saved.restore(shape))

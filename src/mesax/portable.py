@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mesax.algorithms import actor_updates, binned, maddpg, mappo, mixers, normalized, value_decomposition
-from mesax.checkpoint import read_manifest
+from mesax.checkpoint import open_tree
 from mesax.errors import StoreError, UsageError
-from mesax.explorers import ExplorerRecipe
-from mesax.explorers import load_explorers as load_policies
+from mesax.explorers import LARGEST_FILE, ExplorerRecipe, restore_explorers
 from mesax.nets import Adam, Entities, Gru, Mlp
 from mesax.plain import from_plain
 from mesax.policy import EXPLORER
@@ -47,7 +46,7 @@ KINDS: dict[str, type] = {
 
 
 def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
-    """The explorers of a finished run (or of a directory that holds them).
+    """The explorers of a finished run, of a bundle that `mesax export` wrote, or of a directory that holds them.
 
     `kinds` are classes of your own that the run used: a feature map, say, or a learner.
     """
@@ -57,15 +56,18 @@ def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
     directory = nested if nested.is_dir() else path
     if not directory.is_dir():
         raise UsageError(f"{path} is no directory with explorers")
+    if directory.is_symlink():
+        raise StoreError(f"{directory} is a link; name the directory itself")
     if not (directory / "manifest.json").is_file():
         raise UsageError(f"{path} holds no explorers: it is no finished run of mesa")
-    plain = read_manifest(directory)["facts"].get("recipe")
+    saved = open_tree(directory, LARGEST_FILE)
+    plain = saved.facts.get("recipe")
     if plain is None:
         raise StoreError(f"{directory} was saved by an older version, which did not write down how it was built")
     recipe = from_plain(plain, KINDS | {kind.__name__: kind for kind in kinds})
     if not isinstance(recipe, ExplorerRecipe):
         raise StoreError(f"{directory} describes no explorers")
-    return Explorers(recipe, load_policies(recipe, directory).policies)
+    return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,8 @@ class Explorers:
     recipe: ExplorerRecipe
     policies: Any
     """Stacked over explorers."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """Where they come from, if they were exported: environment, training tasks, what they visit."""
 
     @property
     def spec(self) -> EnvSpec:

@@ -136,6 +136,22 @@ class MemoryHost:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    @property
+    def scratch(self) -> Path:
+        return self.directory / "scratch"
+
+    def kept(self, like: Any) -> None:
+        del like
+
+    def keep(self, state: Any) -> None:
+        del state
+
+    def left(self) -> None:
+        return None
+
+    def pause(self, loop: Any) -> None:
+        del loop
+
     def outputs(self, stage: str) -> list[Path]:
         return sorted((self.root / stage).iterdir())
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import PyTree
+
+from mesax.checkpoint import SavedTree
+from mesax.errors import Preempted
+from mesax.experiments.keeping import Checkpoints, sums_of
 from mesax.experiments.store import RunDirectory
+from mesax.files import store_errors
 from mesax.methods.base import Experiment, Stage
 
 Report = Callable[[int, str], None]
+Warn = Callable[[str], None]
 
 
 @dataclass
@@ -23,12 +31,42 @@ class JobHost:
     stage: str
     job: int
     on_report: Report
+    warn: Warn
+    stop: threading.Event
+    """Set when the run is to end: the job saves all and leaves at its next pause."""
     compile_seconds: float = field(default=0.0)
+    _state: PyTree = None
+    _saved: SavedTree | None = None
+    _loop_left: bool = False
+    _earlier: float = 0.0
+    _started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        """Continue from the last good checkpoint, or begin with an empty directory."""
+        self.checkpoints = Checkpoints(self.directory, self.warn)
+        self._saved = self.checkpoints.newest(self.run.run["config_hash"])
+        self._loop_left = self._saved is not None
+        if self._saved is None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            with store_errors(self.directory, "created"):
+                self.directory.mkdir(parents=True)
+        else:
+            self._earlier = float(self._saved.facts["seconds"])
 
     @property
     def directory(self) -> Path:
         """Where this job writes."""
         return self.run.job_directory(self.stage, self.job)
+
+    @property
+    def scratch(self) -> Path:
+        """Where this job keeps what nobody needs once it is done."""
+        return self.directory / "scratch"
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this job, earlier attempts included as far as they were saved."""
+        return self._earlier + time.perf_counter() - self._started
 
     def outputs(self, stage: str) -> list[Path]:
         """Directories of an earlier stage's jobs, in order."""
@@ -50,24 +88,59 @@ class JobHost:
         """Remember the longest wait for a first chunk: the one that compiled."""
         self.compile_seconds = max(self.compile_seconds, seconds)
 
+    def kept(self, like: PyTree) -> PyTree | None:
+        """What the job kept when it was last saved; None if it starts anew."""
+        if self._saved is None:
+            return None
+        self._state = self._saved.restore(like, "job")  # until the job says something newer
+        return self._state
 
-def run_job(run: RunDirectory, experiment: Experiment, stage_name: str, job: int, on_report: Report) -> None:
-    """Do one job from the start; what an interrupted attempt left behind is removed."""
+    def keep(self, state: PyTree) -> None:
+        """What the job needs to go on from here, beside its loop."""
+        self._state = state
+
+    def left(self) -> SavedTree | None:
+        """What the interrupted loop left, for the first loop that asks: it is the one that was interrupted."""
+        left, self._loop_left = self._saved if self._loop_left else None, False
+        return left
+
+    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+        """Save if it is time to; leave if the run is to end."""
+        stopping = self.stop.is_set()
+        if stopping or self.checkpoints.due():
+            tree, facts = loop()
+            known = {"config_hash": self.run.run["config_hash"], "seconds": self.seconds}
+            self.checkpoints.save({"loop": tree, "job": self._state}, known | {"loop": facts})
+        if stopping:
+            raise Preempted
+
+
+def run_job(
+    run: RunDirectory,
+    experiment: Experiment,
+    stage_name: str,
+    job: int,
+    on_report: Report,
+    warn: Warn = print,
+    stop: threading.Event | None = None,
+) -> None:
+    """Do one job, from where an interrupted attempt was last saved."""
     stage = find_stage(experiment, stage_name)
-    host = JobHost(run, stage_name, job, on_report)
-    shutil.rmtree(host.directory, ignore_errors=True)
-    host.directory.mkdir(parents=True)
-    started = time.perf_counter()
+    host = JobHost(run, stage_name, job, on_report, warn, stop or threading.Event())
     stage.run(job, host)
     run.finish_job(
         stage_name,
         job,
         {
-            "seconds": time.perf_counter() - started,
+            "seconds": host.seconds,
             "first_chunk_seconds": host.compile_seconds,
             "env_steps": stage.job_steps[job],
+            "rows": sums_of(host.directory),
         },
     )
+    # Only now: until the job is marked as done, it may have to go on from them.
+    host.checkpoints.clear()
+    shutil.rmtree(host.scratch, ignore_errors=True)
 
 
 def find_stage(experiment: Experiment, name: str) -> Stage:

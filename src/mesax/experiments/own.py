@@ -8,7 +8,7 @@ from typing import Any
 
 from mesax.errors import UsageError
 from mesax.experiments.overrides import digest
-from mesax.experiments.request import facts_of
+from mesax.experiments.request import facts_of, stored_difference
 from mesax.experiments.runner import execute
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
@@ -44,7 +44,8 @@ def run_experiment(
     if path.exists():
         run = RunDirectory.open(path)
         if run.run.get("config_hash") != expected:
-            raise UsageError(f"{path} holds another experiment; remove it or choose another directory")
+            difference = stored_difference(run.run, experiment)
+            raise UsageError(f"{path} holds another experiment ({difference}); remove it or choose another directory")
         if run.status == "done":
             return run.read_json("summary.json")
     else:

@@ -23,6 +23,7 @@ ENGINES = ("mujoco", "pettingzoo", "gymnasium", "jaxmarl")
 """What environments may run on; recorded if it is there."""
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
+SHOWN_DIFFERENCES = 8
 NOT_ABOUT_THE_PAPER = ("seed", "num-test-tasks", "num-repeats", "lanes")
 
 
@@ -73,9 +74,29 @@ class Request:
         if digest(request.experiment()) != expected:
             raise UsageError(
                 f"run {run.get('id')} was made with another version of mesax ({_version(run)}):"
-                " the same request now gives another configuration"
+                f" the same request now gives another configuration: {stored_difference(run, request.experiment())}"
             )
         return request
+
+
+def stored_difference(run: dict[str, Any], experiment: Experiment) -> str:
+    """Settings of an experiment that differ from those of a run.json, as one line."""
+    stored, asked = _flat(run.get("config")), _flat(to_plain(experiment))
+    paths = [path for path in {**stored, **asked} if stored.get(path, ...) != asked.get(path, ...)]
+    texts = [f"{path} {_shown(stored, path)} there, {_shown(asked, path)} here" for path in paths]
+    more = f"; {len(texts) - SHOWN_DIFFERENCES} more" if len(texts) > SHOWN_DIFFERENCES else ""
+    return "; ".join(texts[:SHOWN_DIFFERENCES]) + more or "only the way it is written differs"
+
+
+def _flat(plain: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(plain, dict):
+        return {prefix: plain}
+    parts = (_flat(entry, f"{prefix}.{key}".replace("_", "-").lstrip(".")) for key, entry in plain.items())
+    return {path: value for part in parts for path, value in part.items()}
+
+
+def _shown(settings: dict[str, Any], path: str) -> str:
+    return str(settings[path])[:60] if path in settings else "absent"
 
 
 def _version(run: dict[str, Any]) -> str:

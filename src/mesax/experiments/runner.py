@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
+import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+from mesax.errors import PREEMPTED, Preempted
+from mesax.experiments.keeping import sum_of
 from mesax.experiments.progress import Progress
 from mesax.experiments.statistics import explorer_figures, summarize
+from mesax.experiments.stopping import stop_on_signal
 from mesax.experiments.store import RunDirectory
 from mesax.experiments.workers import InProcess, Pool
 from mesax.methods.base import Experiment, Stage
 
-
-class Preempted(BaseException):
-    """SIGTERM or SIGINT arrived; finished jobs are kept."""
+CHECKSUMS = "checksums.json"
+MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json")
 
 
 def available_cores() -> int:
@@ -31,8 +32,8 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
     """Do what is left of a run and return its summary; the status file says how it ended."""
     run.set_status("running")
     try:
-        with _signals_raise():
-            _do_stages(run, experiment, workers, quiet)
+        with stop_on_signal(lambda: _leave(run)) as stop:
+            _do_stages(run, experiment, workers, quiet, stop)
             summary = merge(run, experiment)
     except Preempted:
         run.set_status("preempted")
@@ -44,10 +45,17 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
     return summary
 
 
-def _do_stages(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool) -> None:
+def _leave(run: RunDirectory) -> None:
+    """Asked to stop, but in the middle of something long: what was saved last has to do."""
+    run.set_status("preempted")
+    print(f"mesax: stopped at the last checkpoint; continue with: mesax resume {run.path}", file=sys.stderr, flush=True)
+    os._exit(PREEMPTED)
+
+
+def _do_stages(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool, stop: threading.Event) -> None:
     started = time.time()
     title = f"{run.run['method']} on {run.run['env']}"
-    pool = InProcess(run, experiment) if workers <= 1 else Pool(run, workers)
+    pool = InProcess(run, experiment, stop) if workers <= 1 else Pool(run, workers, stop)
     try:
         with Progress(title, quiet=quiet) as progress:
             for stage in experiment.method.stages(experiment):
@@ -80,8 +88,10 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
             evaluations += directory.read_rows("eval.jsonl")
             metrics += directory.read_rows("metrics.jsonl")
             timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
+            for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
+                shutil.rmtree(directory.path / name, ignore_errors=True)
             for saved in sorted(directory.path.glob("*/manifest.json")):
-                if saved.parent.name.startswith(("task-", "explorers")):
+                if saved.parent.name.startswith(("task-", "best-", "explorers")):
                     shutil.copytree(saved.parent, run.path / "policies" / saved.parent.name, dirs_exist_ok=True)
     evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
     run.write_rows("eval.jsonl", evaluations)
@@ -103,24 +113,5 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
     if coverage.is_file():
         summary["explorers"] = explorer_figures(json.loads(coverage.read_text(encoding="utf-8")))
     run.write_json("summary.json", summary)
+    run.write_json(CHECKSUMS, {name: sum_of(run.path / name) for name in MERGED if (run.path / name).is_file()})
     return summary
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGINT raise `Preempted` in the main thread; the old handlers come back afterwards."""
-
-    def stop(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)  # a second signal leaves at once
-        raise Preempted
-
-    try:
-        old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not in the main thread: leave signals alone
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

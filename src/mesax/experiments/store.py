@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -167,11 +168,31 @@ class RunDirectory:
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
+            self._await_stragglers()
             try:
                 yield
             finally:
                 file.truncate(0)
                 fcntl.flock(file, fcntl.LOCK_UN)
+
+    def attend(self) -> None:
+        """Say, for the life of this process, that a worker is at work here."""
+        descriptor = os.open(self.path / ".workers", os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def _await_stragglers(self) -> None:
+        """Workers leave when the process that started them is killed, but not in the same instant."""
+        path = self.path / ".workers"
+        if not path.exists():
+            return
+        with store_errors(path, "opened"), open(path, "r+b") as file:
+            for _ in range(100):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    time.sleep(0.1)
+        raise UsageError(f"{self.path} is in use by a worker of a run that has ended; try again, or end it")
 
 
 def find_runs(root: Path) -> list[RunDirectory]:

@@ -16,23 +16,26 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from mesax.errors import kind_of
+from mesax.errors import Preempted, kind_of
 from mesax.runtime import configure, use_threads
 
 
 def main() -> None:
     """Serve jobs of the run directory named by the first argument."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the run decides what it means
+    for number in (signal.SIGINT, signal.SIGTERM):  # they may reach the whole group; the run decides what they mean
+        signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints, C libraries too, goes to the log
     orders: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(target=listen, args=(orders,), daemon=True).start()
+    stop = threading.Event()
+    threading.Thread(target=listen, args=(orders, stop), daemon=True).start()
     configure()
     from mesax.experiments.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
     from mesax.experiments.request import Request  # noqa: PLC0415
     from mesax.experiments.store import RunDirectory  # noqa: PLC0415
 
     run = RunDirectory.open(Path(sys.argv[1]))
+    run.attend()
     experiment = Request.of_run(run.run).experiment()
     say(answers, {"kind": "ready"})
     while True:
@@ -45,7 +48,11 @@ def main() -> None:
                 order["stage"],
                 order["job"],
                 lambda done, note: say(answers, {"kind": "progress", "done": done, "note": note}),
+                lambda message: say(answers, {"kind": "warning", "message": message}),
+                stop,
             )
+        except Preempted:
+            say(answers, {"kind": "stopped"})
         except Exception as error:
             traceback.print_exc()
             say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
@@ -53,10 +60,14 @@ def main() -> None:
             say(answers, {"kind": "done"})
 
 
-def listen(orders: queue.Queue[dict[str, Any]]) -> None:
+def listen(orders: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
     """Pass orders on; leave at once when there are no more to come."""
     for line in sys.stdin:
-        orders.put(json.loads(line))
+        order = json.loads(line)
+        if order.get("stop"):
+            stop.set()
+        else:
+            orders.put(order)
     os._exit(1)
 
 

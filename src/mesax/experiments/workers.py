@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mesax.errors import FORESEEN, TrainingError, kind_of
+from mesax.errors import FORESEEN, Preempted, TrainingError, kind_of
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
 
@@ -29,12 +29,15 @@ class InProcess:
 
     run: RunDirectory
     experiment: Experiment
+    stop: threading.Event
 
     def do(self, stage: str, jobs: list[int], on_progress: OnProgress) -> None:
         """Do the jobs one after another."""
         from mesax.experiments.jobs import run_job  # noqa: PLC0415
 
         for job in jobs:
+            if self.stop.is_set():
+                raise Preempted
             try:
                 run_job(
                     self.run,
@@ -42,6 +45,8 @@ class InProcess:
                     stage,
                     job,
                     lambda done, note, job=job: on_progress(job, done, note),  # type: ignore[misc]
+                    _warn,
+                    self.stop,
                 )
             except Exception as error:
                 log = _log(self.run, 0)
@@ -58,6 +63,8 @@ class _Worker:
     process: subprocess.Popen[str]
     number: int
     job: int | None = None
+    told: bool = False
+    """That the run is to stop."""
 
 
 @dataclass
@@ -66,43 +73,59 @@ class Pool:
 
     run: RunDirectory
     size: int
+    stop: threading.Event
     _workers: list[_Worker] = field(default_factory=list)
     _events: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = field(default_factory=queue.Queue)
 
     def do(self, stage: str, jobs: list[int], on_progress: OnProgress) -> None:
         """Do the jobs, each by the next free worker."""
-        waiting, running = deque(jobs), 0
+        waiting, running, stopped = deque(jobs), 0, False
         threads = max(1, self.size // max(1, len(jobs)))  # cores that no job wants may step host environments
         while len(self._workers) < min(self.size, len(jobs)):
             self._start()
         for worker in self._workers:
             running += self._give(worker, stage, waiting, threads)
         while running:
-            worker, event = self._events.get()
+            worker, event = self._next_event()
             if event is None:
                 raise TrainingError(self._obituary(worker, stage))
-            if event["kind"] == "progress" and worker.job is not None:
+            kind = event["kind"]
+            if kind == "progress" and worker.job is not None:
                 on_progress(worker.job, event["done"], event["note"])
-            elif event["kind"] == "error":
+            elif kind == "warning":
+                _warn(event["message"])
+            elif kind == "error":
                 log = _log(self.run, worker.number)
                 raise _failure(stage, worker.job, event["error"], event["message"], log)
-            elif event["kind"] == "done":
-                worker.job = None
+            elif kind in ("done", "stopped"):
+                worker.job, stopped = None, stopped or kind == "stopped"
                 running += self._give(worker, stage, waiting, threads) - 1
+        if waiting or stopped:
+            raise Preempted
+
+    def _next_event(self) -> tuple[_Worker, dict[str, Any] | None]:
+        """What a worker says next; when the run is to stop, they are told so."""
+        while True:
+            if self.stop.is_set():
+                for worker in self._workers:
+                    if not worker.told:
+                        worker.told = True
+                        self._order(worker, {"stop": True})
+            with contextlib.suppress(queue.Empty):
+                return self._events.get(timeout=0.2)
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers: they leave when there is nothing more to read."""
         for worker in self._workers:
-            worker.process.terminate()
+            assert worker.process.stdin
+            with contextlib.suppress(OSError):  # what was left to say is of no use to the dead
+                worker.process.stdin.close()
         for worker in self._workers:
             try:
                 worker.process.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
-            assert worker.process.stdin
-            with contextlib.suppress(OSError):  # what was left to say is of no use to the dead
-                worker.process.stdin.close()
 
     def _start(self) -> None:
         number = len(self._workers)
@@ -127,21 +150,27 @@ class Pool:
         self._events.put((worker, None))
 
     def _give(self, worker: _Worker, stage: str, waiting: deque[int], threads: int) -> int:
-        if not waiting:
+        if not waiting or self.stop.is_set():
             return 0
         worker.job = waiting.popleft()
+        self._order(worker, {"stage": stage, "job": worker.job, "threads": threads})
+        return 1
+
+    def _order(self, worker: _Worker, order: dict[str, Any]) -> None:
         assert worker.process.stdin
         with contextlib.suppress(BrokenPipeError):  # it has died, and its end is the next event
-            order = {"stage": stage, "job": worker.job, "threads": threads}
             worker.process.stdin.write(json.dumps(order) + "\n")
             worker.process.stdin.flush()
-        return 1
 
     def _obituary(self, worker: _Worker, stage: str) -> str:
         code = worker.process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         log = _log(self.run, worker.number)
         return f"the worker of {stage} job {worker.job} {how}; see {log}, and continue with mesax resume"
+
+
+def _warn(message: str) -> None:
+    print(f"mesax: {message}", file=sys.stderr, flush=True)
 
 
 def _log(run: RunDirectory, number: int) -> Path:

@@ -13,23 +13,34 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jax
+from jaxtyping import PyTree
 
 from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
 from mesax.checkpoint import save_tree
 from mesax.envs.base import TaskFamily
 from mesax.errors import UsageError
 from mesax.rewards.base import RewardModel, TaskReward
-from mesax.training.driver import LearningStopped
+from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.off_policy import Budget, Schedule
 from mesax.types import Key
 
 
-class Host(Protocol):
-    """What a job may ask of the process that runs it."""
+class Host(Keeper, Protocol):
+    """What a job may ask of the process that runs it; it also keeps the job's loops (see `Keeper`)."""
 
     @property
     def directory(self) -> Path:
         """Where this job writes its outputs."""
+
+    @property
+    def scratch(self) -> Path:
+        """Where this job puts aside what nobody needs once it is done."""
+
+    def kept(self, like: PyTree) -> PyTree | None:
+        """What the job last kept before it was stopped; None if it starts anew."""
+
+    def keep(self, state: PyTree) -> None:
+        """What the job needs to go on from here, beside its loop; to be said after each chunk."""
 
     def outputs(self, stage: str) -> list[Path]:
         """Directories of an earlier stage's jobs, in order."""

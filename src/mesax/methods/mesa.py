@@ -27,12 +27,14 @@ from mesax.errors import StoreError, UsageError
 from mesax.explorers import ExplorerRecipe, load_explorers, save_explorers
 from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
 from mesax.methods.mesa_coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
+from mesax.methods.mesa_pieces import all_episodes, explorer_like, get_explorer, put_episodes, put_explorer
 from mesax.methods.single_task import adapt_stage
 from mesax.policy import ExplorationPolicySet
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
 from mesax.training.compiling import compiled
-from mesax.training.driver import Loop, learn
+from mesax.training.driver import learn
+from mesax.training.engines import Loop
 from mesax.training.loops import loop_for
 from mesax.training.off_policy import Budget, Mixing, Schedule
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
@@ -140,17 +142,15 @@ class Mesa:
         lanes = padded(group, experiment.lanes)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)
         keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in lanes])
-        harvests: list[list[Any]] = [[] for _ in group]
         with keeping_last_good(host):
-            for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes):
-                for lane, harvest in enumerate(harvests):
-                    harvest.append(_flatten_rounds(tree_index(chunk.episodes, lane)))
+            for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=host):
+                put_episodes(host, chunk)
                 returns = [float(family.score(jnp.asarray(rewards))) for rewards in chunk.rewards]
                 host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
                 if chunk.compile_seconds:
                     host.compiled(chunk.compile_seconds)
-        for task, harvest in zip(group, harvests, strict=True):
-            self._keep_valuable(family, task, harvest, host)
+        for lane, task in enumerate(group):
+            self._keep_valuable(family, task, all_episodes(host, loop.env.spec, lane), host)
 
     def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Any], host: Host) -> None:
         """M_* of one training task: pairs and whole trajectories."""
@@ -184,11 +184,20 @@ class Mesa:
         subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
         state = CoverageState(subspace, jnp.zeros(self.num_clusters))
         leaks = leak_check(experiment, self.reward, state, 20 * self.coverage_episodes)
-        host.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
-        policies, missed = [], np.ones(self.num_clusters)
+        recipe, missed = self.recipe(spec), np.ones(self.num_clusters)
+        kept = host.kept({"number": 0, "best": explorer_like(recipe)})
+        if kept is None:
+            host.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
+        finished = 0 if kept is None else kept["number"]
+        policies = []
         for number in range(self.num_explorers):
-            with keeping_last_good(host):
-                policy, report = self._train_explorer(experiment, state, number, host)
+            if number < finished:
+                policy, report = get_explorer(host, number, recipe)
+            else:
+                best = kept["best"] if kept is not None and number == finished else None
+                with keeping_last_good(host):
+                    policy, report = self._train_explorer(experiment, state, number, host, best)
+                put_explorer(host, number, (policy, report))
             policies.append(policy)
             added = report.visit_chance if self.global_count == "probability" else report.mean_visits
             state = CoverageState(subspace, state.visits + jnp.asarray(added))
@@ -196,10 +205,10 @@ class Mesa:
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
             row = {"phase": "explore", "policy": number, "step": self.explore_steps(experiment)}
-            host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
+            if number >= finished:
+                host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
-        recipe = self.recipe(spec)
         save_explorers(recipe, policies, host.directory / "explorers")
         save_tree(host.directory / "coverage", state, {"num_explorers": len(policies)})
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
@@ -209,21 +218,26 @@ class Mesa:
         host.document("coverage", pictures | {"leaks": leaks})
 
     def _train_explorer(
-        self, experiment: Experiment, state: CoverageState, number: int, host: Host
+        self,
+        experiment: Experiment,
+        state: CoverageState,
+        number: int,
+        host: Host,
+        best: tuple[Any, CoverageReport] | None,
     ) -> tuple[Any, CoverageReport]:
-        """One exploration policy and what it covers."""
+        """One exploration policy and what it covers; `best` is the best one so far, if this goes on."""
         family = experiment.family
         spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
         keys = experiment.key(EXPLORE_STREAM, number)[None]
         budget = self.explore_steps(experiment)
-        best: tuple[float, Any, CoverageReport] | None = None
-        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0):
+        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=host):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, number)
-            if best is None or self.snapshot == "last" or report.coverage_return >= best[0]:
-                best = (report.coverage_return, policy, report)
+            if best is None or self.snapshot == "last" or report.coverage_return >= best[1].coverage_return:
+                best = (policy, report)
+            host.keep({"number": number, "best": best})
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
             names = {"learnt_return": "intrinsic_return"}
@@ -234,7 +248,7 @@ class Mesa:
             note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
             host.report(number * budget + step, note)
         assert best is not None
-        return best[1], best[2]
+        return best
 
     def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
         key = experiment.key(COUNT_STREAM, number)
@@ -262,10 +276,6 @@ class Pairs:
     values: np.ndarray
     configurations: np.ndarray
     """Which configurations they belong to, in truth: for pictures only."""
-
-
-def _flatten_rounds(episodes: Any) -> Any:
-    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes)
 
 
 def load_pairs(directories: list[Path]) -> Pairs:

@@ -24,6 +24,7 @@ LARGEST_PICTURE = 20_000
 SHOWN_ORDERS = 4
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CoverageReport:
     """Visits of one policy over a number of episodes."""
@@ -42,6 +43,11 @@ class CoverageReport:
     """Steps per episode that pay the highest reward on the tasks played."""
     coverage_return: float
     """What the coverage reward pays per episode for what was played."""
+
+    @staticmethod
+    def blank(num_clusters: int) -> CoverageReport:
+        """A report of the right shapes."""
+        return CoverageReport(np.zeros(num_clusters), np.zeros(num_clusters), 0.0, 0.0, 0, 0.0, 0.0)
 
     def row(self) -> dict[str, float]:
         """The scalar figures."""
@@ -107,7 +113,7 @@ def coverage_of(
     true_visits = _true_visits(configurations, family.rewarding_configurations(tasks))
     return CoverageReport(
         visit_chance=np.mean(counts > 0, axis=0),
-        mean_visits=np.mean(counts, axis=0),
+        mean_visits=np.mean(counts, axis=0).astype(float),
         clusters_visited=float(np.mean(np.sum(counts > 0, axis=1))),
         distinct_visits=float(np.mean([len(row) for row in true_visits])),
         distinct_union=len(np.unique(np.concatenate(true_visits))),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,11 @@ ADAPT_STREAM = 3
 def policy_name(task: int, repeat: int) -> str:
     """Directory name of a final policy."""
     return f"task-{task:02d}-run-{repeat:02d}"
+
+
+def best_policy_name(task: int, repeat: int) -> str:
+    """Directory name of the policy with the best evaluation."""
+    return f"best-{policy_name(task, repeat)}"
 
 
 def adapt_stage(
@@ -56,17 +61,41 @@ def adapt_stage(
             explorer=explorer_of(host),
             eval_episodes=experiment.eval_episodes,
             eval_env=experiment.family.env,
+            keeper=host,
         )
+        learner = jax.eval_shape(jax.vmap(lambda key: experiment.algorithm.init(loop.learner_spec, key)), keys)
+        best: _Best | None = host.kept(_Best(np.zeros(len(lanes)), np.zeros(len(lanes), int), learner))
         with keeping_last_good(host):
             for chunk in chunks:
-                _record(experiment, host, group, split.test, chunk)
-        _save_policies(experiment, host.directory, group, chunk.learner)
+                returns = _record(experiment, host, group, split.test, chunk)
+                best = _better(best, _Best(np.array(padded(returns, len(lanes))), chunk.step, chunk.learner))
+                host.keep(best)
+        assert best is not None
+        _save_policies(experiment, host.directory, group, chunk, best)
 
     return Stage("adapt", tuple(steps * len(group) for group in groups), run)
 
 
-def _record(experiment: Experiment, host: Host, group: list[tuple[int, int]], tasks: Any, chunk: Chunk) -> None:
-    """Rows and progress of one chunk."""
+class _Best(NamedTuple):
+    """The learners with the best evaluations, lane by lane."""
+
+    returns: np.ndarray
+    step: Any
+    learner: Any
+
+
+def _better(best: _Best | None, now: _Best) -> _Best:
+    """The better learner of each lane; of two equals the later."""
+    step = np.full(len(now.returns), now.step)
+    now = now._replace(step=step)
+    if best is None:
+        return now
+    wins = now.returns >= best.returns
+    return jax.tree.map(lambda new, old: np.where(wins.reshape(-1, *[1] * (new.ndim - 1)), new, old), now, best)
+
+
+def _record(experiment: Experiment, host: Host, group: list[tuple[int, int]], tasks: Any, chunk: Chunk) -> list[float]:
+    """Rows and progress of one chunk; its returns."""
     evaluations, metrics, returns = [], [], []
     for lane, (task, repeat) in enumerate(group):
         identity = {"phase": "adapt", "task": task, "repeat": repeat, "step": chunk.step}
@@ -80,13 +109,25 @@ def _record(experiment: Experiment, host: Host, group: list[tuple[int, int]], ta
     if chunk.compile_seconds:
         host.compiled(chunk.compile_seconds)
     host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
+    return returns
 
 
-def _save_policies(experiment: Experiment, directory: Path, group: list[tuple[int, int]], learners: Any) -> None:
-    """One greedy policy per lane."""
+def _save_policies(
+    experiment: Experiment, directory: Path, group: list[tuple[int, int]], last: Chunk, best: _Best
+) -> None:
+    """Two greedy policies per lane: of the end, and of the best evaluation."""
     for lane, (task, repeat) in enumerate(group):
-        policy = experiment.algorithm.greedy(experiment.family.env.spec, tree_index(learners, lane))
-        save_tree(directory / policy_name(task, repeat), policy, {"task": task, "repeat": repeat})
+        facts = {"task": task, "repeat": repeat}
+        for name, learners, when in (
+            (policy_name(task, repeat), last.learner, {"step": last.step}),
+            (
+                best_policy_name(task, repeat),
+                best.learner,
+                {"step": int(best.step[lane]), "return": float(best.returns[lane])},
+            ),
+        ):
+            policy = experiment.algorithm.greedy(experiment.family.env.spec, tree_index(learners, lane))
+            save_tree(directory / name, policy, facts | when)
 
 
 @dataclass(frozen=True)

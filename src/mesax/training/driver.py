@@ -1,38 +1,53 @@
-"""Where a run's programs are put together, and the host meets the device.
+"""Where the host meets the device.
 
 A run advances in chunks: the device plays and learns, then the host evaluates, checks that all is finite, and hands the
-chunk to whoever wants it. Lanes (tasks and repeats) share a program through `vmap`; a lane's numbers depend on its own
-task and key only.
+chunk to whoever wants it. Chunks are cut into segments of a few seconds: between them a run can be saved and stopped.
+Lanes (tasks and repeats) share a program through `vmap`; a lane's numbers depend on its own task and key only.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from mesax.checkpoint import SavedTree
 from mesax.envs.base import Environment
 from mesax.envs.host import EnvironmentFault, HostEnvironment
-from mesax.errors import TrainingError
+from mesax.errors import StoreError, TrainingError
 from mesax.policy import Policy
 from mesax.training.compiling import compiled
-from mesax.training.evaluate import evaluation_key, mean_rewards
+from mesax.training.engines import (
+    Log,
+    Loop,
+    OnDevice,
+    OnHost,
+    State,
+    joined,
+    packed,
+    shape_of,
+    shape_of_packed,
+    unpacked,
+)
 from mesax.training.host_rollout import as_lane, play_on_host
-from mesax.training.off_policy import OffPolicyLoop, round_keys, summarize
-from mesax.training.on_policy import OnPolicyLoop
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key, tree_index
+from mesax.types import Episode, Key, tree_index
 
-Loop: TypeAlias = OffPolicyLoop | OnPolicyLoop
-State: TypeAlias = Any
-"""`LoopState` or `OnPolicyState`, as the loop has it."""
-Progress: TypeAlias = tuple[Any, dict[str, jax.Array], Episode | None]
-"""State, metrics, episodes (if kept), with a leading lane axis each."""
+
+class Keeper(Protocol):
+    """Who lets a run that was stopped go on where it was."""
+
+    def left(self) -> SavedTree | None:
+        """What the last attempt left of the loop, under `loop`; given once."""
+
+    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+        """A moment between rounds: save the loop, with facts, if it is time to; `Preempted` if the run is to stop."""
 
 
 class LearningStopped(TrainingError):
@@ -68,183 +83,6 @@ class Chunk:
     """Time spent until the first step of this run was taken; 0 after the first chunk."""
 
 
-@dataclass(frozen=True)
-class _OnDevice:
-    """A loop whose environment is JAX: a whole chunk is one program."""
-
-    loop: Loop
-    eval_env: Environment
-    eval_episodes: int
-
-    def begin(self, tasks: PyTree, reward_state: PyTree, keys: Key) -> Progress:
-        """Fresh state after the warm-up."""
-        return compiled(_Begin(self.loop))(tasks, reward_state, keys)
-
-    def advance(self, tasks: PyTree, explorer: PyTree, state: State, keys: Key) -> Progress:
-        """One chunk of rounds."""
-        return compiled(_Advance(self.loop), (2,))(tasks, explorer, state, keys)
-
-    def evaluate(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> np.ndarray:
-        """Mean rewards of the greedy policy, `[lanes, time]`."""
-        program = compiled(_Evaluate(self.loop.algorithm, self.eval_env, self.eval_episodes))
-        return np.asarray(program(tasks, learner, keys, step))
-
-
-@dataclass(frozen=True)
-class _Begin:
-    loop: Loop
-
-    def __call__(self, tasks: PyTree, reward_state: PyTree, keys: Key) -> Progress:
-        def lane(tasks: PyTree, key: Key) -> Progress:
-            state: State = self.loop.init(reward_state, key)
-            state, log = self.loop.warm_up(tasks, state, key)
-            return state, summarize(log.metrics), log.episodes
-
-        return jax.vmap(lane)(tasks, keys)
-
-
-@dataclass(frozen=True)
-class _Advance:
-    loop: Loop
-
-    def __call__(self, tasks: PyTree, explorer: PyTree, state: State, keys: Key) -> Progress:
-        _, rounds = self.loop.schedule.chunks(self.loop.env.spec.horizon)
-
-        def lane(tasks: PyTree, state: State, key: Key) -> Progress:
-            state, log = self.loop.advance(tasks, explorer, state, key, rounds)
-            return state, summarize(log.metrics), log.episodes
-
-        return jax.vmap(lane)(tasks, state, keys)
-
-
-@dataclass(frozen=True)
-class _Evaluate:
-    algorithm: Any
-    env: Environment
-    num_episodes: int
-
-    def __call__(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> jax.Array:
-        def lane(tasks: PyTree, learner: PyTree, key: Key) -> jax.Array:
-            policy = self.algorithm.greedy(self.env.spec, learner)
-            return mean_rewards(self.env, tasks, policy, evaluation_key(key, step), self.num_episodes)
-
-        return jax.vmap(lane)(tasks, learner, keys)
-
-
-@dataclass(frozen=True)
-class _OnHost:
-    """A loop whose environment is stepped by the host: round by round, and all but the playing is compiled."""
-
-    loop: Any
-    eval_env: HostEnvironment
-    eval_episodes: int
-
-    def begin(self, tasks: PyTree, reward_state: PyTree, keys: Key) -> Progress:
-        """Fresh state after the warm-up."""
-        loop = self.loop
-        state = compiled(_Init(loop))(reward_state, keys)
-        logs = []
-        for _ in range(loop.schedule.warmup_rounds(loop.env.spec.horizon)):
-            played = play_on_host(
-                loop.env, tasks, loop.newcomer(), compiled(_warmup_keys)(keys, state.round), loop.schedule.num_envs
-            )
-            state, metrics = compiled(_Store(loop), (0,))(state, played)
-            logs.append((metrics, played))
-        return (state, *self._gathered(logs))
-
-    def advance(self, tasks: PyTree, explorer: PyTree, state: State, keys: Key) -> Progress:
-        """One chunk of rounds."""
-        loop = self.loop
-        logs = []
-        for _ in range(loop.schedule.chunks(loop.env.spec.horizon)[1]):
-            policy, keys_play, keys_learn = compiled(_Player(loop))(
-                state.learner, state.reward, state.round, explorer, keys
-            )
-            played = play_on_host(loop.env, tasks, policy, keys_play, loop.schedule.num_envs)
-            state, metrics = compiled(_Learn(loop), (0,))(state, played, keys_learn)
-            logs.append((metrics, played))
-        return (state, *self._gathered(logs))
-
-    def evaluate(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> np.ndarray:
-        """Mean rewards of the greedy policy, `[lanes, time]`."""
-        policy, keys = compiled(_Greedy(self.loop.algorithm, self.eval_env.spec))(learner, keys, step)
-        return np.asarray(play_on_host(self.eval_env, tasks, policy, keys, self.eval_episodes).reward).mean(axis=1)
-
-    def _gathered(self, logs: list[tuple[Any, Episode]]) -> tuple[dict[str, jax.Array], Episode | None]:
-        """Summary of all rounds, and their episodes `[lanes, rounds, envs, ...]` if wanted."""
-        if not logs:
-            return {}, None
-        metrics = jax.tree.map(lambda *rounds: np.stack(rounds, axis=1), *[metrics for metrics, _ in logs])
-        episodes = None
-        if self.loop.keep_episodes:
-            episodes = jax.tree.map(lambda *rounds: np.stack(rounds, axis=1), *[played for _, played in logs])
-        return compiled(_summaries)(metrics), episodes
-
-
-@dataclass(frozen=True)
-class _Init:
-    loop: Any
-
-    def __call__(self, reward_state: PyTree, keys: Key) -> State:
-        return jax.vmap(lambda key: self.loop.init(reward_state, key))(keys)
-
-
-@dataclass(frozen=True)
-class _Store:
-    loop: Any
-
-    def __call__(self, state: State, episodes: Episode) -> tuple[State, Any]:
-        state, log = jax.vmap(self.loop.store)(state, episodes)
-        return state, log.metrics
-
-
-@dataclass(frozen=True)
-class _Player:
-    loop: Any
-
-    def __call__(self, learner: PyTree, reward: PyTree, number: Any, explorer: PyTree, keys: Key) -> tuple[Any, ...]:
-        def lane(learner: PyTree, reward: PyTree, number: jax.Array, key: Key) -> tuple[Any, ...]:
-            return (self.loop.player(learner, reward, number, explorer), *round_keys(key, number))
-
-        return jax.vmap(lane)(learner, reward, number, keys)
-
-
-@dataclass(frozen=True)
-class _Learn:
-    loop: Any
-
-    def __call__(self, state: State, episodes: Episode, keys: Key) -> tuple[State, Any]:
-        state, log = jax.vmap(self.loop.learn)(state, episodes, keys)
-        return state, log.metrics
-
-
-@dataclass(frozen=True)
-class _Greedy:
-    algorithm: Any
-    spec: EnvSpec
-
-    def __call__(self, learner: PyTree, keys: Key, step: int) -> tuple[Any, Key]:
-        policy = jax.vmap(lambda learner: self.algorithm.greedy(self.spec, learner))(learner)
-        return policy, jax.vmap(lambda key: evaluation_key(key, step))(keys)
-
-
-def _summaries(metrics: Any) -> Any:
-    return jax.vmap(summarize)(metrics)
-
-
-def _warmup_keys(keys: Key, number: jax.Array) -> Key:
-    return jax.vmap(jax.random.fold_in)(keys, number)
-
-
-@dataclass(frozen=True)
-class _Play:
-    env: Environment
-    num_episodes: int
-
-    def __call__(self, tasks: PyTree, policy: Policy, key: Key) -> Episode:
-        return play(self.env, tasks, policy, key, self.num_episodes)
-
-
 def learn(
     loop: Loop,
     tasks: PyTree,
@@ -254,35 +92,80 @@ def learn(
     reward_state: PyTree = (),
     eval_episodes: int = 8,
     eval_env: Any = None,
+    keeper: Keeper | None = None,
 ) -> Iterator[Chunk]:
     """Run a loop on lanes of stacked tasks `[lanes, tasks, ...]`, yielding after the warm-up and after each chunk.
 
-    Evaluation takes place in `eval_env` if that is another one (with longer episodes, say).
+    Evaluation takes place in `eval_env` if that is another one (with longer episodes, say). With a `keeper`, what an
+    earlier attempt left is continued: chunks that it has yielded do not come again.
     """
-    started = time.perf_counter()
-    horizon = loop.env.spec.horizon
+    clock = time.perf_counter()
+    horizon, lanes = loop.env.spec.horizon, len(keys)
     number, rounds = loop.schedule.chunks(horizon)
-    step = loop.schedule.warmup_rounds(horizon) * loop.schedule.steps_per_round(horizon)
-    where: Any = _OnHost if isinstance(loop.env, HostEnvironment) else _OnDevice
+    segment = loop.schedule.segment(horizon, lanes)
+    steps = loop.schedule.steps_per_round(horizon)
+    step = loop.schedule.warmup_rounds(horizon) * steps
+    where: Any = OnHost if isinstance(loop.env, HostEnvironment) else OnDevice
     engine = where(loop, eval_env or loop.env, eval_episodes)
 
-    state, metrics, episodes = engine.begin(tasks, reward_state, keys)
-    last_good = jax.tree.map(np.asarray, state.learner)
-    for index in range(number + 1):
-        try:
-            if index:
-                state, metrics, episodes = engine.advance(tasks, explorer, state, keys)
-                step += rounds * loop.schedule.steps_per_round(horizon)
-            nothing = np.zeros((len(keys), 0))
-            rewards = engine.evaluate(tasks, state.learner, keys, step) if eval_episodes else nothing
-        except EnvironmentFault as error:
-            raise BrokenEnvironmentError(f"{error}; stopped by step {step}", last_good) from error
-        host_metrics = {name: np.asarray(value) for name, value in metrics.items()}
+    def checked(values: dict[str, np.ndarray]) -> PyTree:
         learner = jax.tree.map(np.asarray, state.learner)
-        _check_finite(host_metrics | {"rewards": rewards, "the learner": _broken(learner)}, step, last_good)
-        last_good = learner
-        seconds = time.perf_counter() - started if index <= 1 else 0.0
-        yield Chunk(step, rewards, host_metrics, episodes, last_good, seconds)
+        _check_finite(values | {"the learner": _broken(learner)}, step, last_good)
+        return learner
+
+    def chunk(logs: list[Log], seconds: float) -> Chunk:
+        metrics, episodes = joined(logs)
+        rewards = engine.evaluate(tasks, state.learner, keys, step) if eval_episodes else np.zeros((lanes, 0))
+        return Chunk(step, rewards, metrics, episodes, checked(metrics | {"rewards": rewards}), seconds)
+
+    saved = None if keeper is None else keeper.left()
+    if saved is None:
+        first, (state, log) = 0, engine.begin(tasks, reward_state, keys)
+        logs = [log]
+    else:
+        first, state, logs = _continued(loop, reward_state, keys, segment, saved)
+        step += ((first - 1) * rounds + len(logs) * segment) * steps
+    last_good = jax.tree.map(np.asarray, state.learner)
+    try:
+        for index in range(first, number + 1):
+            while index and len(logs) * segment < rounds:
+                if keeper is not None:
+                    keeper.pause(partial(_left_behind, state, logs, index))
+                state, log = engine.advance(tasks, explorer, state, keys, segment)
+                logs.append(log)
+                step += segment * steps
+                last_good = checked(log[0])
+            done = chunk(logs, time.perf_counter() - clock if index <= max(1, first) else 0.0)
+            logs, last_good = [], done.learner
+            yield done
+    except EnvironmentFault as error:
+        raise BrokenEnvironmentError(f"{error}; stopped by step {step}", last_good) from error
+
+
+def _left_behind(state: State, logs: list[Log], chunk: int) -> tuple[PyTree, dict[str, Any]]:
+    """All that it takes to go on with this chunk."""
+    state, filled = packed(state)
+    return {"state": state, "logs": logs}, {"chunk": chunk, "segments": len(logs), "filled": filled}
+
+
+def _continued(loop: Loop, reward_state: PyTree, keys: Key, segment: int, saved: SavedTree) -> tuple[int, State, list]:
+    """(next chunk, state, logs of its segments that are done) of an attempt that was stopped."""
+    try:
+        first, done, filled = (int(saved.facts["loop"][name]) for name in ("chunk", "segments", "filled"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{saved.directory} does not say where the run stopped") from error
+    state, log = shape_of(loop, reward_state, keys, segment)
+    left = saved.restore({"state": shape_of_packed(state, filled), "logs": [log] * done}, "loop")
+    return first, unpacked(left["state"], state), jax.tree.map(np.asarray, left["logs"])
+
+
+@dataclass(frozen=True)
+class _Play:
+    env: Environment
+    num_episodes: int
+
+    def __call__(self, tasks: PyTree, policy: Policy, key: Key) -> Episode:
+        return play(self.env, tasks, policy, key, self.num_episodes)
 
 
 def play_episodes(env: Any, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Episode:

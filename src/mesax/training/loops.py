@@ -6,7 +6,7 @@ from typing import Any
 
 from mesax.errors import UsageError
 from mesax.rewards.base import RewardModel, TaskReward
-from mesax.training.driver import Loop
+from mesax.training.engines import Loop
 from mesax.training.off_policy import Behavior, Budget, LearnerAlone, OffPolicyLoop, Schedule
 from mesax.training.on_policy import OnPolicyLoop
 

@@ -30,6 +30,8 @@ from mesax.types import Elapsed, EnvSpec, Episode, Key, Line, Linear, Metrics, b
 INIT_STREAM = 2**32 - 1
 REWARD_STREAM = 2**32 - 3
 """Beyond all rounds, which draw from `fold_in(key, round)`; evaluations have the number between."""
+SEGMENT_TRANSITIONS = 150_000
+"""Transitions played or learnt from in one call of a compiled program, at most: a second or two on one core."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,19 @@ class Budget:
         rounds = max(1, -(-self.total_steps // self.steps_per_round(horizon)) - self.warmup_rounds(horizon))
         number = max(1, min(self.num_evaluations, rounds // 10 or rounds))
         return number, max(1, round(rounds / number))
+
+    def segment(self, horizon: int, lanes: int) -> int:
+        """Rounds between two moments at which a run can be saved and stopped; they divide a chunk evenly.
+
+        They follow from the configuration and not from the clock: a run that goes on must be cut as before.
+        """
+        _, rounds = self.chunks(horizon)
+        most = max(1, SEGMENT_TRANSITIONS // (lanes * self.transitions(horizon)))
+        return max(number for number in range(1, min(most, rounds) + 1) if rounds % number == 0)
+
+    def transitions(self, horizon: int) -> int:
+        """Transitions that a round plays and learns from; on-policy learners pass over theirs a few times."""
+        return 4 * self.steps_per_round(horizon)
 
     def rounds(self, horizon: int) -> int:
         """All rounds, warm-up included."""
@@ -105,6 +120,10 @@ class Schedule(Budget):
             raise UsageError(f"warmup-steps must not be negative, not {self.warmup_steps}")
         if self.num_envs > self.replay_capacity:
             raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
+
+    def transitions(self, horizon: int) -> int:
+        """Transitions that a round plays and learns from."""
+        return self.steps_per_round(horizon) + self.updates_per_round * self.batch_size * horizon
 
     def warmup_rounds(self, horizon: int) -> int:
         """Random rounds; at least one, so that there is something to learn from."""

@@ -1,0 +1,188 @@
+"""Kills runs at random moments, again and again, and checks that they go on to the same bytes.
+
+    python benchmarks/soak.py --kills 30 --out soak
+
+For each family: one run that nobody disturbs, then runs that are killed (kill -9, the whole process group) at random
+moments and resumed until they end. After every kill all files must be readable, checkpoints and policies intact. At
+the end the metrics must equal those of the undisturbed run, byte for byte. A long run's memory and open files are
+watched beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RUNS = {
+    "climb-one": ["mesa", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
+    "mpe-2a3l": ["mesa", "mpe-2a3l", "--preset", "smoke", "--schedule.total-steps", "20000"],
+    "swimmer": ["mesa", "swimmer", "--preset", "smoke", "--schedule.total-steps", "1600"],
+}
+LONG = ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "300000"]
+DETERMINED = ("eval.jsonl", "metrics.jsonl", "coverage.json")
+
+
+def start(arguments: list[str], workers: int, seconds: float, log: Path) -> subprocess.Popen[bytes]:
+    """A process group of its own, so that nothing of it survives a kill."""
+    command = [sys.executable, "-m", "mesax.cli", *arguments, "--workers", str(workers), "--quiet"]
+    environment = os.environ | {"MESAX_CHECKPOINT_SECONDS": str(seconds)}
+    with log.open("ab") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def reaches(process: subprocess.Popen[bytes], run: Path, changes: int) -> bool:
+    """Wait until files of jobs have changed so many times: moments in the work, however slow the machine is."""
+    before: object = None
+    while process.poll() is None:
+        now = []
+        with contextlib.suppress(OSError):  # files come and go
+            now = [(path, path.stat().st_size) for path in sorted((run / "jobs").rglob("*"))]
+        if before is not None and now != before:
+            changes -= 1
+        before = now
+        if changes <= 0:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def unreadable(run: Path) -> list[str]:
+    """What a reader would stumble over."""
+    from mesax.checkpoint import verify
+    from mesax.errors import StoreError
+    from mesax.experiments.store import RunDirectory
+
+    problems = []
+    for path in run.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(run).parts)
+        if hidden or not path.is_file():
+            continue
+        try:
+            if path.name == "manifest.json":
+                problems += verify(path.parent)
+            elif path.suffix == ".jsonl":
+                RunDirectory(path.parent).read_rows(path.name)
+            elif path.suffix == ".json":
+                json.loads(path.read_text(encoding="utf-8"))
+        except (StoreError, ValueError) as error:
+            problems.append(f"{path}: {error}")
+    return problems
+
+
+def place(run: Path) -> str:
+    """The phase that a run was in, and whether something was saved in the middle of it."""
+    for phase in ("adapt", "explore", "collect"):
+        if (run / "jobs" / phase).is_dir():
+            saved = any((run / "jobs" / phase).glob("*/checkpoints/0*"))
+            return f"{phase}{', saved' if saved else ''}"
+    return "start"
+
+
+def same(one: Path, other: Path) -> list[str]:
+    return [name for name in DETERMINED if (one / name).read_bytes() != (other / name).read_bytes()]
+
+
+def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random) -> dict[str, object]:
+    """Kill runs of one family until there were enough kills; each run is then left to end."""
+    whole = out / f"{name}-whole"
+    log = out / f"{name}.log"
+    if not (whole / "checksums.json").is_file():
+        shutil.rmtree(whole, ignore_errors=True)
+        assert start(["run", *RUNS[name], "--out", str(whole)], workers, 60.0, log).wait() == 0, f"see {log}"
+    done, places, problems, different, resumed, number = 0, [], [], [], 0, 0
+    while done < kills:
+        run = out / f"{name}-{number:02d}"
+        number += 1
+        shutil.rmtree(run, ignore_errors=True)
+        arguments = ["run", *RUNS[name], "--out", str(run)]
+        while True:
+            process = start(arguments, workers, 0.05, log)
+            if done < kills and reaches(process, run, draw.randint(1, 60)):
+                time.sleep(draw.uniform(0.0, 0.3))
+                kill(process)
+                done += 1
+                places.append(place(run))
+                problems += unreadable(run)
+                print(f"{name}: kill {done} of {kills} in {places[-1]}", flush=True)
+            else:
+                assert process.wait() == 0, f"a run of {name} ended with {process.returncode}; see {log}"
+                break
+            resumed += (run / "run.json").is_file()
+            arguments = ["resume", str(run)] if (run / "run.json").is_file() else arguments
+        different += same(whole, run)
+    return {
+        "kills": done,
+        "resumed": resumed,
+        "runs": number,
+        "unreadable": problems,
+        "different": different,
+        "where": {place: places.count(place) for place in sorted(set(places))},
+    }
+
+
+def watch(out: Path) -> dict[str, float]:
+    """Memory and open files of a long run, over its second half."""
+    run = out / "long"
+    shutil.rmtree(run, ignore_errors=True)
+    process = start(["run", *LONG, "--out", str(run)], 1, 0.5, out / "long.log")
+    samples = []
+    while process.poll() is None:
+        try:
+            memory = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+            samples.append((time.monotonic(), memory, len(os.listdir(f"/proc/{process.pid}/fd"))))
+        except (OSError, IndexError):
+            break
+        time.sleep(0.25)
+    assert process.wait() == 0
+    half = samples[len(samples) // 2 :]
+    minutes = (half[-1][0] - half[0][0]) / 60
+    third = max(1, len(half) // 3)
+    growth = sum(s[1] for s in half[-third:]) / third - sum(s[1] for s in half[:third]) / third
+    return {
+        "minutes": minutes,
+        "memory_mib": half[-1][1],
+        "memory_growth_mib": growth,
+        "open_files_growth": half[-1][2] - half[0][2],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=30, help="in all, over the families")
+    parser.add_argument("--families", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("runs/soak"))
+    parser.add_argument("--no-watch", action="store_true", help="leave the long run out")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(options.seed)
+    share = -(-options.kills // len(options.families))
+    found: dict[str, object] = {}
+    for name in options.families:
+        found[name] = disturb(name, share, options.out, options.workers, draw)
+        print(json.dumps({name: found[name]}), flush=True)
+    if not options.no_watch:
+        found["long run"] = watch(options.out)
+    print(json.dumps(found, indent=1))
+    bad = [name for name in options.families if found[name]["unreadable"] or found[name]["different"]]  # type: ignore[index]
+    print("all runs went on to the same bytes" if not bad else f"NOT THE SAME: {', '.join(bad)}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

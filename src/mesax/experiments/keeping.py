@@ -1,0 +1,125 @@
+"""Checkpoints of one job: numbered directories, of which the last two are kept, and the rows that belong to them.
+
+A checkpoint is saved whenever some time has passed, and when the run is asked to stop. Its content does not depend on
+the clock: a run that goes on from any of them ends in the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import PyTree
+
+from mesax.checkpoint import SavedTree, open_tree, save_tree
+from mesax.errors import StoreError
+from mesax.files import store_errors
+
+KEPT = 2
+"""Should the last one be damaged, the one before is used."""
+LARGEST_SHARE = 0.05
+"""Of the time that a run takes, at most so much goes into saving it."""
+SECONDS = "MESAX_CHECKPOINT_SECONDS"
+
+
+def interval() -> float:
+    """Seconds between two checkpoints: $MESAX_CHECKPOINT_SECONDS, else one minute."""
+    chosen = os.environ.get(SECONDS, "")
+    try:
+        return max(0.0, float(chosen))
+    except ValueError:
+        return 60.0
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints of the job that writes into `job`."""
+
+    job: Path
+    warn: Callable[[str], None]
+    """Told of checkpoints that cannot be used."""
+    _due: float = field(default_factory=lambda: time.monotonic() + interval())
+
+    @property
+    def directory(self) -> Path:
+        """Where they are."""
+        return self.job / "checkpoints"
+
+    def due(self) -> bool:
+        """Whether the last one is old enough."""
+        return time.monotonic() >= self._due
+
+    def save(self, tree: PyTree, facts: dict[str, Any]) -> None:
+        """Add a checkpoint of `tree` and of the rows written so far, and remove all but the last two."""
+        started = time.monotonic()
+        numbers = self._numbers()
+        name = f"{max(numbers, default=0) + 1:06d}"
+        save_tree(self.directory / name, tree, facts | {"rows": sums_of(self.job)})
+        for number in numbers[: max(0, len(numbers) - KEPT + 1)]:
+            shutil.rmtree(self.directory / f"{number:06d}", ignore_errors=True)
+        ended = time.monotonic()
+        # Tracing and compiling aside, so large a state on so slow a disk must not eat up the run.
+        self._due = ended + max(interval(), (ended - started) / LARGEST_SHARE)
+
+    def newest(self, config_hash: str) -> SavedTree | None:
+        """The last checkpoint that is sound; those that are not are named and removed.
+
+        Rows that were written after it are cut off.
+        """
+        for number in reversed(self._numbers()):
+            path = self.directory / f"{number:06d}"
+            try:
+                saved = open_tree(path)
+                if saved.facts.get("config_hash") != config_hash:
+                    raise StoreError(f"{path} belongs to another configuration")
+                cut_rows(self.job, saved.facts.get("rows"))
+                return saved
+            except StoreError as error:
+                self.warn(f"{error}; going back to the checkpoint before it")
+                shutil.rmtree(path, ignore_errors=True)
+        return None
+
+    def clear(self) -> None:
+        """Remove them all: the job is done."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _numbers(self) -> list[int]:
+        names = [path.name for path in self.directory.iterdir()] if self.directory.is_dir() else []
+        # A crash while one was replaced leaves names that begin with a dot; numbers are never replaced.
+        return sorted(int(name) for name in names if name.isdigit())
+
+
+def sum_of(path: Path) -> dict[str, Any]:
+    """Size and SHA-256 of a file."""
+    with store_errors(path, "read"):
+        data = path.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def sums_of(job: Path) -> dict[str, Any]:
+    """Size and SHA-256 of every file of rows."""
+    return {path.name: sum_of(path) for path in sorted(job.glob("*.jsonl"))}
+
+
+def cut_rows(job: Path, sums: Any) -> None:
+    """Make the files of rows what they were when `sums` were taken; a `StoreError` if that is no longer possible."""
+    if not isinstance(sums, dict):
+        raise StoreError(f"{job}: the checkpoint does not say which rows belong to it")
+    for name, expected in sums.items():
+        path = job / name
+        with store_errors(path, "read"):
+            data = path.read_bytes()[: expected["bytes"]]
+        if hashlib.sha256(data).hexdigest() != expected["sha256"]:
+            raise StoreError(f"{path} is damaged: the rows of the checkpoint are no longer in it")
+    for path in job.glob("*.jsonl"):
+        with store_errors(path, "written"):
+            if path.name in sums:
+                os.truncate(path, sums[path.name]["bytes"])
+            else:
+                path.unlink()
