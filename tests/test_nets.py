@@ -130,10 +130,9 @@ def test_unroll_equals_step_by_step(config):
         assert [leaf.shape[0] for leaf in jax.tree.leaves(before)] == [TIME + 1] * isinstance(config, Gru)
 
 
-@pytest.mark.parametrize("kind", ["shared team", "team"])
-def test_a_batch_of_episodes_equals_one_by_one(kind: str):
+def test_a_batch_of_episodes_equals_one_by_one():
     """Outputs and gradients, also under a `vmap` over nets: rows of all agents and episodes become one matrix."""
-    nets = tree_stack([build(kind, Gru(4, num_layers=1), seed) for seed in (0, 1)])
+    nets = tree_stack([build("shared team", Gru(4, num_layers=1), seed) for seed in (0, 1)])
     batch = jnp.asarray(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
 
     def both(run):
