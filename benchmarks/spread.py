@@ -70,12 +70,13 @@ MADDPG = Maddpg(
     entropy_bonus=0.02,
     exploration=Linear(0.05, 0.05, 0.0),
 )
+# A nearer horizon: what an action is worth must not drown in what the state is worth.
 QMIX = ValueDecomposition(
     agent_net=Mlp((128, 128)),
     last_action=False,
-    trace=0.5,
-    optimizer=Adam(1e-3),
-    discount=0.9,
+    trace=0.7,
+    optimizer=Adam(2e-3, falling=20_000),
+    discount=0.8,
     target=Soft(0.02),
     exploration=LinearSteps(1.0, 0.05, 200_000),
 )
@@ -83,7 +84,7 @@ QMIX = ValueDecomposition(
 LOOPS: dict[str, Loop] = {
     "mappo": OnPolicyLoop(FAMILY.env, MAPPO, Budget(2_000_000, 128, 20)),
     "maddpg": OffPolicyLoop(FAMILY.env, MADDPG, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
-    "qmix": OffPolicyLoop(FAMILY.env, QMIX, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
+    "qmix": OffPolicyLoop(FAMILY.env, QMIX, Schedule(2_000_000, 64, 20, 25_000, 16, 32, 5_000)),
 }
 
 

@@ -33,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is stopped inside a test may take its time: leaving at once would take the tests along."""
+    monkeypatch.setattr("mesax.experiments.stopping.GRACE", 250.0)
+
+
 @pytest.fixture
 def getkey(request: pytest.FixtureRequest) -> Callable[[], jax.Array]:
     """A function that gives a fresh key at each call, the same keys every time this test runs."""

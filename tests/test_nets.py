@@ -130,10 +130,9 @@ def test_unroll_equals_step_by_step(config):
         assert [leaf.shape[0] for leaf in jax.tree.leaves(before)] == [TIME + 1] * isinstance(config, Gru)
 
 
-@pytest.mark.parametrize("kind", ["shared team", "team"])
-def test_a_batch_of_episodes_equals_one_by_one(kind: str):
+def test_a_batch_of_episodes_equals_one_by_one():
     """Outputs and gradients, also under a `vmap` over nets: rows of all agents and episodes become one matrix."""
-    nets = tree_stack([build(kind, Gru(4, num_layers=1), seed) for seed in (0, 1)])
+    nets = tree_stack([build("shared team", Gru(4, num_layers=1), seed) for seed in (0, 1)])
     batch = jnp.asarray(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
 
     def both(run):
@@ -476,3 +475,17 @@ def test_octaves_fit_a_narrow_band():
 def test_octaves_out_of_range_are_refused():
     with pytest.raises(UsageError, match="octaves must lie between 0 and 16"):
         Mlp((8,), octaves=17)
+
+
+def test_a_falling_rate_ends_at_a_twentieth():
+    """Adam's step is its learning rate while the gradient keeps its sign."""
+    optimizer = Adam(0.1, clip_norm=1e9, falling=10)
+    state, sizes = Trainable.create(jnp.zeros(()), optimizer), []
+    for _ in range(13):
+        after = state.descend(jnp.ones(()), optimizer)
+        sizes.append(float(state.net - after.net))
+        state = after
+    np.testing.assert_allclose(sizes[:11], np.linspace(0.1, 0.005, 11), rtol=1e-3)
+    np.testing.assert_allclose(sizes[11:], 0.005, rtol=1e-3)
+    with pytest.raises(UsageError, match="falling must be at least 1 update, not 0"):
+        Adam(falling=0)

@@ -423,11 +423,21 @@ class Adam:
 
     learning_rate: float = 5e-4
     clip_norm: float = 10.0
+    falling: int | None = None
+    """Updates over which the learning rate falls in a straight line to a twentieth; None: it stays."""
+
+    def __post_init__(self) -> None:
+        """Refuse a fall without time."""
+        if self.falling is not None and self.falling < 1:
+            raise UsageError(f"falling must be at least 1 update, not {self.falling}")
 
     @property
     def transform(self) -> optax.GradientTransformation:
         """The optax chain."""
-        return optax.chain(optax.clip_by_global_norm(self.clip_norm), optax.adam(self.learning_rate, eps=1e-5))
+        rate = self.learning_rate
+        if self.falling is not None:
+            rate = optax.linear_schedule(rate, rate / 20.0, self.falling)
+        return optax.chain(optax.clip_by_global_norm(self.clip_norm), optax.adam(rate, eps=1e-5))
 
 
 class Trainable(eqx.Module, Generic[NetT]):

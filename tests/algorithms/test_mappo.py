@@ -15,7 +15,7 @@ from mesax.algorithms.mappo import Actors, Mappo, MappoState, Piece
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
 from mesax.nets import Adam, Gru, Mlp, unroll
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, tree_index
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode
 
 TIME, AGENTS, ACTIONS = 3, 2, 3
 SPEC = EnvSpec(AGENTS, 2, Discrete(ACTIONS), TIME)
@@ -400,14 +400,14 @@ def test_shapes(net, space, values_of, inputs: int):
     critic = state.values.net.nets if values_of == "own" else state.values.net
     first = critic.layers[0] if isinstance(net, Mlp) else critic.layers[0][0]
     assert (first.weight.shape, critic.head.weight.shape) == ((inputs, 4), (4, 1))
-    obs = jax.ShapeDtypeStruct((TIME + 1, AGENTS, 5), jnp.float32)
-    assert jax.eval_shape(algorithm.values, state.values.net, obs).shape == (TIME + 1, AGENTS)
+    obs = jax.ShapeDtypeStruct((3, TIME + 1, AGENTS, 5), jnp.float32)
+    assert jax.eval_shape(algorithm.values, state.values.net, obs).shape == (3, TIME + 1, AGENTS)
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(state))
 
 
 def test_joint_values_are_the_same_for_all_agents_and_own_ones_are_not():
     for values_of, same in [("joint", True), ("own", False)]:
         algorithm = replace(ONE_STEP, values_of=values_of)
-        net, obs = fresh(algorithm).values.net, tree_index(episodes(), 0).obs
-        first, second = np.asarray(jax.jit(algorithm.values)(net, obs)).T
+        net, obs = fresh(algorithm).values.net, episodes().obs
+        first, second = np.moveaxis(np.asarray(jax.jit(algorithm.values)(net, obs)), -1, 0)
         assert np.array_equal(first, second) == same

@@ -181,8 +181,9 @@ CLIMB = np.array([[0.8, 0.0, 0.8], [0.0, 1.0, 0.0], [0.8, 0.0, 0.8]], np.float32
 BOTH = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
 
 
-def fit(config, payoff: np.ndarray, *, mixer_alone: bool = False) -> np.ndarray:
-    """A payoff as it is represented after fitting, with agents' values too or at those that prefer action 1."""
+@cache
+def fitting(config, mixer_alone: bool):
+    """What becomes of a payoff; with the agents' values, or with the mixer alone where they prefer action 1."""
     spec, optimizer = EnvSpec(2, 1, Discrete(3), 1), Adam(1e-2)
     joint = jnp.asarray(list(itertools.product(range(3), repeat=2)))
 
@@ -190,20 +191,22 @@ def fit(config, payoff: np.ndarray, *, mixer_alone: bool = False) -> np.ndarray:
         q, mixer = nets
         return jax.vmap(lambda action: mixer(step_of(q, jnp.ones((2, 1)), action)))(joint)[:, 0]
 
-    def loss(nets):
-        return jnp.mean(jnp.square(table(nets) - jnp.asarray(payoff.reshape(-1))))
-
-    def descend(trainable, _):
-        q, mixer = jax.grad(loss)(trainable.net)
-        return trainable.descend((0.0 * q if mixer_alone else q, mixer), optimizer), None
-
     @jax.jit
-    def run(key):
+    def run(payoff, key):
+        def descend(trainable, _):
+            q, mixer = jax.grad(lambda nets: jnp.mean(jnp.square(table(nets) - payoff)))(trainable.net)
+            return trainable.descend((0.0 * q if mixer_alone else q, mixer), optimizer), None
+
         q = jnp.tile(jnp.array([0.0, float(mixer_alone), 0.0]), (2, 1))
         start = Trainable.create((q, config.build(spec, key)), optimizer)
         return table(jax.lax.scan(descend, start, None, 1500)[0].net)
 
-    return np.asarray(run(jax.random.key(0))).reshape(3, 3)
+    return run
+
+
+def fit(config, payoff: np.ndarray, *, mixer_alone: bool = False) -> np.ndarray:
+    """A payoff as it is represented after fitting."""
+    return np.asarray(fitting(config, mixer_alone)(payoff.reshape(-1), jax.random.key(0))).reshape(3, 3)
 
 
 SMALLER = Monotonic(8, hyper_hidden=0)

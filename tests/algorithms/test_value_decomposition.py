@@ -28,7 +28,6 @@ SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 PLAIN = ValueDecomposition(Sum(), Mlp(()), last_action=False, discount=0.9, target=Soft(0.25), optimizer=Adam(0.1))
 SMALL = {
     "IQL": Independent(),
-    "VDN": Sum(),
     "QMIX": Monotonic(3, hyper_hidden=2),
     "QPLEX": Duplex(1, 2, 2, 2, 2),
 }
@@ -242,11 +241,10 @@ def test_updates_see_the_actions_of_the_batch():
     np.testing.assert_array_equal(q[:, 1:], np.eye(3)[np.asarray(batch.action)])
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_values_in_updates_are_those_that_were_acted_on(share: bool):
+def test_values_in_updates_are_those_that_were_acted_on():
     """A recurrent team with last actions: along its greedy episodes, what it played is what updates rate highest."""
     env = TabularGame()
-    algorithm = ValueDecomposition(Sum(), Gru(4, num_layers=1), share_agents=share)
+    algorithm = ValueDecomposition(Sum(), Gru(4, num_layers=1))
     task = tree_stack([PROBES["recall of a cue"].task])
 
     @jax.jit

@@ -15,6 +15,7 @@ from hypothesis import given
 
 from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
 from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.experiments.overrides import (
@@ -396,8 +397,10 @@ def test_documented():
 
 
 def test_parts_of_a_field_without_a_line_of_its_own_inherit_its_words():
+    docs = {setting.path: setting.doc for setting in documented(Mappo())}
+    assert docs["largest-std.start"].startswith("What it may be at most")
     docs = {setting.path: setting.doc for setting in documented(Maddpg())}
-    assert docs["exploration.start"].startswith("Chance of a random action per agent")
+    assert docs["exploration"].startswith("Chance of a random action per agent")  # a choice of classes has its own line
     assert docs["target-rate"] == "Polyak step of the target nets per update."
     assert docs["actor-net.hidden"] == "Widths of the ReLU layers."
 

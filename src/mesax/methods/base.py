@@ -79,8 +79,6 @@ class Experiment:
     """The learner of the test tasks, which the method wraps."""
     schedule: Schedule | Budget
     """Budget of each test task: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
-    reward_model: RewardModel = TaskReward()
-    """What the learner of the test tasks is paid for; it is always judged by the task's own reward."""
     seed: int = 0
     num_train_tasks: int = 10
     num_test_tasks: int = 5
@@ -92,6 +90,8 @@ class Experiment:
     """Runs that share one compiled program through `vmap`; part of the configuration, so workers cannot change it."""
     training_horizon: int | None = None
     """Steps of a training episode, if fewer than the environment's; the cut is bootstrapped. Evaluation is not cut."""
+    reward_model: RewardModel = TaskReward()
+    """What the learner of the test tasks is paid for; it is always judged by the task's own reward."""
 
     def __post_init__(self) -> None:
         """Refuse impossible experiments before anything is built."""
