@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-GRACE = 9.0
+GRACE = 8.0
 """Seconds for the work at hand and for saving it; schedulers often give ten before they kill."""
 
 
