@@ -32,11 +32,11 @@ from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402
 
 MIXERS = {kind.__name__: kind() for kind in (Independent, Sum, Monotonic, Duplex)}
-NUM_ENVS, BATCH_SIZE, ROUNDS, CHUNKS = 8, 32, 100, 5
+NUM_ENVS, BATCH_SIZE, ROUNDS, CHUNKS = 8, 32, 25, 30
 SPEED_BAR, COMPILE_BAR = 20_000, 20.0
 
 
-def seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 20) -> float:
+def seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 100) -> float:
     """Best processor seconds of one call, once compiled."""
     jitted, best = jax.jit(function), float("inf")
     jax.block_until_ready(jitted(*arguments))

@@ -10,6 +10,7 @@ import pytest
 
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
 from mesax.algorithms.value_decomposition import (
+    WIDE,
     Periodic,
     Soft,
     ValueDecomposition,
@@ -21,7 +22,7 @@ from mesax.errors import UsageError
 from mesax.nets import Adam, Dense, Entities, FeedForward, Gru, Mlp, Team, Trainable
 from mesax.policy import ExploreOrExploit, UniformPolicy
 from mesax.training.rollout import play
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, LinearSteps, tree_stack
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, LinearSteps, tree_index, tree_stack
 from probes import PROBES, TabularGame
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
@@ -182,6 +183,23 @@ def test_padding_has_no_influence(name: str):
     assert all(np.isfinite(value) for value in left[1].values())
     moved = jax.tree.map(lambda a, b: np.any(a != b), state.values.net, left[0].values.net)
     assert np.mean(jax.tree.leaves(moved)) > 0.8
+
+
+def test_lanes_that_take_turns_learn_what_they_would_alone():
+    """Wide recurrent nets, under two `vmap`s (tasks and seeds)."""
+    algorithm = ValueDecomposition(Sum(), Gru(WIDE, num_layers=0))
+    spec = replace(SPEC, horizon=3)
+    keys = jax.random.split(jax.random.key(0), (2, 2))
+    states = jax.jit(jax.vmap(jax.vmap(lambda key: algorithm.init(spec, key))))(keys)
+    batches = tree_stack([tree_stack([padded_batch(seed)] * 2) for seed in (1, 2)])
+
+    def learn(state, batch):
+        return algorithm.update(spec, state, batch, jax.random.key(0))
+
+    together, alone = jax.jit(jax.vmap(jax.vmap(learn)))(states, batches), jax.jit(learn)
+    for index in ((0, 0), (1, 0), (1, 1)):
+        expected = alone(tree_index(states, index), tree_index(batches, index))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), tree_index(together, index), expected)
 
 
 def test_periodic_targets_are_exact_copies():

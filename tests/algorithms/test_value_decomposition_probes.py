@@ -84,7 +84,7 @@ def test_discrete(name: str):
 
     results = train_all(env, [probe.task for probe in probes.values()], judge, algorithm)
     report = {t: worst(p.task, *r) for (t, p), r in zip(probes.items(), results, strict=True)}
-    # QPLEX can represent the climb, but its update finds no rest there: docs/methods/value-decomposition.md.
+    # QPLEX can represent the climb, but its update may end anywhere: docs/methods/value-decomposition.md.
     trapped = {title for title, probe in probes.items() if probe.trap}
     judged = {title: found for title, found in report.items() if title not in trapped}
     assert {title: regret for title, (_, regret) in judged.items() if regret > 0.01} == {}
