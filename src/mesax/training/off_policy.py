@@ -30,8 +30,8 @@ from mesax.types import Elapsed, EnvSpec, Episode, Key, Line, Linear, Metrics, b
 INIT_STREAM = 2**32 - 1
 REWARD_STREAM = 2**32 - 3
 """Beyond all rounds, which draw from `fold_in(key, round)`; evaluations have the number between."""
-SEGMENT_TRANSITIONS = 60_000
-"""Transitions played or learnt from in one call of a compiled program, at most: half a second on one core."""
+SEGMENT_TRANSITIONS = 150_000
+"""Transitions played or learnt from in one call of a compiled program, at most: a second or two on one core."""
 
 
 @dataclass(frozen=True)
