@@ -2,10 +2,10 @@
 
     python benchmarks/soak.py --kills 30 --out soak
 
-For each family: one run that nobody disturbs, then runs that are killed (kill -9, the whole process group) at random
-moments and resumed until they end. After every kill all files must be readable, checkpoints and policies intact. At
-the end the metrics must equal those of the undisturbed run, byte for byte. A long run's memory and open files are
-watched beside it.
+For each family: one run that nobody disturbs, then runs that are killed (kill -9, the whole process group) in each of
+their stages, at random moments, and resumed until they end. After every kill all files must be readable, checkpoints
+and policies intact. At the end the metrics must equal those of the undisturbed run, byte for byte. Then memory and
+open files of a long run are watched.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ RUNS = {
     "swimmer": ["mesa", "swimmer", "--preset", "smoke", "--schedule.total-steps", "1600"],
 }
 LONG = ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "300000"]
+STAGES = ("collect", "explore", "adapt")
 DETERMINED = ("eval.jsonl", "metrics.jsonl", "coverage.json")
 
 
@@ -44,17 +45,21 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def reaches(process: subprocess.Popen[bytes], run: Path, changes: int) -> bool:
-    """Wait until files of jobs have changed so many times: moments in the work, however slow the machine is."""
+def reaches(process: subprocess.Popen[bytes], run: Path, stage: str, changes: int) -> bool:
+    """Wait until a stage's files have changed so many times: moments in the work, however slow the machine is.
+
+    Should the stage end before that, its end is the moment.
+    """
     before: object = None
+    later = STAGES[STAGES.index(stage) + 1 :]
     while process.poll() is None:
         now = []
         with contextlib.suppress(OSError):  # files come and go
-            now = [(path, path.stat().st_size) for path in sorted((run / "jobs").rglob("*"))]
-        if before is not None and now != before:
+            now = [(path, path.stat().st_size) for path in sorted((run / "jobs" / stage).rglob("*"))]
+        if now and before is not None and now != before:
             changes -= 1
         before = now
-        if changes <= 0:
+        if changes <= 0 or any((run / "jobs" / name).is_dir() for name in later):
             return True
         time.sleep(0.01)
     return False
@@ -84,11 +89,11 @@ def unreadable(run: Path) -> list[str]:
 
 
 def place(run: Path) -> str:
-    """The phase that a run was in, and whether something was saved in the middle of it."""
-    for phase in ("adapt", "explore", "collect"):
-        if (run / "jobs" / phase).is_dir():
-            saved = any((run / "jobs" / phase).glob("*/checkpoints/0*"))
-            return f"{phase}{', saved' if saved else ''}"
+    """The stage that a run was in, and whether something was saved in the middle of it."""
+    for stage in reversed(STAGES):
+        if (run / "jobs" / stage).is_dir():
+            saved = any((run / "jobs" / stage).glob("*/checkpoints/0*"))
+            return f"{stage}{', saved' if saved else ''}"
     return "start"
 
 
@@ -97,7 +102,7 @@ def same(one: Path, other: Path) -> list[str]:
 
 
 def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random) -> dict[str, object]:
-    """Kill runs of one family until there were enough kills; each run is then left to end."""
+    """Kill runs of one family, each once in every stage, until there were enough kills; then let them end."""
     whole = out / f"{name}-whole"
     log = out / f"{name}.log"
     if not (whole / "checksums.json").is_file():
@@ -109,9 +114,11 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
         number += 1
         shutil.rmtree(run, ignore_errors=True)
         arguments = ["run", *RUNS[name], "--out", str(run)]
+        stages = iter(STAGES)
         while True:
             process = start(arguments, workers, 0.05, log)
-            if done < kills and reaches(process, run, draw.randint(1, 60)):
+            stage = next(stages, None) if done < kills else None
+            if stage and reaches(process, run, stage, draw.randint(1, 20)):
                 time.sleep(draw.uniform(0.0, 0.3))
                 kill(process)
                 done += 1

@@ -58,13 +58,21 @@ def unroll(net: Net, xs: Input, start: Memory = None) -> Float[Array, "time outp
 
 
 def unroll_batch(net: Any, xs: Float[Array, "batch time ..."], start: Memory = None) -> Float[Array, "batch time ..."]:
-    """`unroll` for many episodes: the net's own way if it has one."""
+    """`unroll` for many episodes."""
+    return batch_along(net, xs, start)[1]
+
+
+def batch_along(
+    net: Any, xs: Float[Array, "batch time ..."], start: Memory = None
+) -> tuple[Memory, Float[Array, "batch time ..."]]:
+    """(memories before each step and after the last, outputs) of many episodes; the net's own way if it has one."""
     if start is None:
         start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(xs), *leaf.shape)), net.start())
     if hasattr(net, "along_batch"):
-        outputs: Array = net.along_batch(start, xs)
-        return outputs
-    return jax.vmap(unroll, in_axes=(None, 0, 0))(net, xs, start)
+        after, outputs = net.along_batch(start, xs)
+    else:
+        after, outputs = jax.vmap(along, in_axes=(None, 0, 0))(net, xs, start)
+    return jax.tree.map(lambda first, rest: jnp.concatenate([first[:, None], rest], axis=1), start, after), outputs
 
 
 def along(net: Any, xs: Input, start: Memory = None) -> tuple[Memory, Float[Array, "time outputs"]]:
@@ -183,9 +191,12 @@ class Recurrent(eqx.Module):
         after, outputs = self.along_rows(start[None], jax.tree.map(lambda part: part[:, None], xs))
         return after[:, 0], outputs[:, 0]
 
-    def along_batch(self, start: Memory, xs: Float[Array, "batch time inputs"]) -> Float[Array, "batch time outputs"]:
-        """Outputs along many episodes."""
-        return jnp.swapaxes(self.along_rows(start, jnp.swapaxes(xs, 0, 1))[1], 0, 1)
+    def along_batch(
+        self, start: Memory, xs: Float[Array, "batch time inputs"]
+    ) -> tuple[Memory, Float[Array, "batch time outputs"]]:
+        """Along many episodes."""
+        after, outputs = self.along_rows(start, jnp.swapaxes(xs, 0, 1))
+        return jnp.swapaxes(after, 0, 1), jnp.swapaxes(outputs, 0, 1)
 
     def along_rows(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time rows outputs"]]:
         """The same for many episodes side by side, `[time, rows, inputs]`.
@@ -507,14 +518,15 @@ class Team(eqx.Module):
 
     def along_batch(
         self, start: Memory, xs: Float[Array, "batch time agents inputs"]
-    ) -> Float[Array, "batch time agents outputs"]:
-        """Outputs along many episodes; to a shared recurrent net all agents of all episodes are alike."""
+    ) -> tuple[Memory, Float[Array, "batch time agents outputs"]]:
+        """Along many episodes; to a shared recurrent net all agents of all episodes are alike."""
         if not (self.shared and isinstance(self.nets, Recurrent)):
-            return jax.vmap(lambda memory, one: self.along(memory, one)[1])(start, xs)
+            return jax.vmap(self.along)(start, xs)
         batch, time, agents, size = xs.shape
         rows = jnp.swapaxes(self._identified(xs), 0, 1).reshape(time, batch * agents, size + agents)
-        outputs = self.nets.along_rows(start.reshape(batch * agents, -1), rows)[1]
-        return jnp.swapaxes(outputs.reshape(time, batch, agents, -1), 0, 1)
+        both = self.nets.along_rows(start.reshape(batch * agents, -1), rows)
+        after, outputs = (jnp.swapaxes(part.reshape(time, batch, agents, -1), 0, 1) for part in both)
+        return after, outputs
 
     def _identified(self, x: Float[Array, "... agents inputs"]) -> Float[Array, "... agents more"]:
         if not self.shared:

@@ -7,8 +7,11 @@ makes results independent of the number of cores.
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
+
+from mesax.errors import UsageError
 
 SINGLE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 QUICK_COMPILE = "--xla_backend_optimization_level=1"
@@ -23,13 +26,31 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mesax"
 
 
+THREADS = "MESAX_THREADS"
+CHECKPOINT_SECONDS = "MESAX_CHECKPOINT_SECONDS"
 _threads = 1
 
 
 def host_threads() -> int:
     """Threads that step host environments here: $MESAX_THREADS, else what is free; their number changes no result."""
-    chosen = os.environ.get("MESAX_THREADS", "")
-    return max(1, int(chosen)) if chosen.isdigit() else _threads
+    chosen = os.environ.get(THREADS)
+    if not chosen:
+        return _threads
+    if not chosen.isdecimal() or int(chosen) < 1:
+        raise UsageError(f"${THREADS} must be a whole number from 1, not {chosen!r}")
+    return int(chosen)
+
+
+def checkpoint_seconds() -> float:
+    """Seconds between two checkpoints: $MESAX_CHECKPOINT_SECONDS, else one minute; `inf` saves only when stopped."""
+    chosen = os.environ.get(CHECKPOINT_SECONDS)
+    try:
+        seconds = float(chosen) if chosen else 60.0
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0.0:
+        raise UsageError(f"${CHECKPOINT_SECONDS} must be a number of seconds from 0, not {chosen!r}")
+    return seconds
 
 
 def use_threads(number: int) -> None:
@@ -40,6 +61,8 @@ def use_threads(number: int) -> None:
 
 def configure() -> None:
     """Set JAX up; must run before JAX computes anything, and may run again."""
+    host_threads()  # nonsense is refused before anything is begun
+    checkpoint_seconds()
     flags = os.environ.get("XLA_FLAGS", "").split()
     for flag in (SINGLE_THREAD, QUICK_COMPILE):
         if not any(given.startswith(flag.split("=")[0]) for given in flags):

@@ -245,7 +245,7 @@ def test_clipped_ratios_and_values_by_hand():
     def descend(state):
         outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
         log = state.actors.net.log_probability(outputs, batch.action)
-        values = ONE_STEP.values(state.values.net, batch.obs)[:, :-1]
+        values = ONE_STEP.values(state.values.net, batch.obs)[1][:, :-1]
         played = (batch.obs[:, :-1], batch.action, batch.mask, log - jnp.log(ratio))
         piece = Piece(*played, old_values, advantages, returns, (), ())
         return values, ONE_STEP._descend(state, piece, Elapsed.at(1.0))
@@ -347,7 +347,7 @@ def test_a_piece_starts_from_the_memory_that_played(values_of: str):
     assert (len(one.mask), len(many.mask)) == (4, 8)
     outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(state.actors.net.team, many.obs, many.actor_memory)
     log = np.asarray(state.actors.net.log_probability(outputs, many.action))
-    values = np.asarray(cut.values(state.values.net, many.obs, many.value_memory))
+    values = np.asarray(cut.values(state.values.net, many.obs, many.value_memory)[1])
     happened = np.asarray(many.mask)
     assert happened.sum() == LENGTHS.sum()
     np.testing.assert_allclose(log[happened], np.asarray(many.old_log)[happened], atol=1e-5)
@@ -401,7 +401,7 @@ def test_shapes(net, space, values_of, inputs: int):
     first = critic.layers[0] if isinstance(net, Mlp) else critic.layers[0][0]
     assert (first.weight.shape, critic.head.weight.shape) == ((inputs, 4), (4, 1))
     obs = jax.ShapeDtypeStruct((3, TIME + 1, AGENTS, 5), jnp.float32)
-    assert jax.eval_shape(algorithm.values, state.values.net, obs).shape == (3, TIME + 1, AGENTS)
+    assert jax.eval_shape(algorithm.values, state.values.net, obs)[1].shape == (3, TIME + 1, AGENTS)
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(state))
 
 
@@ -409,5 +409,5 @@ def test_joint_values_are_the_same_for_all_agents_and_own_ones_are_not():
     for values_of, same in [("joint", True), ("own", False)]:
         algorithm = replace(ONE_STEP, values_of=values_of)
         net, obs = fresh(algorithm).values.net, episodes().obs
-        first, second = np.moveaxis(np.asarray(jax.jit(algorithm.values)(net, obs)), -1, 0)
+        first, second = np.moveaxis(np.asarray(jax.jit(algorithm.values)(net, obs)[1]), -1, 0)
         assert np.array_equal(first, second) == same

@@ -22,6 +22,7 @@ from mesax.experiments import keeping
 from mesax.experiments.jobs import JobHost, run_job
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
+from mesax.runtime import CHECKPOINT_SECONDS
 from mesax.training import off_policy
 from methods.test_mesa_on_host import EXPERIMENT, OnHost
 
@@ -47,7 +48,7 @@ def stopping_at(monkeypatch: pytest.MonkeyPatch, pause: int, often: bool = False
     with monkeypatch.context() as patch:
         patch.setattr(JobHost, "pause", counted)
         if often:
-            patch.setenv(keeping.SECONDS, "0")
+            patch.setenv(CHECKPOINT_SECONDS, "0")
             patch.setattr(keeping, "LARGEST_SHARE", float("inf"))
         yield
 

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float
 from mesax.algorithms.targets import entropy, generalized_advantages, huber
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
-from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, memories, unroll_batch
+from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, batch_along, unroll_batch
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
@@ -203,11 +203,13 @@ class Mappo:
 
     def values(
         self, net: Any, obs: Float[Array, "batch time agents obs"], start: Memory = None
-    ) -> Float[Array, "batch time agents"]:
-        """Normalized value of every step of many episodes for every agent."""
+    ) -> tuple[Memory, Float[Array, "batch time agents"]]:
+        """(memories, normalized value of every step for every agent) of many episodes; memories as `batch_along`'s."""
         if self.values_of == "own":
-            return unroll_batch(net, obs, start)[..., 0]
-        return jnp.broadcast_to(unroll_batch(net, obs.reshape(*obs.shape[:2], -1), start), obs.shape[:3])
+            along, values = batch_along(net, obs, start)
+            return along, values[..., 0]
+        along, values = batch_along(net, obs.reshape(*obs.shape[:2], -1), start)
+        return along, jnp.broadcast_to(values, obs.shape[:3])
 
     def update(
         self, spec: EnvSpec, state: MappoState, batch: Episode, elapsed: Elapsed, key: Key
@@ -229,11 +231,10 @@ class Mappo:
 
     def _pieces(self, state: MappoState, batch: Episode, elapsed: Elapsed) -> Piece:
         """What was played with all that the nets at the start of the update say of it, cut into pieces."""
-        team = state.actors.net.team
         obs = batch.obs[:, :-1]
-        old_outputs = unroll_batch(team, obs)
+        actor_memories, old_outputs = batch_along(state.actors.net.team, obs)
         old_log = self._held(state.actors.net, elapsed).log_probability(old_outputs, batch.action)
-        old_values = self.values(state.values.net, batch.obs)
+        value_memories, old_values = self.values(state.values.net, batch.obs)
         values = state.norm.denormalize(old_values)
         discounts = self.discount * batch.continues
         of_agents = jax.vmap(generalized_advantages, in_axes=(None, None, 1, None), out_axes=1)
@@ -246,14 +247,12 @@ class Mappo:
 
         horizon = batch.mask.shape[1]
         chunk = min(self.chunk or horizon, horizon)
-        joint = obs if self.values_of == "own" else obs.reshape(*obs.shape[:2], -1)
 
-        def starts(net: Any, xs: Array) -> Memory:
-            along = jax.vmap(memories, in_axes=(None, 0))(net, xs)
+        def starts(along: Memory) -> Memory:
             return jax.tree.map(lambda leaf: leaf[:, :horizon:chunk].reshape(-1, *leaf.shape[2:]), along)
 
         parts: list[Any] = [_cut(leaf, chunk) for leaf in data]
-        return Piece(*[*parts, starts(team, obs), starts(state.values.net, joint)])
+        return Piece(*[*parts, starts(actor_memories), starts(value_memories)])
 
     def _descend(self, state: MappoState, piece: Piece, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
         norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay)
@@ -273,7 +272,7 @@ class Mappo:
             return -gain - self.entropy_bonus * mean_entropy, (mean_entropy, outside)
 
         def value_loss(net: Any) -> Array:
-            values = self.values(net, piece.obs, piece.value_memory)
+            values = self.values(net, piece.obs, piece.value_memory)[1]
             near_old = piece.old_values + jnp.clip(values - piece.old_values, -self.clip, self.clip)
             losses = [huber(v - target, self.huber) for v in (values, near_old)]
             return masked_mean(jnp.maximum(*losses), piece.mask)

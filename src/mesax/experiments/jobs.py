@@ -52,6 +52,7 @@ class JobHost:
                 self.directory.mkdir(parents=True)
         else:
             self._earlier = float(self._saved.facts["seconds"])
+            self.checkpoints.seconds = float(self._saved.facts["saving_seconds"])
 
     @property
     def directory(self) -> Path:
@@ -109,7 +110,11 @@ class JobHost:
         stopping = self.stop.is_set()
         if stopping or self.checkpoints.due():
             tree, facts = loop()
-            known = {"config_hash": self.run.run["config_hash"], "seconds": self.seconds}
+            known = {
+                "config_hash": self.run.run["config_hash"],
+                "seconds": self.seconds,
+                "saving_seconds": self.checkpoints.seconds,
+            }
             self.checkpoints.save({"loop": tree, "job": self._state}, known | {"loop": facts})
         if stopping:
             raise Preempted
@@ -134,6 +139,7 @@ def run_job(
         {
             "seconds": host.seconds,
             "first_chunk_seconds": host.compile_seconds,
+            "saving_seconds": host.checkpoints.seconds,
             "env_steps": stage.job_steps[job],
             "rows": sums_of(host.directory),
         },

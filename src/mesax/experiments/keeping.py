@@ -20,21 +20,12 @@ from jaxtyping import PyTree
 from mesax.checkpoint import SavedTree, open_tree, save_tree
 from mesax.errors import StoreError
 from mesax.files import store_errors
+from mesax.runtime import checkpoint_seconds
 
 KEPT = 2
 """Should the last one be damaged, the one before is used."""
 LARGEST_SHARE = 0.05
 """Of the time that a run takes, at most so much goes into saving it."""
-SECONDS = "MESAX_CHECKPOINT_SECONDS"
-
-
-def interval() -> float:
-    """Seconds between two checkpoints: $MESAX_CHECKPOINT_SECONDS, else one minute."""
-    chosen = os.environ.get(SECONDS, "")
-    try:
-        return max(0.0, float(chosen))
-    except ValueError:
-        return 60.0
 
 
 @dataclass
@@ -44,7 +35,9 @@ class Checkpoints:
     job: Path
     warn: Callable[[str], None]
     """Told of checkpoints that cannot be used."""
-    _due: float = field(default_factory=lambda: time.monotonic() + interval())
+    seconds: float = 0.0
+    """Spent on saving."""
+    _due: float = field(default_factory=lambda: time.monotonic() + checkpoint_seconds())
 
     @property
     def directory(self) -> Path:
@@ -64,8 +57,9 @@ class Checkpoints:
         for number in numbers[: max(0, len(numbers) - KEPT + 1)]:
             shutil.rmtree(self.directory / f"{number:06d}", ignore_errors=True)
         ended = time.monotonic()
+        self.seconds += ended - started
         # Tracing and compiling aside, so large a state on so slow a disk must not eat up the run.
-        self._due = ended + max(interval(), (ended - started) / LARGEST_SHARE)
+        self._due = ended + max(checkpoint_seconds(), (ended - started) / LARGEST_SHARE)
 
     def newest(self, config_hash: str) -> SavedTree | None:
         """The last checkpoint that is sound; those that are not are named and removed.

@@ -1,0 +1,39 @@
+"""Settings of the process: what an environment variable may say, and that nonsense stops a run before it begins."""
+
+import math
+
+import pytest
+
+from mesax.cli import main
+from mesax.errors import USAGE, UsageError
+from mesax.runtime import CHECKPOINT_SECONDS, THREADS, checkpoint_seconds, host_threads
+
+
+@pytest.mark.parametrize("said, meant", [(None, 60.0), ("", 60.0), ("0", 0.0), ("2.5", 2.5), ("inf", math.inf)])
+def test_seconds_between_checkpoints(monkeypatch, said, meant):
+    monkeypatch.delenv(CHECKPOINT_SECONDS, raising=False)
+    if said is not None:
+        monkeypatch.setenv(CHECKPOINT_SECONDS, said)
+    assert checkpoint_seconds() == meant
+
+
+@pytest.mark.parametrize("said", ["nan", "-1", "soon", "1 min", "-inf"])
+def test_no_number_of_seconds(monkeypatch, said):
+    monkeypatch.setenv(CHECKPOINT_SECONDS, said)
+    with pytest.raises(UsageError, match=rf"MESAX_CHECKPOINT_SECONDS .* not '{said}'"):
+        checkpoint_seconds()
+
+
+@pytest.mark.parametrize("said", ["0", "-2", "two", "1.5", "²"])
+def test_no_number_of_threads(monkeypatch, said):
+    monkeypatch.setenv(THREADS, said)
+    with pytest.raises(UsageError, match="MESAX_THREADS must be a whole number from 1"):
+        host_threads()
+
+
+def test_nonsense_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv(CHECKPOINT_SECONDS, "often")
+    assert main(["run", "mesa", "climb-one", "--preset", "smoke", "--out", str(tmp_path / "run")]) == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "mesax: $MESAX_CHECKPOINT_SECONDS must be a number of seconds from 0, not 'often'"
+    assert not list(tmp_path.iterdir())
