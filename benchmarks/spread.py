@@ -33,8 +33,8 @@ from mesax.nets import Adam, Mlp  # noqa: E402
 from mesax.plain import to_plain  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.training.driver import Loop, learn, play_episodes  # noqa: E402
-from mesax.training.off_policy import Budget, OffPolicyLoop, Schedule  # noqa: E402
-from mesax.training.on_policy import OnPolicyLoop  # noqa: E402
+from mesax.training.loops import loop_for  # noqa: E402
+from mesax.training.off_policy import Budget, Schedule  # noqa: E402
 from mesax.types import Linear, LinearSteps, tree_index  # noqa: E402
 
 BAR = 0.8
@@ -82,9 +82,9 @@ QMIX = ValueDecomposition(
 )
 # What a learner is called -> how it learns; a new one is a line here.
 LOOPS: dict[str, Loop] = {
-    "mappo": OnPolicyLoop(FAMILY.env, MAPPO, Budget(2_000_000, 128, 20)),
-    "maddpg": OffPolicyLoop(FAMILY.env, MADDPG, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
-    "qmix": OffPolicyLoop(FAMILY.env, QMIX, Schedule(2_000_000, 64, 20, 25_000, 16, 32, 5_000)),
+    "mappo": loop_for(FAMILY.env, MAPPO, Budget(2_000_000, 128, 20)),
+    "maddpg": loop_for(FAMILY.env, MADDPG, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
+    "qmix": loop_for(FAMILY.env, QMIX, Schedule(2_000_000, 64, 20, 25_000, 16, 32, 5_000)),
 }
 
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from mesax.envs.base import Step
-from mesax.types import Action, Box, Discrete, EnvSpec, Key
+from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.envs.base import Environment, Step
+from mesax.policy import UniformPolicy
+from mesax.training.rollout import play
+from mesax.types import Action, Box, Discrete, EnvSpec, Episode, Key, random_index, tree_index, tree_stack
 
 DISCOUNT = 0.5
 NUM_AGENTS = 2
@@ -28,6 +32,18 @@ OVER = NUM_STATES - 1
 """The poisoned state that follows a termination."""
 HORIZON = 3
 JOINT_ACTIONS = tuple(itertools.product(range(NUM_ACTIONS), repeat=NUM_AGENTS))
+
+
+class Summing(eqx.Module):
+    """Linear and recurrent, for sums by hand: outputs are the weights times the sum of all inputs so far."""
+
+    weight: Float[Array, "inputs outputs"]
+
+    def start(self) -> Array:
+        return jnp.zeros(self.weight.shape[0])
+
+    def step(self, memory: Array, x: Array) -> tuple[Array, Array]:
+        return memory + x, (memory + x) @ self.weight
 
 
 class TabularTask(eqx.Module):
@@ -218,3 +234,47 @@ def states_along(task: TabularTask, first_obs: np.ndarray, actions: np.ndarray) 
         states.append(state)
         state = int(successor[state][tuple(action)])
     return np.array(states)
+
+
+def side_by_side(run: Callable[[PyTree, Key], PyTree], tasks: list[Any]) -> list[PyTree]:
+    """`run(task, key)` of every task, as NumPy; compiled once."""
+    keys = jax.random.split(jax.random.key(0), len(tasks))
+    results = jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(tree_stack(tasks), keys))
+    return [tree_index(results, index) for index in range(len(tasks))]
+
+
+def random_episodes(env: Environment, task: PyTree, key: Key, number: int) -> Episode:
+    """Uniformly random play, which is all that an off-policy learner needs."""
+    return play(env, tree_stack([task]), UniformPolicy(env.spec.action_space), key, number)
+
+
+def learn_offline(
+    algorithm: OffPolicyAlgorithm, spec: EnvSpec, episodes: Episode, key: Key, updates: int, batch_size: int = 16
+) -> Any:
+    """The learner after many updates from the same episodes."""
+    number = episodes.reward.shape[0]
+
+    def learn(state: Any, key: Key) -> tuple[Any, None]:
+        key_sample, key_update = jax.random.split(key)
+        batch = tree_index(episodes, random_index(key_sample, (batch_size,), number))
+        return algorithm.update(spec, state, batch, key_update)[0], None
+
+    key_init, key_learn = jax.random.split(key)
+    return jax.lax.scan(learn, algorithm.init(spec, key_init), jax.random.split(key_learn, updates))[0]
+
+
+def worst(
+    task: TabularTask, episodes: Episode, values: np.ndarray, ratings: np.ndarray, rated: str = "action"
+) -> tuple[float, float]:
+    """Largest error of a value, and largest loss by the joint action that is rated highest, over what happened.
+
+    Values are of the joint action that was played, or of the state.
+    """
+    known = best_values(task)
+    errors, regrets = [], []
+    for index, time in np.argwhere(episodes.mask):
+        best = known[states_along(task, episodes.obs[index, 0], episodes.action[index])[time]]
+        true = best[tuple(episodes.action[index, time])] if rated == "action" else best.max()
+        errors.append(np.abs(values[index, time] - true).max())
+        regrets.append(best.max() - best[tuple(ratings[index, time].argmax(axis=-1))])
+    return max(errors), max(regrets)

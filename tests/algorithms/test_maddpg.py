@@ -13,6 +13,7 @@ from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, Team, Trainable
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Linear, random_index, tree_index, tree_stack
+from probes import Summing
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 SAMPLED = JointImprovement(enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=2, num_policy=1, num_uniform=1)
@@ -37,25 +38,13 @@ class LeakyCritic(eqx.Module):
         return memory, memory[None]
 
 
-class SummingActor(eqx.Module):
-    """Linear and recurrent: logits are the weights times the sum of all observations so far."""
-
-    weight: jax.Array
-
-    def start(self):
-        return jnp.zeros(self.weight.shape[0])
-
-    def step(self, memory, x):
-        return memory + x, (memory + x) @ self.weight
-
-
 # Joint input: both observations, then each agent's one-hot action.
 CRITIC = np.array([1.0, 10.0, 0.1, 0.2, 0.3, 0.4], np.float32)
 
 
 def linear_state(algorithm: Maddpg, critics: list[np.ndarray] | None = None) -> MaddpgState:
     """Agents play action 1 while the sum of their observations is positive; online and target nets are equal."""
-    actors = Team(SummingActor(jnp.array([[[0.0, 1.0]], [[0.0, 1.0]]])), 2, shared=False)
+    actors = Team(Summing(jnp.array([[[0.0, 1.0]], [[0.0, 1.0]]])), 2, shared=False)
     ensemble = Ensemble(LeakyCritic(jnp.asarray(np.stack(critics or [CRITIC]))))
     num_elite = getattr(algorithm.actor_update, "num_elite", 0)
     return MaddpgState(

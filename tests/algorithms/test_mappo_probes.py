@@ -13,8 +13,8 @@ from mesax.nets import Adam, Gru, Mlp, unroll
 from mesax.training.off_policy import Budget
 from mesax.training.on_policy import OnPolicyLoop
 from mesax.training.rollout import play
-from mesax.types import Elapsed, tree_index, tree_stack
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, states_along
+from mesax.types import Elapsed, tree_stack
+from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, side_by_side, worst
 
 NUM_ENVS = 32
 ROUNDS = 40
@@ -47,20 +47,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
         outputs = jax.vmap(lambda obs: unroll(learner.actors.net.team, obs))(episodes.obs[:, :-1])
         return episodes, learner.norm.denormalize(values), outputs
 
-    keys = jax.random.split(jax.random.key(0), len(tasks))
-    results = jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(tree_stack(tasks), keys))
-    return [tree_index(results, index) for index in range(len(tasks))]
-
-
-def worst(task, episodes, values: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
-    """Largest error of a value of a state and largest loss by the greedy joint action, over the steps that happened."""
-    known = best_values(task)
-    errors, regrets = [], []
-    for index, time in np.argwhere(episodes.mask):
-        state = states_along(task, episodes.obs[index, 0], episodes.action[index])[time]
-        errors.append(np.abs(values[index, time] - known[state].max()).max())
-        regrets.append(known[state].max() - known[state][tuple(outputs[index, time].argmax(axis=-1))])
-    return max(errors), max(regrets)
+    return side_by_side(run, tasks)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
@@ -70,7 +57,7 @@ def test_discrete(name: str):
     probes = {title: probe for title, probe in PROBES.items() if remembers or not probe.needs_memory}
     results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()])
     pairs = zip(probes.items(), results, strict=True)
-    report = {title: worst(probe.task, *result) for (title, probe), result in pairs}
+    report = {title: worst(probe.task, *result, rated="state") for (title, probe), result in pairs}
     assert {title for title, (_, regret) in report.items() if regret < 0.01} == {
         title for title, probe in probes.items() if not probe.trap
     }

@@ -11,10 +11,18 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Joi
 from mesax.algorithms.maddpg import Maddpg, joint_inputs
 from mesax.envs.base import Environment
 from mesax.nets import Adam, Gru, Mlp, unroll
-from mesax.policy import UniformPolicy
-from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, random_index, tree_index, tree_stack
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, is_additive, states_along
+from probes import (
+    DISCOUNT,
+    PROBES,
+    ContinuousGame,
+    ContinuousTask,
+    TabularGame,
+    is_additive,
+    learn_offline,
+    random_episodes,
+    side_by_side,
+    worst,
+)
 
 MLP = Maddpg(
     actor_net=Mlp((16,)),
@@ -28,7 +36,6 @@ GRU = replace(MLP, actor_net=Gru(16, num_layers=1), critic_net=Gru(16, num_layer
 SAMPLED = JointImprovement(enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=4, num_policy=2, num_uniform=4)
 NUM_EPISODES = 256
 NUM_UPDATES = 600
-BATCH_SIZE = 16
 
 DISCRETE = {
     "Gumbel, policy partners, MLP": replace(MLP, actor_update=GumbelGradient("policy")),
@@ -46,41 +53,17 @@ CONTINUOUS = {
 }
 
 
-def train(algorithm: Maddpg, spec: EnvSpec, episodes: Episode, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What critics and actors make of the episodes after learning from them."""
-
-    def learn(state, key):
-        key_sample, key_update = jax.random.split(key)
-        batch = tree_index(episodes, random_index(key_sample, (BATCH_SIZE,), NUM_EPISODES))
-        return algorithm.update(spec, state, batch, key_update)[0], None
-
-    key_init, key_learn = jax.random.split(key)
-    state, _ = jax.lax.scan(learn, algorithm.init(spec, key_init), jax.random.split(key_learn, NUM_UPDATES))
-    obs, played = episodes.obs[:, :-1], spec.action_space.encode(episodes.action)
-    values = jax.vmap(lambda o, a: unroll(state.critics.net, joint_inputs(o, a)))(obs, played)
-    return jnp.min(values, axis=-1), jax.vmap(lambda o: unroll(state.actors.net, o))(obs)
-
-
 def train_all(env: Environment, algorithm: Maddpg, tasks: list):
-    """Learn from uniformly random episodes, which is all that an off-policy learner needs; all tasks side by side."""
-    keys = jax.random.split(jax.random.key(0), len(tasks))
-    policy = UniformPolicy(env.spec.action_space)
-    collect = jax.jit(jax.vmap(lambda task, key: play(env, tree_stack([task]), policy, key, NUM_EPISODES)))
-    episodes = collect(tree_stack(tasks), keys)
-    run = jax.jit(jax.vmap(lambda episodes, key: train(algorithm, env.spec, episodes, key)))
-    results = jax.tree.map(np.asarray, (episodes, *run(episodes, keys)))
-    return [tree_index(results, index) for index in range(len(tasks))]
+    """Per task: uniformly random episodes, and what critics and actors make of them after learning from them."""
 
+    def run(task, key):
+        episodes = random_episodes(env, task, key, NUM_EPISODES)
+        state = learn_offline(algorithm, env.spec, episodes, key, NUM_UPDATES)
+        obs, played = episodes.obs[:, :-1], env.spec.action_space.encode(episodes.action)
+        values = jax.vmap(lambda o, a: unroll(state.critics.net, joint_inputs(o, a)))(obs, played)
+        return episodes, jnp.min(values, axis=-1), jax.vmap(lambda o: unroll(state.actors.net, o))(obs)
 
-def worst(task, episodes: Episode, values: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
-    """Largest error of the critic, and largest loss by the greedy joint action, over the steps that happened."""
-    known = best_values(task)
-    errors, regrets = [], []
-    for index, time in np.argwhere(episodes.mask):
-        state = states_along(task, episodes.obs[index, 0], episodes.action[index])[time]
-        errors.append(abs(values[index, time] - known[state][tuple(episodes.action[index, time])]))
-        regrets.append(known[state].max() - known[state][tuple(outputs[index, time].argmax(axis=-1))])
-    return max(errors), max(regrets)
+    return side_by_side(run, tasks)
 
 
 @pytest.mark.parametrize("name", DISCRETE)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +22,7 @@ from mesax.nets import Adam, Dense, Entities, FeedForward, Gru, Mlp, Team, Train
 from mesax.policy import ExploreOrExploit, UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, LinearSteps, tree_index, tree_stack
-from probes import PROBES, TabularGame
+from probes import PROBES, Summing, TabularGame
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 PLAIN = ValueDecomposition(Sum(), Mlp(()), last_action=False, discount=0.9, target=Soft(0.25), optimizer=Adam(0.1))
@@ -32,18 +31,6 @@ SMALL = {
     "QMIX": Monotonic(3, hyper_hidden=2),
     "QPLEX": Duplex(1, 2, 2, 2, 2),
 }
-
-
-class Summing(eqx.Module):
-    """Linear and recurrent: values are the weights times the sum of all observations so far."""
-
-    weight: jax.Array
-
-    def start(self):
-        return jnp.zeros(self.weight.shape[0])
-
-    def step(self, memory, x):
-        return memory + x, (memory + x) @ self.weight
 
 
 # Values of (action 0, action 1) per unit of the sum of an agent's observations.

@@ -10,12 +10,20 @@ from mesax.algorithms.binned import Binned
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
 from mesax.algorithms.value_decomposition import Periodic, Soft, ValueDecomposition, each, steps_of
 from mesax.nets import Adam, Gru, Mlp
-from mesax.policy import UniformPolicy
-from mesax.training.rollout import play
-from mesax.types import random_index, tree_index, tree_stack
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, best_values, is_additive, states_along
+from probes import (
+    DISCOUNT,
+    PROBES,
+    ContinuousGame,
+    ContinuousTask,
+    TabularGame,
+    is_additive,
+    learn_offline,
+    random_episodes,
+    side_by_side,
+    worst,
+)
 
-NUM_EPISODES, NUM_UPDATES, BATCH_SIZE = 128, 500, 16
+NUM_EPISODES, NUM_UPDATES = 128, 500
 IQL = ValueDecomposition(
     Independent(),
     Mlp((16,)),
@@ -34,40 +42,14 @@ VARIANTS = {
 }
 
 
-def train(algorithm, spec, episodes, key):
-    """The learner after many updates from the same episodes."""
-
-    def learn(state, key):
-        key_sample, key_update = jax.random.split(key)
-        batch = tree_index(episodes, random_index(key_sample, (BATCH_SIZE,), NUM_EPISODES))
-        return algorithm.update(spec, state, batch, key_update)[0], None
-
-    key_init, key_learn = jax.random.split(key)
-    return jax.lax.scan(learn, algorithm.init(spec, key_init), jax.random.split(key_learn, NUM_UPDATES))[0]
-
-
 def train_all(env, tasks, judge, algorithm):
     """`judge(learner, episodes)` after learning from uniformly random episodes; all tasks side by side."""
-    policy = UniformPolicy(env.spec.action_space)
 
     def run(task, key):
-        episodes = play(env, tree_stack([task]), policy, key, NUM_EPISODES)
-        return episodes, *judge(train(algorithm, env.spec, episodes, key), episodes)
+        episodes = random_episodes(env, task, key, NUM_EPISODES)
+        return episodes, *judge(learn_offline(algorithm, env.spec, episodes, key, NUM_UPDATES), episodes)
 
-    keys = jax.random.split(jax.random.key(0), len(tasks))
-    results = jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(tree_stack(tasks), keys))
-    return [tree_index(results, index) for index in range(len(tasks))]
-
-
-def worst(task, episodes, values: np.ndarray, q: np.ndarray) -> tuple[float, float]:
-    """Largest error of a value, and largest loss by the greedy joint action, over the steps that happened."""
-    known = best_values(task)
-    errors, regrets = [], []
-    for index, time in np.argwhere(episodes.mask):
-        state = states_along(task, episodes.obs[index, 0], episodes.action[index])[time]
-        errors.append(np.abs(values[index, time] - known[state][tuple(episodes.action[index, time])]).max())
-        regrets.append(known[state].max() - known[state][tuple(q[index, time].argmax(axis=-1))])
-    return max(errors), max(regrets)
+    return side_by_side(run, tasks)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
