@@ -118,7 +118,7 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
         while True:
             process = start(arguments, workers, 0.05, log)
             stage = next(stages, None) if done < kills else None
-            if stage and reaches(process, run, stage, draw.randint(1, 20)):
+            if stage and reaches(process, run, stage, draw.randint(1, 8)):
                 time.sleep(draw.uniform(0.0, 0.3))
                 kill(process)
                 done += 1

@@ -113,4 +113,5 @@ def test_runs_without_a_family_in_common_are_shown_with_a_note(store, tmp_path, 
     paths = [str(store[name]) for name in ("mesa-0", "multi-plain")]
     assert main(["compare", *paths, "--out", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
+    assert text.count("IQM: mean of the middle half") == 1, "what columns mean is said once"
     assert "nothing to compare: each run has a family of tasks of its own (climb-one, climb-multi)" in text

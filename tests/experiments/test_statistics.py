@@ -15,6 +15,7 @@ from mesax.errors import UsageError
 from mesax.experiments import statistics
 from mesax.experiments.statistics import (
     Curve,
+    RunResults,
     align,
     bootstrap,
     bootstrap_interval,
@@ -22,6 +23,7 @@ from mesax.experiments.statistics import (
     compare_runs,
     final_return,
     group_means,
+    groups_of,
     interquartile_mean,
     load_run,
     mean_curve,
@@ -437,3 +439,15 @@ def test_summary_is_plain_json_and_independent_of_row_order(small):
 def test_nothing_to_summarize_is_an_error():
     with pytest.raises(UsageError, match="nothing to summarize"):
         summarize(run_json(), [], env_steps=0, meta_env_steps=0, wall_seconds=1.0, run_dir="x")
+
+
+def test_a_group_that_is_the_whole_says_nothing_more():
+    def run(*curves: Curve, groups=()) -> RunResults:
+        return RunResults(Path("nowhere"), {"family": {"groups": list(groups)}}, curves, {}, (), None, "done")
+
+    alike, apart = curve(0, [1], [1.0], k_2=[1.0]), curve(1, [1], [1.0], k_2=[0.5])
+    assert groups_of([run(alike), run(alike)]) == []
+    assert groups_of([run(alike, apart)]) == ["k=2"]
+    assert groups_of([run(alike, curve(1, [1], [1.0]))]) == ["k=2"], "some tasks have no such part"
+    both = curve(0, [1], [0.5], k_1=[1.0], k_2=[0.0])
+    assert groups_of([run(both, groups=("k=2", "k=1", "k=3"))]) == ["k=2", "k=1"]

@@ -17,7 +17,7 @@ from mesax.experiments.statistics import (
     load_run,
     run_figures,
 )
-from mesax.experiments.tables import Table, comparison_table, difference_table, print_table, run_labels
+from mesax.experiments.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
 
 NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
@@ -74,9 +74,9 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Js
     """Print the tables of every family and draw their pictures; returns what `--json` prints."""
     from mesax.experiments.pictures import draw_comparison  # noqa: PLC0415 (drawing is heavy)
 
-    for family in families:
-        for table in family.tables:
-            print_table(table)
+    for number, family in enumerate(families):
+        for table in family.tables:  # what the columns mean is said once
+            print_table(replace(table, note=table.note.removeprefix(COMPARISON_NOTE).strip()) if number else table)
     note = nothing_comparable(families)
     if note:
         print(f"note     {note}")

@@ -18,7 +18,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mesax.errors import UsageError
-from mesax.experiments.statistics import Curve, RunResults, bootstrap_interval, final_return, mean_curve
+from mesax.experiments.statistics import Curve, RunResults, bootstrap_interval, final_return, groups_of, mean_curve
 from mesax.experiments.tables import format_count, format_number, run_labels
 
 P = ParamSpec("P")
@@ -121,12 +121,8 @@ def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, l
     for env in dict.fromkeys(str(run.run["env"]) for run in runs):
         members = [run for run in runs if run.run["env"] == env]
         yield env, members, None
-        for group in _groups(members) if by_group else ():
+        for group in groups_of(members) if by_group else ():
             yield f"{env}, {group}", members, group
-
-
-def _groups(runs: Sequence[RunResults]) -> list[str]:
-    return sorted({name for run in runs for curve in run.curves for name in curve.groups})
 
 
 def _steps_axis(axes: Axes) -> None:
@@ -180,7 +176,7 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
 @_styled
 def final_returns(runs: Sequence[RunResults]) -> Figure:
     """The final return of every task run as a dot, with mean and 95% interval, for all and for each group."""
-    groups: list[str | None] = [None, *_groups(runs)]
+    groups: list[str | None] = [None, *groups_of(runs)]
     figure = _new_figure(min(1.6 + 1.9 * len(groups), 9), 1.2 + 0.42 * len(runs))
     grid = figure.subplots(1, len(groups), squeeze=False, sharex=True, sharey=True)[0]
     for axes, group in zip(grid, groups, strict=True):

@@ -188,6 +188,16 @@ def optimal_fraction(final_returns: np.ndarray, threshold: float) -> float:
     return float(np.mean(np.asarray(final_returns) >= threshold))
 
 
+def groups_of(runs: Sequence[RunResults]) -> list[str]:
+    """Names of the groups that say more than the whole, in the family's order."""
+    curves = [curve for run in runs for curve in run.curves]
+    present = {name for curve in curves for name in curve.groups}
+    if len(present) == 1 and all(np.array_equal([*c.groups.values()], [c.returns]) for c in curves):
+        return []
+    declared = [name for run in runs for name in run.family.get("groups") or []]
+    return [name for name in dict.fromkeys([*declared, *sorted(present)]) if name in present]
+
+
 def group_means(curves: Sequence[Curve]) -> dict[str, float]:
     """The mean final return of each group, over the task runs in which the group occurs."""
     names = sorted({name for curve in curves for name in curve.groups})

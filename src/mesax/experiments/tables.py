@@ -12,6 +12,7 @@ from mesax.experiments.statistics import (
     RunResults,
     compare_runs,
     final_return,
+    groups_of,
     run_figures,
     steps_to_optimal,
 )
@@ -78,7 +79,7 @@ def _identity(run: RunResults) -> str:
 def comparison_table(runs: Sequence[RunResults]) -> Table:
     """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
     figures = [run_figures(run) for run in runs]
-    groups = _groups(runs)
+    groups = groups_of(runs)
     columns = (
         "run",
         "mean",
@@ -100,12 +101,6 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
     title += ["preset " + ", ".join(dict.fromkeys(_preset(run) for run in runs))]
     title += [f"{counts[0]} task runs each"] if len(set(counts)) == 1 else []
     return Table(", ".join(title), columns, tuple(rows), COMPARISON_NOTE)
-
-
-def _groups(runs: Sequence[RunResults]) -> list[str]:
-    present = {name for run in runs for curve in run.curves for name in curve.groups}
-    declared = [name for run in runs for name in run.family.get("groups") or []]
-    return [name for name in dict.fromkeys([*declared, *sorted(present)]) if name in present]
 
 
 def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[str, ...]:
@@ -142,7 +137,7 @@ def difference_table(runs: Sequence[RunResults]) -> Table:
 
 def task_table(run: RunResults) -> Table:
     """One row for each task run of a run."""
-    groups, threshold = _groups([run]), run.family["optimal_threshold"]
+    groups, threshold = groups_of([run]), run.family["optimal_threshold"]
     repeated = any(curve.repeat for curve in run.curves)
     columns = ("test task", *(("repeat",) if repeated else ()), "final return", *groups, "steps to solve")
     rows = [
