@@ -27,7 +27,9 @@ RUNS = {
     "mpe-2a3l": ["mesa", "mpe-2a3l", "--preset", "smoke", "--schedule.total-steps", "20000"],
     "swimmer": ["mesa", "swimmer", "--preset", "smoke", "--schedule.total-steps", "1600"],
 }
-LONG = ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "300000"]
+LONG = ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "2000000"]
+MEMORY_BAR, FILES_BAR = 5.0, 2
+"""A long run may grow by so many MiB a minute and keep so many files open more, in its second half."""
 STAGES = ("collect", "explore", "adapt")
 DETERMINED = ("eval.jsonl", "metrics.jsonl", "coverage.json")
 
@@ -162,7 +164,7 @@ def watch(out: Path) -> dict[str, float]:
     return {
         "minutes": minutes,
         "memory_mib": half[-1][1],
-        "memory_growth_mib": growth,
+        "memory_growth_mib_per_minute": growth / (minutes * 2 / 3),  # between the middles of its first and last third
         "open_files_growth": half[-1][2] - half[0][2],
     }
 
@@ -183,12 +185,15 @@ def main() -> int:
     for name in options.families:
         found[name] = disturb(name, share, options.out, options.workers, draw)
         print(json.dumps({name: found[name]}), flush=True)
-    if not options.no_watch:
-        found["long run"] = watch(options.out)
-    print(json.dumps(found, indent=1))
     bad = [name for name in options.families if found[name]["unreadable"] or found[name]["different"]]  # type: ignore[index]
+    leaks = False
+    if not options.no_watch:
+        found["long run"] = seen = watch(options.out)
+        leaks = seen["memory_growth_mib_per_minute"] > MEMORY_BAR or seen["open_files_growth"] > FILES_BAR
+    print(json.dumps(found, indent=1))
     print("all runs went on to the same bytes" if not bad else f"NOT THE SAME: {', '.join(bad)}")
-    return 1 if bad else 0
+    print("A LONG RUN GROWS" if leaks else "")
+    return 1 if bad or leaks else 0
 
 
 if __name__ == "__main__":

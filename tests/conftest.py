@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is stopped inside a test may take its time: leaving at once would take the tests along."""
-    monkeypatch.setattr("mesax.experiments.stopping.GRACE", 250.0)
+    monkeypatch.setenv("MESAX_GRACE_SECONDS", "250")
 
 
 @pytest.fixture

@@ -101,6 +101,13 @@ def deep(bundle: Path) -> None:
     (bundle / MANIFEST).write_bytes(b'{"facts":' * 100_000 + b"1" + b"}" * 100_000)
 
 
+def large_file(bundle: Path, size: int) -> None:
+    """A sparse file that the manifest names."""
+    with (bundle / "more.txt").open("wb") as file:
+        file.truncate(size)
+    forge(bundle, lambda manifest: manifest["files"].update({"more.txt": {"bytes": size, "sha256": "0" * 64}}))
+
+
 def nest(depth: int):
     value: object = 1
     for _ in range(depth):
@@ -110,6 +117,12 @@ def nest(depth: int):
 
 SUM = {"bytes": 9, "sha256": "0" * 64}
 HOSTILE = {
+    "a card without end": files({CARD: {"bytes": 2**60, "sha256": "0" * 64}}),
+    "a card beyond any size": files({CARD: {"bytes": 2**63, "sha256": "0" * 64}}),
+    "a large file beside": lambda bundle: large_file(bundle, 2**30 + 1),
+    "a large manifest": lambda bundle: forge(bundle, lambda manifest: manifest["facts"].update(more="x" * 9_000_000)),
+    "a setting of 400 digits": recipe(lambda plain: plain.update(capacity=10**400)),
+    "a setting that is no number": recipe(lambda plain: plain["algorithm"].update(discount="nan")),
     "a file outside": files({"../../etc/passwd": SUM}),
     "an absolute file": files({"/etc/passwd": SUM}),
     "a hidden file": files({".bashrc": SUM}),

@@ -27,13 +27,13 @@ from jaxtyping import PyTree
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
-from mesax.errors import StoreError
+from mesax.errors import DamageError, StoreError
 from mesax.files import store_errors, sync_directory
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.safetensors"
-LARGEST_MANIFEST = 64 * 2**20
+LARGEST_MANIFEST = 8 * 2**20
 NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 KINDS = (jnp.number, jnp.bool_, jax.dtypes.prng_key)
 NATIVE = frozenset(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)) | {"bool"}
@@ -88,11 +88,11 @@ def read_manifest(directory: Path) -> Manifest:
     except (ValueError, TypeError, AttributeError, RecursionError):
         intact = False
     if not intact:
-        raise StoreError(f"{path} is damaged: its checksum does not match")
+        raise DamageError(f"{path} is damaged: its checksum does not match")
     if manifest.get("format") != FORMAT:
         raise StoreError(f"{path} has format {manifest.get('format')!r}; this version reads format {FORMAT}")
     if not _well_formed(manifest):
-        raise StoreError(f"{path} does not describe a saved tree")
+        raise DamageError(f"{path} does not describe a saved tree")
     return manifest
 
 
@@ -128,8 +128,8 @@ def open_tree(directory: Path, largest: int | None = None) -> SavedTree:
     """A saved tree, read and checked once, to be restored as a whole or in parts; of at most `largest` bytes."""
     directory = _settled(directory)
     manifest = read_manifest(directory)
-    if largest is not None and manifest["files"][ARRAYS]["bytes"] > largest:
-        raise StoreError(f"{directory / ARRAYS} has more than {largest} bytes")
+    if largest is not None and sum(file["bytes"] for file in manifest["files"].values()) > largest:
+        raise StoreError(f"{directory} has files of more than {largest} bytes")
     arrays = _load_arrays(directory, manifest)
     return SavedTree(directory, manifest["facts"], {entry["path"]: entry for entry in manifest["leaves"]}, arrays)
 
@@ -208,9 +208,9 @@ def _decode(directory: Path, entry: dict[str, Any], arrays: dict[str, np.ndarray
                 array = array.view(jnp.dtype(entry["dtype"])).reshape(shape)
             found = array.shape, array.dtype.name
     except (KeyError, ValueError, TypeError) as error:
-        raise StoreError(f"{directory / ARRAYS} does not hold leaf {name} as the manifest says") from error
+        raise DamageError(f"{directory / ARRAYS} does not hold leaf {name} as the manifest says") from error
     if found != (shape, entry["dtype"]):
-        raise StoreError(
+        raise DamageError(
             f"{directory / ARRAYS} holds leaf {name} as {found}, the manifest says {shape, entry['dtype']}"
         )
     return keys if entry["stored"] == "key" else array
@@ -359,25 +359,30 @@ def _alive(process: int) -> bool:
 
 def _read(path: Path, largest: int) -> bytes:
     """Contents of a regular file (no link, no pipe) of at most `largest` bytes."""
-    with store_errors(path, "read", SafetensorError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with store_errors(path, "read"):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise DamageError(f"{path} is missing") from None
         with open(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode):
-                raise StoreError(f"{path} is not a regular file")
+                raise DamageError(f"{path} is not a regular file")
             if facts.st_size > largest:
-                raise StoreError(f"{path} has {facts.st_size} bytes, but at most {largest} are expected")
-            return file.read(largest + 1)
+                raise DamageError(f"{path} has {facts.st_size} bytes, but at most {largest} are expected")
+            return file.read(facts.st_size + 1)
 
 
 def _load_arrays(directory: Path, manifest: Manifest) -> dict[str, np.ndarray]:
     """All stored arrays, after checking size and checksum of every file; one read serves both."""
     path = directory / ARRAYS
     contents = {name: _checked(directory / name, expected) for name, expected in manifest["files"].items()}
-    with store_errors(path, "read", SafetensorError):
+    try:
         arrays = safetensors_numpy.load(contents[ARRAYS])
+    except SafetensorError as error:
+        raise DamageError(f"{path} cannot be read: {error}") from error
     if arrays.keys() != {entry["path"] for entry in manifest["leaves"]}:
-        raise StoreError(f"{path} does not hold the leaves that the manifest names")
+        raise DamageError(f"{path} does not hold the leaves that the manifest names")
     return arrays
 
 
@@ -385,10 +390,10 @@ def _checked(path: Path, expected: dict[str, Any]) -> bytes:
     """The contents of a file, if they are what the manifest says."""
     data = _read(path, expected["bytes"])
     if len(data) != expected["bytes"]:
-        raise StoreError(f"{path} has {len(data)} bytes, but {expected['bytes']} are expected")
+        raise DamageError(f"{path} has {len(data)} bytes, but {expected['bytes']} are expected")
     found = hashlib.sha256(data).hexdigest()
     if found != expected["sha256"]:
-        raise StoreError(f"{path} is damaged: SHA-256 {found[:12]}..., but {expected['sha256'][:12]}... is expected")
+        raise DamageError(f"{path} is damaged: SHA-256 {found[:12]}..., but {expected['sha256'][:12]}... is expected")
     return data
 
 

@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mesax import __version__
-from mesax.errors import FAILED, IO_ERROR, PREEMPTED, USAGE, Preempted, StoreError, TrainingError, UsageError
+from mesax.errors import (
+    FAILED,
+    IO_ERROR,
+    PREEMPTED,
+    USAGE,
+    WORKER_LOST,
+    Preempted,
+    StoreError,
+    TrainingError,
+    UsageError,
+    WorkerLost,
+)
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
@@ -36,11 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), USAGE)
     except StoreError as error:
         return _fail(str(error), IO_ERROR)
+    except WorkerLost as error:
+        return _fail(str(error), WORKER_LOST)
     except TrainingError as error:
         return _fail(str(error), FAILED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _fail(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", IO_ERROR)
     except KeyboardInterrupt:
         return _fail("stopped", 130)
 
@@ -274,14 +289,14 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _execute(run: Any, experiment: Any, options: argparse.Namespace) -> int:
-    from mesax.experiments.runner import available_cores, execute
+    from mesax.experiments.runner import available_cores, execute, how_to_continue
 
     workers = available_cores() if options.workers is None else options.workers
     try:
         with run.lock():
             summary = execute(run, experiment, workers, quiet=options.quiet)
     except Preempted:
-        return _fail(f"stopped and saved; continue with: mesax resume {run.path}", PREEMPTED)
+        return _fail(f"stopped and saved; {how_to_continue(run)}", PREEMPTED)
     return _show(run.path, options, summary)
 
 

@@ -1,7 +1,8 @@
 """Errors that a person sees as one line; kept apart so that the command line needs no JAX to report them."""
 
-USAGE, FAILED, PREEMPTED, IO_ERROR = 2, 70, 75, 74
-"""Exit codes: wrong usage, a failure, stopped by a signal after saving, files that cannot be read or written."""
+USAGE, FAILED, WORKER_LOST, IO_ERROR, PREEMPTED = 2, 70, 71, 74, 75
+"""Exit codes: wrong usage, a failure, a worker that was killed, files that cannot be read or written, stopped by a
+signal after saving."""
 
 
 class UsageError(Exception):
@@ -12,12 +13,23 @@ class TrainingError(Exception):
     """Training cannot go on (for example a loss is not finite); shown as one line, the last good state is kept."""
 
 
+class WorkerLost(TrainingError):
+    """A worker process has died, by no fault of its job's: the same may succeed when it is tried again."""
+
+
 class StoreError(Exception):
     """A file that cannot be read or written; shown as one line."""
 
 
-class Preempted(BaseException):
-    """The run was asked to stop, and all that it needs to go on is saved."""
+class DamageError(StoreError):
+    """A file that can be read, but is not what was written."""
+
+
+class Preempted(SystemExit):
+    """The run was asked to stop, and all that it needs to go on is saved; a script that lets it pass exits with 75."""
+
+    def __init__(self) -> None:
+        super().__init__(PREEMPTED)
 
 
 FORESEEN = {kind.__name__: kind for kind in (UsageError, TrainingError, StoreError)}

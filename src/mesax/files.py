@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,17 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory; should that be interrupted, what is left of it has no name that anybody reads."""
+    hidden = directory.parent / f".gone-{directory.name}"
+    shutil.rmtree(hidden, ignore_errors=True)
+    try:
+        os.rename(directory, hidden)
+    except OSError:
+        hidden = directory
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 @contextmanager

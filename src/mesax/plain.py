@@ -59,7 +59,7 @@ def from_plain(plain: Any, kinds: Mapping[str, type], depth: int = 0) -> Any:
             raise StoreError(f"a setting has {len(plain)} entries, more than {LONGEST}")
         return tuple(from_plain(entry, kinds, depth + 1) for entry in plain)
     if isinstance(plain, int) and abs(plain) > LARGEST:
-        raise StoreError(f"a setting is {plain:.3g}, more than {LARGEST}")
+        raise StoreError(f"a setting is a number of {len(str(abs(plain)))} digits, more than {LARGEST}")
     if not isinstance(plain, dict):
         return plain
     name = plain.get("type")
@@ -106,6 +106,9 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _number(name: str, key: str, text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise StoreError(f"{name}.{key} must be a number, not {text!r}") from None
+        number = math.nan
+    if math.isnan(number):
+        raise StoreError(f"{name}.{key} must be a number, not {text[:40]!r}")
+    return number

@@ -28,6 +28,7 @@ def cache_directory() -> Path:
 
 THREADS = "MESAX_THREADS"
 CHECKPOINT_SECONDS = "MESAX_CHECKPOINT_SECONDS"
+GRACE_SECONDS = "MESAX_GRACE_SECONDS"
 _threads = 1
 
 
@@ -43,13 +44,22 @@ def host_threads() -> int:
 
 def checkpoint_seconds() -> float:
     """Seconds between two checkpoints: $MESAX_CHECKPOINT_SECONDS, else one minute; `inf` saves only when stopped."""
-    chosen = os.environ.get(CHECKPOINT_SECONDS)
+    return _seconds(CHECKPOINT_SECONDS, 60.0)
+
+
+def grace_seconds() -> float:
+    """Seconds that a run which is asked to stop may take: $MESAX_GRACE_SECONDS, else 8; schedulers often give 10."""
+    return _seconds(GRACE_SECONDS, 8.0)
+
+
+def _seconds(name: str, default: float) -> float:
+    chosen = os.environ.get(name)
     try:
-        seconds = float(chosen) if chosen else 60.0
+        seconds = float(chosen) if chosen else default
     except ValueError:
         seconds = math.nan
     if not seconds >= 0.0:
-        raise UsageError(f"${CHECKPOINT_SECONDS} must be a number of seconds from 0, not {chosen!r}")
+        raise UsageError(f"${name} must be a number of seconds from 0, not {chosen!r}")
     return seconds
 
 
@@ -63,6 +73,7 @@ def configure() -> None:
     """Set JAX up; must run before JAX computes anything, and may run again."""
     host_threads()  # nonsense is refused before anything is begun
     checkpoint_seconds()
+    grace_seconds()
     flags = os.environ.get("XLA_FLAGS", "").split()
     for flag in (SINGLE_THREAD, QUICK_COMPILE):
         if not any(given.startswith(flag.split("=")[0]) for given in flags):

@@ -1,5 +1,7 @@
 """A run that is stopped anywhere goes on to the same bytes; a damaged checkpoint is named, and the one before used."""
 
+import errno
+import os
 import random
 import resource
 import shutil
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.test_runner import command_line, only_line, run_tiny, status
@@ -19,6 +22,7 @@ from experiments.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
 from mesax.cli import IO_ERROR, PREEMPTED
 from mesax.errors import Preempted, UsageError
 from mesax.experiments import keeping
+from mesax.experiments.catalogue import experiment
 from mesax.experiments.jobs import JobHost, run_job
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
@@ -133,22 +137,43 @@ def test_a_flipped_bit_in_any_file_of_a_checkpoint_is_noticed(tiny, tmp_path, mo
     path = tmp_path / "stopped"
     stop_tiny(path, monkeypatch)
     job, draw = path / "jobs" / "adapt" / "000", random.Random(0)
-    config = RunDirectory(path).run["config_hash"]
+    identity = JobHost(RunDirectory(path), "adapt", 0, print, print, threading.Event()).identity
     last = job / "checkpoints" / "000003"
     files = [last / "arrays.safetensors", last / "manifest.json", job / "eval.jsonl", job / "metrics.jsonl"]
     whole = {file: file.read_bytes() for file in files}
     for _ in range(100):
         file = draw.choice(files)
         flip(file, draw)
-        with monkeypatch.context() as patch:
-            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-            warnings: list[str] = []
-            used = keeping.Checkpoints(job, warnings.append).newest(config)
+        warnings: list[str] = []
+        used = keeping.Checkpoints(job, warnings.append).newest(identity)
+        for aside in (job / "checkpoints").glob(".damaged-*"):
+            aside.rename(aside.with_name(aside.name.split("-")[1]))
         for damaged, data in whole.items():  # going back cuts the rows, too
             damaged.write_bytes(data)
         assert warnings and str(file) in warnings[0]
         assert used is None or used.directory.name == "000002"
-    assert keeping.Checkpoints(job, warnings.append).newest(config).directory == last
+    assert keeping.Checkpoints(job, warnings.append).newest(identity).directory == last
+
+
+@pytest.mark.parametrize("call", ["open", "truncate"])
+def test_a_checkpoint_that_cannot_be_read_just_now_is_not_lost(tiny, tmp_path, monkeypatch, capsys, call):
+    """A disk that answers with errors is no damage: the run stops with one line, and goes on when the disk is back."""
+    path = tmp_path / "stopped"
+    stop_tiny(path, monkeypatch)
+    capsys.readouterr()
+    original = getattr(os, call)
+
+    def failing(where, *arguments, **more):
+        if "adapt/000" in str(where):
+            raise OSError(errno.EIO, "Input/output error", str(where))
+        return original(where, *arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        assert go_on(path) == IO_ERROR
+    assert "Input/output error" in only_line(capsys)
+    assert go_on(path) == 0 and capsys.readouterr().err == ""
+    assert determined(path) == determined(tiny)
 
 
 def test_a_full_disk_loses_nothing_that_was_saved(tiny, tmp_path, monkeypatch, capsys):
@@ -197,7 +222,8 @@ def test_stragglers_of_a_killed_run_are_awaited(tmp_path):
 SLEEPER = """
 import os, sys, time
 from mesax.experiments import stopping
-stopping.GRACE = float(sys.argv[1])
+stopping.TOGETHER = float(sys.argv[3])
+os.environ["MESAX_GRACE_SECONDS"] = sys.argv[1]
 with stopping.stop_on_signal(lambda: os._exit(75)) as stop:
     print("here", flush=True)
     stop.wait()
@@ -207,12 +233,17 @@ with stopping.stop_on_signal(lambda: os._exit(75)) as stop:
 
 
 @pytest.mark.parametrize(
-    "grace, rest, second, code",
-    [(20, 20, True, 128 + 15), (0.2, 20, False, 75), (20, 0, False, 0)],
-    ids=["a second signal leaves at once", "what takes too long is left", "what ends in time ends as it likes"],
+    "grace, rest, second, together, code",
+    [(20, 20, True, 0, 128 + 15), (20, 1, True, 20, 0), (0.2, 20, False, 0, 75), (20, 0, False, 0, 0)],
+    ids=[
+        "a second signal leaves at once",
+        "two signals at a time are one",
+        "what takes too long is left",
+        "what ends in time ends as it likes",
+    ],
 )
-def test_signals(grace, rest, second, code):
-    command = [sys.executable, "-c", SLEEPER, str(grace), str(rest)]
+def test_signals(grace, rest, second, together, code):
+    command = [sys.executable, "-c", SLEEPER, str(grace), str(rest), str(together)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline() == b"here\n"
         process.terminate()
@@ -222,3 +253,85 @@ def test_signals(grace, rest, second, code):
             process.terminate()
         assert process.wait(timeout=15) == code
         assert time.monotonic() - started < 10
+
+
+def test_what_was_put_aside_belongs_to_the_checkpoint(tmp_path):
+    """A piece that is gone, damaged or another one: the checkpoint that counts on it is not used."""
+    kept, later = {"a": np.arange(3)}, {"a": np.arange(4)}
+    for change, names in {
+        "none": [],
+        "gone": ["piece is missing"],
+        "damaged": ["arrays.safetensors is damaged"],
+        "another": ["piece is not what was put aside"],
+    }.items():
+        job = tmp_path / change
+        checkpoints = keeping.Checkpoints(job, print)
+        checkpoints.save(kept, {"config": 1})
+        checkpoints.put_aside("piece", kept, {})
+        checkpoints.save(later, {"config": 1})
+        if change == "gone":
+            shutil.rmtree(job / "scratch" / "piece")
+        elif change == "damaged":
+            flip(job / "scratch" / "piece" / "arrays.safetensors", random.Random(0))
+        elif change == "another":
+            checkpoints.put_aside("piece", later, {})
+        warnings: list[str] = []
+        saved = keeping.Checkpoints(job, warnings.append).newest({"config": 1})
+        assert saved is not None and len(warnings) == len(names)
+        assert saved.directory.name == ("000001" if names else "000002")
+        assert all(name.split()[-1] in line for name, line in zip(names, warnings, strict=True)), warnings
+        assert keeping.Checkpoints(job, warnings.append).newest({"config": 2}) is None
+        checkpoints.clear()
+        assert list(job.iterdir()) == []
+
+
+def test_an_on_policy_learner_with_a_bonus_that_is_stopped_ends_in_the_same_bytes(tmp_path, monkeypatch):
+    rival = experiment("mappo-rnd", "climb-one", "smoke")
+    rival = replace(
+        rival, num_test_tasks=1, lanes=1, schedule=replace(rival.schedule, total_steps=960, num_evaluations=2)
+    )
+    do(rival, tmp_path / "whole", monkeypatch)
+    assert do(rival, tmp_path / "stopped", monkeypatch, stop_at=2) >= 1
+    whole = determined(tmp_path / "whole")
+    assert whole == determined(tmp_path / "stopped") and len(whole) > 4
+
+
+def test_results_that_cannot_be_gathered_are_one_line_and_gathered_later(tiny, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "full"
+    shutil.copytree(tiny, path)
+    shutil.rmtree(path / "policies")
+    RunDirectory(path).set_status("failed")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        assert go_on(path) == IO_ERROR
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot be written" in only_line(capsys) and status(path) == "failed"
+    assert not list((path / "policies").glob("[!.]*")), "no policy is there in part"
+    assert go_on(path) == 0
+    assert determined(path) == determined(tiny)
+
+
+def test_verify_names_what_is_missing(tiny, tmp_path, capsys):
+    path = tmp_path / "robbed"
+    shutil.copytree(tiny, path)
+    shutil.rmtree(path / "policies")
+    shutil.rmtree(path / "jobs" / "adapt" / "000")
+    (path / "STATUS").write_text("dond\n")
+    assert command_line("verify", path) == IO_ERROR
+    shown = capsys.readouterr().out
+    assert "policies/task-00-run-00/manifest.json is missing" in shown
+    assert "jobs/adapt/000/done.json is missing" in shown
+    assert "says 'dond'" in shown
+
+
+def test_a_run_that_is_resumed_under_other_conditions_says_so(tiny, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "moved"
+    stop_tiny(path, monkeypatch)
+    capsys.readouterr()
+    monkeypatch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_enable_fast_min_max=false")
+    assert go_on(path) == 0
+    assert "resumed under other conditions (xla_flags" in only_line(capsys)
+    (changed,) = [row["changed"] for row in RunDirectory(path).read_rows("clock.jsonl") if "changed" in row]
+    assert list(changed) == ["xla_flags"]

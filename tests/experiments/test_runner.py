@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from mesax.checkpoint import load_tree
-from mesax.cli import FAILED, PREEMPTED, USAGE, main
+from mesax.cli import FAILED, PREEMPTED, USAGE, WORKER_LOST, main
 from mesax.errors import UsageError
 from mesax.experiments import jobs, runner, workers
 from mesax.experiments.progress import Progress
@@ -212,7 +212,7 @@ def test_a_killed_worker_is_one_clear_line(tmp_path, capsys, monkeypatch, moment
 
     monkeypatch.setattr(workers.Pool, "_give", give_and_kill)
     path = tmp_path / "killed"
-    assert run_tiny(path, workers=2) == FAILED
+    assert run_tiny(path, workers=2) == WORKER_LOST
     line = only_line(capsys)
     assert "adapt job" in line and "was killed by signal 9" in line and "mesax resume" in line
     assert str(path / "worker-") in line

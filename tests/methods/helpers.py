@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mesax.algorithms.maddpg import Maddpg
+from mesax.checkpoint import save_tree
 from mesax.envs.climb import ClimbFamily
 from mesax.methods.base import Experiment
 from mesax.nets import Mlp
@@ -139,6 +140,9 @@ class MemoryHost:
     @property
     def scratch(self) -> Path:
         return self.directory / "scratch"
+
+    def put_aside(self, name: str, tree: Any, facts: dict[str, Any]) -> None:
+        save_tree(self.scratch / name, tree, facts)
 
     def kept(self, like: Any) -> None:
         del like

@@ -18,6 +18,7 @@ from mesax.experiments.keeping import Checkpoints, sums_of
 from mesax.experiments.store import RunDirectory
 from mesax.files import store_errors
 from mesax.methods.base import Experiment, Stage
+from mesax.training import off_policy
 
 Report = Callable[[int, str], None]
 Warn = Callable[[str], None]
@@ -44,7 +45,7 @@ class JobHost:
     def __post_init__(self) -> None:
         """Continue from the last good checkpoint, or begin with an empty directory."""
         self.checkpoints = Checkpoints(self.directory, self.warn)
-        self._saved = self.checkpoints.newest(self.run.run["config_hash"])
+        self._saved = self.checkpoints.newest(self.identity)
         self._loop_left = self._saved is not None
         if self._saved is None:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -55,6 +56,11 @@ class JobHost:
             self.checkpoints.seconds = float(self._saved.facts["saving_seconds"])
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with this attempt to be continued by it."""
+        return {"config_hash": self.run.run["config_hash"], "segment_transitions": off_policy.SEGMENT_TRANSITIONS}
+
+    @property
     def directory(self) -> Path:
         """Where this job writes."""
         return self.run.job_directory(self.stage, self.job)
@@ -62,7 +68,11 @@ class JobHost:
     @property
     def scratch(self) -> Path:
         """Where this job keeps what nobody needs once it is done."""
-        return self.directory / "scratch"
+        return self.checkpoints.scratch
+
+    def put_aside(self, name: str, tree: PyTree, facts: dict[str, Any]) -> None:
+        """Keep a piece there that will not change again."""
+        self.checkpoints.put_aside(name, tree, facts)
 
     @property
     def seconds(self) -> float:
@@ -103,6 +113,7 @@ class JobHost:
     def left(self) -> SavedTree | None:
         """What the interrupted loop left, for the first loop that asks: it is the one that was interrupted."""
         left, self._loop_left = self._saved if self._loop_left else None, False
+        self._saved = None  # a replay can be large
         return left
 
     def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
@@ -110,11 +121,7 @@ class JobHost:
         stopping = self.stop.is_set()
         if stopping or self.checkpoints.due():
             tree, facts = loop()
-            known = {
-                "config_hash": self.run.run["config_hash"],
-                "seconds": self.seconds,
-                "saving_seconds": self.checkpoints.seconds,
-            }
+            known = self.identity | {"seconds": self.seconds, "saving_seconds": self.checkpoints.seconds}
             self.checkpoints.save({"loop": tree, "job": self._state}, known | {"loop": facts})
         if stopping:
             raise Preempted
@@ -146,7 +153,6 @@ def run_job(
     )
     # Only now: until the job is marked as done, it may have to go on from them.
     host.checkpoints.clear()
-    shutil.rmtree(host.scratch, ignore_errors=True)
 
 
 def find_stage(experiment: Experiment, name: str) -> Stage:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +17,8 @@ from typing import Any
 from jaxtyping import PyTree
 
 from mesax.checkpoint import SavedTree, open_tree, save_tree
-from mesax.errors import StoreError
-from mesax.files import store_errors
+from mesax.errors import DamageError
+from mesax.files import remove_tree, store_errors
 from mesax.runtime import checkpoint_seconds
 
 KEPT = 2
@@ -53,35 +52,62 @@ class Checkpoints:
         started = time.monotonic()
         numbers = self._numbers()
         name = f"{max(numbers, default=0) + 1:06d}"
-        save_tree(self.directory / name, tree, facts | {"rows": sums_of(self.job)})
+        save_tree(self.directory / name, tree, facts | {"rows": sums_of(self.job), "pieces": self._pieces()})
         for number in numbers[: max(0, len(numbers) - KEPT + 1)]:
-            shutil.rmtree(self.directory / f"{number:06d}", ignore_errors=True)
+            remove_tree(self.directory / f"{number:06d}")
         ended = time.monotonic()
         self.seconds += ended - started
         # Tracing and compiling aside, so large a state on so slow a disk must not eat up the run.
         self._due = ended + max(checkpoint_seconds(), (ended - started) / LARGEST_SHARE)
 
-    def newest(self, config_hash: str) -> SavedTree | None:
-        """The last checkpoint that is sound; those that are not are named and removed.
+    def put_aside(self, name: str, tree: PyTree, facts: dict[str, Any]) -> None:
+        """Keep a piece that will not change again, beside the checkpoints that count on it."""
+        started = time.monotonic()
+        save_tree(self.scratch / name, tree, facts)
+        self.seconds += time.monotonic() - started
 
-        Rows that were written after it are cut off.
+    def newest(self, expected: dict[str, Any]) -> SavedTree | None:
+        """The last checkpoint that is sound and whose facts are as `expected`; damaged ones are named and left behind.
+
+        Rows that were written after it are cut off. A file that cannot be read just now is an error and costs nothing.
         """
         for number in reversed(self._numbers()):
             path = self.directory / f"{number:06d}"
             try:
                 saved = open_tree(path)
-                if saved.facts.get("config_hash") != config_hash:
-                    raise StoreError(f"{path} belongs to another configuration")
+                for name, value in expected.items():
+                    if saved.facts.get(name) != value:
+                        raise DamageError(f"{path} belongs to another {name.replace('_', ' ')}")
+                self._check_pieces(saved.facts.get("pieces"))
                 cut_rows(self.job, saved.facts.get("rows"))
                 return saved
-            except StoreError as error:
+            except DamageError as error:
                 self.warn(f"{error}; going back to the checkpoint before it")
-                shutil.rmtree(path, ignore_errors=True)
+                os.replace(path, path.with_name(f".damaged-{path.name}-{time.time_ns()}"))
         return None
 
     def clear(self) -> None:
-        """Remove them all: the job is done."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        """Remove all that was kept for going on: the job is done."""
+        remove_tree(self.directory)
+        remove_tree(self.scratch)
+
+    @property
+    def scratch(self) -> Path:
+        """Where pieces are put aside."""
+        return self.job / "scratch"
+
+    def _pieces(self) -> dict[str, Any]:
+        """What was put aside so far; a manifest's sum stands for all that it describes."""
+        return {path.parent.name: sum_of(path) for path in sorted(self.scratch.glob("[!.]*/manifest.json"))}
+
+    def _check_pieces(self, pieces: Any) -> None:
+        """A `DamageError` unless all that was put aside is still there and whole."""
+        if not isinstance(pieces, dict):
+            raise DamageError(f"{self.job}: the checkpoint does not say what had been put aside")
+        for name, expected in pieces.items():
+            open_tree(self.scratch / name)
+            if sum_of(self.scratch / name / "manifest.json") != expected:
+                raise DamageError(f"{self.scratch / name} is not what was put aside")
 
     def _numbers(self) -> list[int]:
         names = [path.name for path in self.directory.iterdir()] if self.directory.is_dir() else []
@@ -102,15 +128,15 @@ def sums_of(job: Path) -> dict[str, Any]:
 
 
 def cut_rows(job: Path, sums: Any) -> None:
-    """Make the files of rows what they were when `sums` were taken; a `StoreError` if that is no longer possible."""
+    """Make the files of rows what they were when `sums` were taken; a `DamageError` if that is no longer possible."""
     if not isinstance(sums, dict):
-        raise StoreError(f"{job}: the checkpoint does not say which rows belong to it")
+        raise DamageError(f"{job}: the checkpoint does not say which rows belong to it")
     for name, expected in sums.items():
         path = job / name
         with store_errors(path, "read"):
-            data = path.read_bytes()[: expected["bytes"]]
+            data = path.read_bytes()[: expected["bytes"]] if path.exists() else b""
         if hashlib.sha256(data).hexdigest() != expected["sha256"]:
-            raise StoreError(f"{path} is damaged: the rows of the checkpoint are no longer in it")
+            raise DamageError(f"{path} is damaged: the rows of the checkpoint are no longer in it")
     for path in job.glob("*.jsonl"):
         with store_errors(path, "written"):
             if path.name in sums:

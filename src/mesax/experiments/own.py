@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mesax.errors import UsageError
+from mesax.errors import Preempted, UsageError
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import facts_of, stored_difference
-from mesax.experiments.runner import execute
+from mesax.experiments.runner import execute, how_to_continue
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
 from mesax.runtime import configure
@@ -27,7 +27,8 @@ def run_experiment(
 
     A directory that holds the same experiment is continued, or its summary returned if it is done; one that holds
     another is refused. Functions and classes among the settings count by their qualified names: what they do may change
-    unnoticed. `method` and `env` are names for tables and pictures.
+    unnoticed. Asked to stop by a signal, it saves everything, and the script exits with code 75. `method` and `env` are
+    names for tables and pictures.
     """
     if workers != 1:
         raise UsageError(
@@ -51,7 +52,11 @@ def run_experiment(
     else:
         run = RunDirectory.create(path, _run_json(experiment, path, method, env))
     with run.lock():
-        return execute(run, experiment, workers, quiet=quiet)
+        try:
+            return execute(run, experiment, workers, quiet=quiet)
+        except Preempted:
+            print(f"mesax: stopped and saved; {how_to_continue(run)}", file=sys.stderr, flush=True)
+            raise
 
 
 def _run_json(experiment: Experiment, path: Path, method: str, env: str) -> dict[str, Any]:

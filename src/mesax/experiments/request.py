@@ -140,14 +140,7 @@ def facts_of(experiment: Experiment, env: str) -> dict[str, Any]:
     return {
         "config": to_plain(experiment),
         "config_hash": digest(experiment),
-        "versions": versions(),
-        "git_commit": git_commit(),
-        "machine": {
-            "system": platform.system(),
-            "processor": platform.machine(),
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-        },
+        **surroundings(),
         "family": facts | family.facts(),
         "train_tasks": _described(experiment, split.train),
         "test_tasks": _described(experiment, split.test),
@@ -156,6 +149,21 @@ def facts_of(experiment: Experiment, env: str) -> dict[str, Any]:
 
 def _described(experiment: Experiment, tasks: Any) -> list[dict[str, Any]]:
     return [asdict(experiment.family.describe(tree_index(tasks, i))) for i in range(leading_size(tasks))]
+
+
+def surroundings() -> dict[str, Any]:
+    """What else may change a result: versions, commit, machine, compiler flags."""
+    return {
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "machine": {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+        },
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
-from mesax.errors import PREEMPTED, Preempted
+from mesax.checkpoint import open_tree, save_again
+from mesax.errors import PREEMPTED, Preempted, StoreError
 from mesax.experiments.keeping import sum_of
 from mesax.experiments.progress import Progress
+from mesax.experiments.request import surroundings
 from mesax.experiments.statistics import explorer_figures, summarize
 from mesax.experiments.stopping import stop_on_signal
 from mesax.experiments.store import RunDirectory
 from mesax.experiments.workers import InProcess, Pool
+from mesax.files import remove_tree
 from mesax.methods.base import Experiment, Stage
 
 CHECKSUMS = "checksums.json"
@@ -31,15 +34,21 @@ def available_cores() -> int:
 def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False) -> dict[str, Any]:
     """Do what is left of a run and return its summary; the status file says how it ended."""
     run.set_status("running")
+    changed = changes(run)
+    if changed:
+        told = ", ".join(f"{name} {now} instead of {before}" for name, (before, now) in changed.items())
+        print(f"mesax: resumed under other conditions ({told}): the bytes may be others", file=sys.stderr, flush=True)
     try:
         with stop_on_signal(lambda: _leave(run)) as stop:
-            _do_stages(run, experiment, workers, quiet, stop)
+            _do_stages(run, experiment, workers, quiet, stop, changed)
             summary = merge(run, experiment)
     except Preempted:
-        run.set_status("preempted")
+        with suppress(StoreError):  # what was saved is saved, even if this word cannot be written
+            run.set_status("preempted")
         raise
     except BaseException:  # whatever it was: nobody works on this run any more
-        run.set_status("failed")
+        with suppress(StoreError):  # the error under way says more than a full disk's second one
+            run.set_status("failed")
         raise
     run.set_status("done")
     return summary
@@ -47,12 +56,30 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
 
 def _leave(run: RunDirectory) -> None:
     """Asked to stop, but in the middle of something long: what was saved last has to do."""
-    run.set_status("preempted")
-    print(f"mesax: stopped at the last checkpoint; continue with: mesax resume {run.path}", file=sys.stderr, flush=True)
-    os._exit(PREEMPTED)
+    try:
+        print(f"mesax: stopped at the last checkpoint; {how_to_continue(run)}", file=sys.stderr, flush=True)
+        run.set_status("preempted")
+    finally:
+        os._exit(PREEMPTED)
 
 
-def _do_stages(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool, stop: threading.Event) -> None:
+def how_to_continue(run: RunDirectory) -> str:
+    """For whoever stopped it."""
+    if "request" in run.run:
+        return f"continue with: mesax resume {run.path}"
+    return "run the same script again to continue"
+
+
+def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
+    """What is not as it was when the run was created, of all that may change a result: before, now."""
+    before, now = ({**facts.get("versions", {}), **facts} for facts in (run.run, surroundings()))
+    names = [name for name in now if name in before and name not in ("versions", "machine")]
+    return {name: (before[name], now[name]) for name in names if before[name] != now[name]}
+
+
+def _do_stages(
+    run: RunDirectory, experiment: Experiment, workers: int, quiet: bool, stop: threading.Event, changed: dict[str, Any]
+) -> None:
     started = time.time()
     title = f"{run.run['method']} on {run.run['env']}"
     pool = InProcess(run, experiment, stop) if workers <= 1 else Pool(run, workers, stop)
@@ -62,7 +89,9 @@ def _do_stages(run: RunDirectory, experiment: Experiment, workers: int, quiet: b
                 _do_stage(run, stage, pool, progress)
     finally:
         pool.close()
-        run.append_rows("clock.jsonl", [{"started": started, "seconds": time.time() - started}])
+        with suppress(StoreError):  # a clock must not hide what went wrong
+            row = {"started": started, "seconds": time.time() - started}
+            run.append_rows("clock.jsonl", [row | ({"changed": changed} if changed else {})])
 
 
 def _do_stage(run: RunDirectory, stage: Stage, pool: InProcess | Pool, progress: Progress) -> None:
@@ -89,10 +118,11 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
             metrics += directory.read_rows("metrics.jsonl")
             timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
             for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
-                shutil.rmtree(directory.path / name, ignore_errors=True)
-            for saved in sorted(directory.path.glob("*/manifest.json")):
-                if saved.parent.name.startswith(("task-", "best-", "explorers")):
-                    shutil.copytree(saved.parent, run.path / "policies" / saved.parent.name, dirs_exist_ok=True)
+                remove_tree(directory.path / name)
+            for path in sorted(directory.path.glob("*/manifest.json")):
+                if path.parent.name.startswith(("task-", "best-", "explorers")):
+                    saved = open_tree(path.parent)
+                    save_again(run.path / "policies" / path.parent.name, saved, saved.facts, {})
     evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
     run.write_rows("eval.jsonl", evaluations)
     run.write_rows("metrics.jsonl", metrics)
@@ -113,5 +143,7 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
     if coverage.is_file():
         summary["explorers"] = explorer_figures(json.loads(coverage.read_text(encoding="utf-8")))
     run.write_json("summary.json", summary)
-    run.write_json(CHECKSUMS, {name: sum_of(run.path / name) for name in MERGED if (run.path / name).is_file()})
+    described = (run.path.glob(pattern) for pattern in ("policies/*/manifest.json", "jobs/*/*/done.json"))
+    names = [*MERGED, *(path.relative_to(run.path).as_posix() for paths in described for path in sorted(paths))]
+    run.write_json(CHECKSUMS, {name: sum_of(run.path / name) for name in names if (run.path / name).is_file()})
     return summary

@@ -9,12 +9,15 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from mesax.runtime import grace_seconds
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-GRACE = 8.0
-"""Seconds for the work at hand and for saving it; schedulers often give ten before they kill."""
+TOGETHER = 1.0
+"""Signals within so many seconds are one: a scheduler may tell every process, and a parent hands it on to its child."""
 
 
 @contextmanager
@@ -26,7 +29,7 @@ def stop_on_signal(late: Callable[[], None]) -> Iterator[threading.Event]:
         return
     heard, said = socket.socketpair()
     said.setblocking(False)
-    listener = threading.Thread(target=_listen, args=(heard, stop, late), daemon=True)
+    listener = threading.Thread(target=_listen, args=(heard, stop, late, grace_seconds()), daemon=True)
     listener.start()
     handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     before = signal.set_wakeup_fd(said.fileno(), warn_on_full_buffer=False)
@@ -41,15 +44,18 @@ def stop_on_signal(late: Callable[[], None]) -> Iterator[threading.Event]:
         heard.close()
 
 
-def _listen(heard: socket.socket, stop: threading.Event, late: Callable[[], None]) -> None:
+def _listen(heard: socket.socket, stop: threading.Event, late: Callable[[], None], grace: float) -> None:
     """Wait for numbers of signals until the other end is closed."""
+    first = 0.0
     try:
         while number := heard.recv(1):
             if number[0] not in SIGNALS:
                 continue
-            if stop.is_set():
+            if not stop.is_set():
+                first = time.monotonic()
+                stop.set()
+            elif time.monotonic() - first > TOGETHER:
                 os._exit(128 + number[0])
-            stop.set()
-            heard.settimeout(GRACE)
+            heard.settimeout(max(0.01, first + grace - time.monotonic()))
     except TimeoutError:
         late()

@@ -19,10 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from mesax.errors import FAILED, PREEMPTED, StoreError, UsageError
+from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, StoreError, UsageError
 from mesax.experiments.comparison import compare_directories, show_comparison
 from mesax.experiments.progress import duration
 from mesax.experiments.store import RunDirectory
+from mesax.files import store_errors
 
 State = Literal["new", "unfinished", "finished", "refused"]
 Ending = Literal["done", "failed", "stopped", "left"]
@@ -181,9 +182,10 @@ def execute(planned: Sequence[Planned], workers: int | None, say: Say) -> list[O
 def _do(run: Planned, workers: int | None, received: list[int], say: Say) -> Outcome:
     """One run to its end; a second try if something killed it that was not us."""
     started = time.monotonic()
-    run.path.parent.mkdir(parents=True, exist_ok=True)
+    with store_errors(run.path.parent, "created"):
+        run.path.parent.mkdir(parents=True, exist_ok=True)
     code, reason = _attempt(run, workers, received)
-    if not received and (code < 0 or "was killed by signal" in reason):
+    if not received and (code < 0 or code == WORKER_LOST):
         say(f"{run.name}: {reason}; once more")
         code, reason = _attempt(run, workers, received)
     seconds = time.monotonic() - started

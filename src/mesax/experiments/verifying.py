@@ -10,7 +10,7 @@ from mesax.checkpoint import verify
 from mesax.errors import StoreError
 from mesax.experiments.keeping import sum_of
 from mesax.experiments.runner import CHECKSUMS
-from mesax.experiments.store import RunDirectory
+from mesax.experiments.store import STATUSES, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ def verify_run(run: RunDirectory) -> Findings:
             problems += _unreadable(path)
     for record, key in ((run.path / CHECKSUMS, None), *((path, "rows") for path in _files(run.path, "done.json"))):
         problems += _differing(record, key)
+    if run.status not in STATUSES:
+        problems.append(f"{run.path / 'STATUS'} says {run.status!r}, which is none of {', '.join(STATUSES)}")
     if run.status == "done":
         problems += [f"{run.path / name} is missing" for name in _missing(run.path)]
     return Findings(run.status, checked, sorted(set(problems)))
@@ -60,11 +62,20 @@ def _differing(record: Path, key: str | None) -> list[str]:
         sums: Any = RunDirectory(record.parent).read_json(record.name)
         sums = sums if key is None else sums.get(key, {})
         pairs = [(record.parent / str(name), expected) for name, expected in sums.items()]
-        return [f"{path} is damaged: its SHA-256 is another" for path, expected in pairs if sum_of(path) != expected]
     except StoreError as error:
         return [str(error)] if record.exists() else []
     except AttributeError:
         return [f"{record} holds no checksums"]
+    return [problem for path, expected in pairs for problem in _other_than(path, expected)]
+
+
+def _other_than(path: Path, expected: Any) -> list[str]:
+    if not path.is_file():
+        return [f"{path} is missing"]
+    try:
+        return [] if sum_of(path) == expected else [f"{path} is damaged: its SHA-256 is another"]
+    except StoreError as error:
+        return [str(error)]
 
 
 def _missing(root: Path) -> list[str]:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mesax.errors import FORESEEN, Preempted, TrainingError, kind_of
+from mesax.errors import FORESEEN, Preempted, TrainingError, WorkerLost, kind_of
 from mesax.experiments.store import RunDirectory
+from mesax.files import store_errors
 from mesax.methods.base import Experiment
 
 OnProgress = Callable[[int, int, str], None]
@@ -50,7 +51,7 @@ class InProcess:
                 )
             except Exception as error:
                 log = _log(self.run, 0)
-                with open(log, "a", encoding="utf-8") as file:
+                with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:  # the disk may be full
                     file.write(traceback.format_exc())
                 raise _failure(stage, job, kind_of(error), str(error), log) from error
 
@@ -88,7 +89,7 @@ class Pool:
         while running:
             worker, event = self._next_event()
             if event is None:
-                raise TrainingError(self._obituary(worker, stage))
+                raise WorkerLost(self._obituary(worker, stage))
             kind = event["kind"]
             if kind == "progress" and worker.job is not None:
                 on_progress(worker.job, event["done"], event["note"])
@@ -129,7 +130,8 @@ class Pool:
 
     def _start(self) -> None:
         number = len(self._workers)
-        with open(_log(self.run, number), "a", encoding="utf-8") as log:
+        path = _log(self.run, number)
+        with store_errors(path, "written"), open(path, "a", encoding="utf-8") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "mesax.experiments.worker", str(self.run.path)],
                 stdin=subprocess.PIPE,

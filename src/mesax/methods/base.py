@@ -36,6 +36,9 @@ class Host(Keeper, Protocol):
     def scratch(self) -> Path:
         """Where this job puts aside what nobody needs once it is done."""
 
+    def put_aside(self, name: str, tree: PyTree, facts: dict[str, Any]) -> None:
+        """Save a piece there that will not change again."""
+
     def kept(self, like: PyTree) -> PyTree | None:
         """What the job last kept before it was stopped; None if it starts anew."""
 

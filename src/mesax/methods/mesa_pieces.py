@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from mesax.checkpoint import load_tree, open_tree, save_tree
+from mesax.checkpoint import load_tree, open_tree
 from mesax.explorers import ExplorerRecipe
 from mesax.methods.base import Host
 from mesax.methods.mesa_coverage import CoverageReport
@@ -23,7 +23,7 @@ def put_episodes(host: Host, chunk: Chunk) -> None:
     """Put a chunk's episodes aside."""
     assert chunk.episodes is not None
     axes = list(chunk.episodes.reward.shape[:-1])
-    save_tree(host.scratch / f"episodes-{chunk.step:012d}", chunk.episodes, {"axes": axes})
+    host.put_aside(f"episodes-{chunk.step:012d}", chunk.episodes, {"axes": axes})
 
 
 def all_episodes(host: Host, spec: EnvSpec, lane: int) -> list[Episode]:
@@ -44,7 +44,7 @@ def _flatten_rounds(episodes: Episode) -> Episode:
 
 def put_explorer(host: Host, number: int, explorer: tuple[Any, CoverageReport]) -> None:
     """Put a finished explorer aside, with what it visits."""
-    save_tree(host.scratch / f"explorer-{number:02d}", explorer, {})
+    host.put_aside(f"explorer-{number:02d}", explorer, {})
 
 
 def get_explorer(host: Host, number: int, recipe: ExplorerRecipe) -> tuple[Any, CoverageReport]:

@@ -124,6 +124,7 @@ def learn(
         logs = [log]
     else:
         first, state, logs = _continued(loop, reward_state, keys, segment, saved)
+        saved = None  # a replay can be large
         step += ((first - 1) * rounds + len(logs) * segment) * steps
     last_good = jax.tree.map(np.asarray, state.learner)
     try:
