@@ -53,6 +53,12 @@ def save_again(directory: Path, saved: SavedTree, facts: dict[str, Any], texts: 
     _save(directory, list(saved._entries.values()), saved._arrays, facts, texts)
 
 
+def copy_tree(source: Path, directory: Path) -> None:
+    """Write a saved tree to another place as it is, once it was found intact."""
+    saved = open_tree(source)
+    save_again(directory, saved, saved.facts, {})
+
+
 def _save(
     directory: Path, entries: list[Any], arrays: dict[str, np.ndarray], facts: dict[str, Any], texts: dict[str, str]
 ) -> None:

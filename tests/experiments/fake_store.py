@@ -270,8 +270,7 @@ def _summary(fake: FakeRun, run: Json, rows: list[Json], path: Path) -> Json:
 
     steps = fake.num_tasks * fake.repeats * fake.interval * fake.evaluations
     meta_steps = 300_000 if fake.has_explorers else 0
-    total = steps + meta_steps
-    return summarize(run, rows, env_steps=total, meta_env_steps=meta_steps, wall_seconds=83.0, run_dir=str(path))
+    return summarize(run, rows, env_steps=steps, meta_env_steps=meta_steps, wall_seconds=83.0, run_dir=str(path))
 
 
 def _write_json(path: Path, value: Json) -> None:

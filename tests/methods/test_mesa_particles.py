@@ -110,7 +110,7 @@ def test_borrowed_explorers_are_used_as_they_are(host: MemoryHost, tmp_path: Pat
     (finished / "policies").mkdir(parents=True)
     (finished / "policies" / "explorers").symlink_to(host.outputs("explore")[0] / "explorers")
     borrowing = replace(EXPERIMENT, method=replace(METHOD, explorers_from=str(finished)))
-    assert [stage.name for stage in borrowing.method.stages(borrowing)] == ["adapt"]
+    assert [stage.name for stage in borrowing.method.stages(borrowing)] == ["borrow", "adapt"]
     again = run(borrowing, tmp_path / "again")
     assert again.eval == host.eval
     assert same_bits(

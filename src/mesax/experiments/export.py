@@ -17,9 +17,7 @@ def export_run(run: RunDirectory, out: Path | None) -> Path:
     """Write the explorers of a run as a bundle."""
     source = run.path / "policies" / "explorers"
     if not source.is_dir():
-        borrowed = (run.run.get("config") or {}).get("method", {}).get("explorers_from")
-        hint = f": export {borrowed}, where its explorers come from" if borrowed else ""
-        raise UsageError(f"{run.path} has no explorers to export; its status is '{run.status}'{hint}")
+        raise UsageError(f"{run.path} has no explorers to export; its status is '{run.status}'")
     directory = out or run.path / "bundle"
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already; choose another directory with --out")

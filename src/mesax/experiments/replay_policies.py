@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from mesax.errors import UsageError
 from mesax.experiments.request import Request
 from mesax.experiments.store import RunDirectory
 from mesax.methods.base import Experiment
-from mesax.methods.mesa import Mesa, borrowed_explorers
+from mesax.methods.mesa import Mesa, borrowed_explorers, explorers_in
 from mesax.methods.single_task import policy_name
 from mesax.policy import Policy, UniformPolicy
 from mesax.training.driver import play_episodes
@@ -46,10 +45,9 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
         return UniformPolicy(spec.action_space)
     if not isinstance(experiment.method, Mesa):
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform")
-    borrowed = experiment.method.explorers_from
-    if borrowed is None and not (run.path / "policies" / "explorers").is_dir():
+    if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
-    explorers = borrowed_explorers(experiment.method, spec, run.path if borrowed is None else Path(borrowed)).policies
+    explorers = borrowed_explorers(experiment.method, spec, run.path).policies
     number = jax.tree.leaves(explorers)[0].shape[0]
     choices = [f"explorer-{index}" for index in range(1, number + 1)]
     if name not in choices:

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from mesax.checkpoint import open_tree, save_again
+from mesax.checkpoint import copy_tree
 from mesax.errors import PREEMPTED, Preempted, StoreError
 from mesax.experiments.keeping import sum_of
 from mesax.experiments.progress import Progress
@@ -121,8 +121,7 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
                 remove_tree(directory.path / name)
             for path in sorted(directory.path.glob("*/manifest.json")):
                 if path.parent.name.startswith(("task-", "best-", "explorers")):
-                    saved = open_tree(path.parent)
-                    save_again(run.path / "policies" / path.parent.name, saved, saved.facts, {})
+                    copy_tree(path.parent, run.path / "policies" / path.parent.name)
     evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
     run.write_rows("eval.jsonl", evaluations)
     run.write_rows("metrics.jsonl", metrics)

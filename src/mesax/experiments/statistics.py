@@ -311,6 +311,7 @@ def run_figures(run: RunResults) -> Json:
         "steps_to_optimum": mean_steps_to_optimal(run.curves, threshold),
         "wall_seconds": run.summary.get("wall_seconds"),
         "env_steps": run.summary.get("env_steps"),
+        "meta_env_steps": run.summary.get("meta_env_steps"),
         "task_runs": len(run.curves),
     }
 

@@ -26,7 +26,8 @@ COMPARISON_NOTE = (
     "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
     "IQM: mean of the middle half; std: spread of the task runs. "
     "Solved: share of task runs whose final return is at the optimum; "
-    "steps to optimum: until the mean of all task runs is there."
+    "steps to optimum: until the mean of all task runs is there. "
+    "Time and steps: of all task runs together."
 )
 
 
@@ -100,7 +101,13 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
     title = [", ".join(dict.fromkeys(_env(run) for run in runs))]
     title += ["preset " + ", ".join(dict.fromkeys(_preset(run) for run in runs))]
     title += [f"{counts[0]} task runs each"] if len(set(counts)) == 1 else []
-    return Table(", ".join(title), columns, tuple(rows), COMPARISON_NOTE)
+    before = [
+        f"{label} {format_count(own['meta_env_steps'])}"
+        for label, own in zip(run_labels(runs), figures, strict=True)
+        if own["meta_env_steps"]
+    ]
+    note = f" On training tasks before, not counted here: {', '.join(before)} steps." if before else ""
+    return Table(", ".join(title), columns, tuple(rows), COMPARISON_NOTE + note)
 
 
 def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ No concrete algorithm is named here: learner, explorer and environment arrive as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ import numpy as np
 from jaxtyping import Array
 
 from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
-from mesax.checkpoint import load_tree, read_manifest, save_tree
+from mesax.checkpoint import copy_tree, load_tree, read_manifest, save_tree
 from mesax.envs.base import TaskFamily
 from mesax.envs.host import repeating
 from mesax.errors import StoreError, UsageError
@@ -96,15 +97,24 @@ class Mesa:
             raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
-        """Collect, explore, adapt; only the last if the explorers come from another run."""
+        """Collect, explore, adapt; borrow, adapt if the explorers come from another run."""
         spec = experiment.family.env.spec
         # Nets and repetitions that do not fit are refused now, not after stage 1.
         _ = repeating(experiment.training_env, self.action_repeat).spec
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
-        if self.explorers_from is not None:
-            explorers = self.recipe(spec).deployed(borrowed_explorers(self, spec, Path(self.explorers_from)))
-            return (adapt_stage(experiment, self.mixing, lambda host: explorers),)
         recipe = self.recipe(spec)
+
+        def explorers_of(stage: str) -> Callable[[Host], Any]:
+            return lambda host: recipe.deployed(load_explorers(recipe, host.outputs(stage)[0] / "explorers"))
+
+        if self.explorers_from is not None:
+            source = Path(self.explorers_from)
+            borrowed_explorers(self, spec, source)  # what does not fit is refused now
+            # Copied once: whatever becomes of the other run, this one goes on with the explorers it began with.
+            borrow = Stage(
+                "borrow", (0,), lambda _, host: copy_tree(explorers_in(source), host.directory / "explorers")
+            )
+            return (borrow, adapt_stage(experiment, self.mixing, explorers_of("borrow")))
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
         collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
         explore_steps = self.explore_steps(experiment) * self.num_explorers
@@ -115,11 +125,7 @@ class Mesa:
                 lambda job, host: self._collect(experiment, groups[job], host),
             ),
             Stage("explore", (explore_steps,), lambda _, host: self._explore(experiment, host)),
-            adapt_stage(
-                experiment,
-                self.mixing,
-                lambda host: recipe.deployed(load_explorers(recipe, host.outputs("explore")[0] / "explorers")),
-            ),
+            adapt_stage(experiment, self.mixing, explorers_of("explore")),
         )
 
     def explore_steps(self, experiment: Experiment) -> int:
@@ -291,9 +297,14 @@ def load_pairs(directories: list[Path]) -> Pairs:
     return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]))
 
 
+def explorers_in(run: Path) -> Path:
+    """Where a finished run has its explorers."""
+    return run / "policies" / "explorers"
+
+
 def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
     """The explorers of another run, if they fit this environment and these settings."""
-    directory = run / "policies" / "explorers"
+    directory = explorers_in(run)
     if not directory.is_dir():
         raise UsageError(f"{run} has no exploration policies: it is no finished run of mesa")
     try:
