@@ -3,6 +3,7 @@
     python benchmarks/results.py --presets quick --seeds 0 1 2      what the quick rows say
     python benchmarks/results.py --presets paper --seeds 0          the paper's budgets
     python benchmarks/results.py --envs mpe-2a5l mpe-3a5l           particle worlds
+    python benchmarks/results.py --envs mpe-2a5l --methods mesa+qmix uniform+qmix
 
 Run directories go to runs/results; each run's summary, without its path, is copied to results/, which is committed.
 """
@@ -20,7 +21,10 @@ from mesax.cli import main as mesax
 from mesax.experiments.comparison import compare_directories
 from mesax.experiments.tables import to_markdown
 
-METHODS = {"quick": ("mesa", "uniform", "plain", "maddpg"), "paper": ("mesa", "uniform", "maddpg")}
+METHODS = {
+    "quick": ("mesa", "uniform", "plain", "maddpg", "qmix", "mappo", "mappo-rnd"),
+    "paper": ("mesa", "uniform", "maddpg"),
+}
 TASKS = {"climb-one": 10, "climb-multi": 10, "mpe-2a5l": 5, "mpe-2a6l": 5, "mpe-3a5l": 5, "mpe-3a6l": 5, "swimmer": 6}
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = Path("runs") / "results"
