@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mesax.types import masked_mean
+from mesax.types import masked_mean, tree_where
 
 
 class Moments(eqx.Module):
@@ -22,7 +22,7 @@ class Moments(eqx.Module):
         return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
 
     def observe(self, values: Float[Array, "batch time ..."], mask: Array) -> Moments:
-        """Mix in the steps `[batch, time]` that really happened."""
+        """Mix in the steps `[batch, time]` that really happened; if none did, nothing changes."""
         weights = mask.reshape(*mask.shape, *(1,) * self.mean.ndim).astype(values.dtype)
         total = jnp.maximum(jnp.sum(weights), 1.0)
         share = 1.0 / (self.batches + 1.0)
@@ -30,11 +30,12 @@ class Moments(eqx.Module):
         # Centered, because a mean square minus a squared mean would drown small deviations in rounding.
         variance = jnp.sum(weights * jnp.square(values - mean[None, None]), axis=(0, 1)) / total
         gap = mean - self.mean
-        return Moments(
+        mixed = Moments(
             self.mean + share * gap,
             (1.0 - share) * (self.variance + share * jnp.square(gap)) + share * variance,
             self.batches + 1.0,
         )
+        return tree_where(jnp.any(mask), mixed, self)
 
     def standardize(self, values: Float[Array, "..."], least: float, limit: float) -> Array:
         """Mean 0 and deviation 1, within +- `limit`; entries that hardly vary are only shifted."""
@@ -58,13 +59,14 @@ class ValueNorm(eqx.Module):
         return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
     def observe(self, returns: Array, mask: Array, decay: float) -> ValueNorm:
-        """Mix in the moments of a batch."""
+        """Mix in the moments of a batch; one in which nothing happened changes nothing."""
         mean, square = masked_mean(returns, mask), masked_mean(jnp.square(returns), mask)
-        return ValueNorm(
+        mixed = ValueNorm(
             decay * self.mean + (1 - decay) * mean,
             decay * self.square + (1 - decay) * square,
             decay * self.weight + (1 - decay),
         )
+        return tree_where(jnp.any(mask), mixed, self)
 
     def moments(self) -> tuple[Array, Array]:
         """Debiased mean and standard deviation; (0, 1) before anything was seen."""

@@ -187,6 +187,12 @@ def test_value_norm_has_a_least_deviation():
     np.testing.assert_allclose(norm.moments(), [2.0, 0.1], rtol=1e-4)
 
 
+def test_a_batch_in_which_nothing_happened_leaves_the_norm_alone():
+    norm = ValueNorm.create().observe(jnp.array([1.0, 2.0, 7.0]), jnp.ones(3, bool), 0.9)
+    for known in (norm, ValueNorm.create()):
+        jax.tree.map(np.testing.assert_array_equal, known.observe(jnp.full(3, 99.0), jnp.zeros(3, bool), 0.9), known)
+
+
 def test_value_norm_and_back():
     norm = ValueNorm.create().observe(jnp.array([1.0, 2.0, 7.0]), jnp.ones(3, bool), 0.9)
     values = jnp.array([-10.0, 0.0, 3.0])
