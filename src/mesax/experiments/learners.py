@@ -150,8 +150,8 @@ SWIMMER_QMIX = ValueDecomposition(
 )
 MIXERS = {"iql": Independent(), "vdn": Sum(), "qmix": Monotonic(), "qplex": Duplex()}
 
-# The released MAPPO: GRU-64, one layer before it, chunks of 10 steps, all that was played in one minibatch.
-PAPER_MAPPO = Mappo(actor_net=Gru(64, 1), critic_net=Gru(64, 1), optimizer=Adam(5e-4), epochs=15, chunk=10)
+# The released MAPPO: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
+PAPER_MAPPO = Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10)
 CLIMB_MAPPO = Mappo(actor_net=Mlp((64, 64)), critic_net=Mlp((64, 64)), optimizer=Adam(7e-4), epochs=10)
 PARTICLE_MAPPO = Mappo(
     actor_net=Mlp((64, 64)),
