@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.binned import Binned
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import FAMILIES, experiment
@@ -182,6 +183,21 @@ def test_rivals_have_the_same_tasks_steps_and_evaluations(env, preset):
         assert isinstance(rival.reward_model, Rnd) == (method == "mappo-rnd")
     bonus = experiment("mappo-rnd", env, preset)
     assert replace(bonus, reward_model=TaskReward()) == experiment("mappo", env, preset)
+
+
+@pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer"])
+@pytest.mark.parametrize("method", ["qmix", "vdn", "qplex", "iql", "mesa", "uniform"])
+def test_paper_value_learners_begin_with_random_actions(env, method):
+    """The random phase is over before they play; their schedule is not."""
+    learner = None if method in LEARNERS else "qmix"
+    entry = experiment("plain", env, "paper", method) if learner is None else experiment(method, env, "paper", learner)
+    algorithm = entry.algorithm.algorithm if isinstance(entry.algorithm, Binned) else entry.algorithm
+    horizon = entry.training_env.spec.horizon
+    first = entry.schedule.warmup_rounds(horizon)
+    own = -(-20_000 // entry.schedule.steps_per_round(horizon))
+    epsilon = [float(algorithm.exploration(entry.schedule.elapsed(horizon, first + later))) for later in (0, own)]
+    assert epsilon == [1.0, pytest.approx(0.05)]
+    assert entry.schedule.elapsed(horizon, first).steps >= entry.schedule.warmup_steps
 
 
 KINDS = ("climb-one", "climb-multi", "mpe-2a5l", "mpe-3a5l", "swimmer")

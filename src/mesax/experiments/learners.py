@@ -25,7 +25,7 @@ from mesax.nets import Adam, Gru, Mlp
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
 from mesax.training.off_policy import Budget, Schedule
-from mesax.types import Linear, LinearSteps
+from mesax.types import Linear, LinearOwnSteps, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
 PAPER_MADDPG = Maddpg(
@@ -121,7 +121,8 @@ SWIMMER_EXPLORER = Mappo(
 )
 
 # PyMARL's settings, as the paper's authors ran them: GRU-64, one layer before it, chance of a random action over 20K.
-PAPER_QMIX = ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearSteps(1.0, 0.05, 20_000))
+# These are counted from the end of the warm-up, which PyMARL has not: at 50K random steps they would be over before it.
+PAPER_QMIX = ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearOwnSteps(1.0, 0.05, 20_000))
 CLIMB_QMIX = ValueDecomposition(
     agent_net=Mlp((64, 64)),
     last_action=False,
