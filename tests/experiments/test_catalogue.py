@@ -201,7 +201,7 @@ def test_paper_value_learners_begin_with_random_actions(env, method):
 
 
 KINDS = ("climb-one", "climb-multi", "mpe-2a5l", "mpe-3a5l", "swimmer")
-LEARNT = [cell for cell in product(LEARNERS, KINDS, PRESETS) if cell[:2] != ("coordinated", "swimmer")]
+LEARNT = list(product(LEARNERS, KINDS, PRESETS))
 
 
 @pytest.mark.parametrize("learner, env, preset", LEARNT)
@@ -216,10 +216,20 @@ def test_every_learner_can_be_wrapped(learner, env, preset):
         assert experiment(learner, env, preset) == plain
 
 
-def test_a_learner_that_cannot_serve_a_family_is_refused_with_what_would():
-    for preset in PRESETS:
-        with pytest.raises(UsageError, match=r"'coordinated' .* needs discrete actions.*use maddpg, or qmix"):
-            experiment("mesa", "swimmer", preset, "coordinated")
+@pytest.mark.parametrize("env, preset", list(product(KINDS, PRESETS)))
+def test_the_coordinated_learner_is_the_own_one_with_another_update_and_a_joint_critic(env, preset):
+    entry = experiment("mesa", env, preset, "coordinated")
+    own, chosen = experiment("mesa", env, preset).algorithm, entry.algorithm
+    assert type(own) is type(chosen)
+    if isinstance(chosen, Normalized):
+        own, chosen = own.algorithm, chosen.algorithm
+    assert isinstance(chosen.actor_update, JointImprovement) and not chosen.additive_critic
+    back = {name: getattr(own, name) for name in ("actor_update", "actor_batch_size", "additive_critic")}
+    assert replace(chosen, **back) == own
+    assert [stage.name for stage in entry.method.stages(entry)] == ["collect", "explore", "adapt"]
+
+
+def test_names_that_do_not_fit_are_refused_with_what_would():
     with pytest.raises(UsageError, match="unknown learner 'sarsa'; choose one of maddpg, coordinated"):
         experiment("mesa", "climb-one", "quick", "sarsa")
     with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, uniform, plain"):

@@ -34,7 +34,7 @@ def test_a_run_learns_saves_and_plays_again(arguments, logged, tmp_path: Path, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mesa", "swimmer", "--learner", "coordinated"], "needs discrete actions"),
+        (["plain", "swimmer", "--algorithm.algorithm.actor-update", "ExpectedGradient"], "needs discrete actions"),
         (["mappo", "climb-one", "--learner", "qmix"], "is a learner itself"),
         (["plain", "climb-one", "--learner", "nobody"], "unknown learner 'nobody'"),
     ],

@@ -182,13 +182,15 @@ def named_learner(name: str, family: TaskFamily, preset: str, own: Any) -> Any:
     if name == "maddpg":
         return published_maddpg(family, preset)
     if name == "coordinated":
-        if isinstance(family, SwimmerFamily):
-            raise UsageError(
-                "learner 'coordinated' rates joint actions one by one and needs discrete actions, but those of swimmer"
-                " are continuous: use maddpg, or qmix, qplex, vdn and iql, which cut them into bins"
-            )
-        return replace(own, actor_update=JointImprovement(), actor_batch_size=8)
+        return _coordinated(own)
     return _value_decomposition(MIXERS[name], family, preset)
+
+
+def _coordinated(own: Any) -> Any:
+    """`own` with the coordinated update, and a joint critic: an additive one says that there is nothing to agree on."""
+    if isinstance(own, Normalized):
+        return replace(own, algorithm=_coordinated(own.algorithm))
+    return replace(own, actor_update=JointImprovement(), actor_batch_size=8, additive_critic=False)
 
 
 def _value_decomposition(mixer: Any, family: TaskFamily, preset: str) -> Any:
