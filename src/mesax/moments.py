@@ -22,7 +22,7 @@ class Moments(eqx.Module):
         return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
 
     def observe(self, values: Float[Array, "batch time ..."], mask: Array) -> Moments:
-        """Mix in the steps `[batch, time]` that really happened; if none did, nothing changes."""
+        """Mix in the steps `[batch, time]` that really happened; there are some, as every episode has a first step."""
         weights = mask.reshape(*mask.shape, *(1,) * self.mean.ndim).astype(values.dtype)
         total = jnp.maximum(jnp.sum(weights), 1.0)
         share = 1.0 / (self.batches + 1.0)
@@ -30,12 +30,11 @@ class Moments(eqx.Module):
         # Centered, because a mean square minus a squared mean would drown small deviations in rounding.
         variance = jnp.sum(weights * jnp.square(values - mean[None, None]), axis=(0, 1)) / total
         gap = mean - self.mean
-        mixed = Moments(
+        return Moments(
             self.mean + share * gap,
             (1.0 - share) * (self.variance + share * jnp.square(gap)) + share * variance,
             self.batches + 1.0,
         )
-        return tree_where(jnp.any(mask), mixed, self)
 
     def standardize(self, values: Float[Array, "..."], least: float, limit: float) -> Array:
         """Mean 0 and deviation 1, within +- `limit`; entries that hardly vary are only shifted."""

@@ -67,12 +67,6 @@ class Recorder:
         return batch.obs, {"given": jnp.asarray(len(rest))}
 
 
-def test_a_batch_in_which_nothing_happened_leaves_the_moments_alone():
-    known = Moments.create((SPEC.num_agents, SPEC.obs_size)).observe(batch_of(7).obs[:, :-1], batch_of(7).mask)
-    obs = batch_of(8).obs[:, :-1]
-    jax.tree.map(np.testing.assert_array_equal, known.observe(obs, jnp.zeros(obs.shape[:2], bool)), known)
-
-
 @pytest.mark.parametrize("rest, which", [((0,), "after"), ((0.5, 0), "before")])
 def test_learners_see_standardized_batches(rest, which: str):
     """Off-policy batches by moments that include them; on-policy ones as the policy saw them when it played."""
