@@ -57,15 +57,18 @@ class ValueNorm(eqx.Module):
         """Nothing seen yet."""
         return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
-    def observe(self, returns: Array, mask: Array, decay: float) -> ValueNorm:
-        """Mix in the moments of a batch; one in which nothing happened changes nothing."""
+    def observe(self, returns: Array, mask: Array, decay: float, whole: bool = False) -> ValueNorm:
+        """Mix in the moments of a batch; one in which nothing happened changes nothing.
+
+        In a batch of `whole` episodes something has happened, and nobody need look.
+        """
         mean, square = masked_mean(returns, mask), masked_mean(jnp.square(returns), mask)
         mixed = ValueNorm(
             decay * self.mean + (1 - decay) * mean,
             decay * self.square + (1 - decay) * square,
             decay * self.weight + (1 - decay),
         )
-        return tree_where(jnp.any(mask), mixed, self)
+        return mixed if whole else tree_where(jnp.any(mask), mixed, self)
 
     def moments(self) -> tuple[Array, Array]:
         """Debiased mean and standard deviation; (0, 1) before anything was seen."""

@@ -191,6 +191,8 @@ def test_a_batch_in_which_nothing_happened_leaves_the_norm_alone():
     norm = ValueNorm.create().observe(jnp.array([1.0, 2.0, 7.0]), jnp.ones(3, bool), 0.9)
     for known in (norm, ValueNorm.create()):
         jax.tree.map(np.testing.assert_array_equal, known.observe(jnp.full(3, 99.0), jnp.zeros(3, bool), 0.9), known)
+    some = (jnp.array([1.0, 5.0]), jnp.array([True, False]), 0.9)
+    jax.tree.map(np.testing.assert_array_equal, norm.observe(*some), norm.observe(*some, whole=True))
 
 
 def test_value_norm_and_back():

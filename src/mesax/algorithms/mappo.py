@@ -267,7 +267,7 @@ class Mappo:
         return Piece(*[*parts, starts(actor_memories), starts(value_memories)])
 
     def _descend(self, state: MappoState, piece: Piece, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
-        norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay)
+        norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay, whole=self.chunk is None)
         target = norm.normalize(piece.returns)
         rate = 1.0 + (self.final_rate - 1.0) * elapsed.fraction
 
