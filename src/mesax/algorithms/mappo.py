@@ -178,6 +178,12 @@ class Mappo:
                 f"initial-std must lie between {math.exp(least):.4f} and {LARGEST_STD}, not {self.initial_std}"
             )
 
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """Refuse rounds with fewer pieces of episodes than minibatches."""
+        pieces = num_envs * -(-spec.horizon // (self.chunk or spec.horizon))
+        if pieces < self.minibatches:
+            raise UsageError(f"{self.minibatches} minibatches need at least as many pieces of episodes, not {pieces}")
+
     def init(self, spec: EnvSpec, key: Key) -> MappoState:
         """Fresh nets."""
         key_actor, key_value = jax.random.split(key)
@@ -229,9 +235,8 @@ class Mappo:
         """A few epochs on the episodes just played."""
         pieces = self._pieces(state, batch, elapsed)
         number = leading_size(pieces)
+        self.check(spec, leading_size(batch))
         size = number // self.minibatches
-        if size < 1:
-            raise UsageError(f"{self.minibatches} minibatches need at least as many pieces of episodes, not {number}")
         keys = jax.random.split(key, self.epochs)
         order = jax.vmap(lambda k: jax.random.permutation(k, number))(keys)[:, : size * self.minibatches]
 
