@@ -166,6 +166,7 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
 @pytest.mark.parametrize("env, preset", GAMES)
 def test_rivals_have_the_same_tasks_steps_and_evaluations(env, preset):
     entry, _ = mesa_of(env, preset)
+    horizon = entry.training_env.spec.horizon
     for method in ("maddpg", "qmix", "mappo", "mappo-rnd"):
         rival = experiment(method, env, preset)
         for field in (
@@ -179,6 +180,12 @@ def test_rivals_have_the_same_tasks_steps_and_evaluations(env, preset):
             assert getattr(rival, field) == getattr(entry, field), field
         assert rival.schedule.total_steps == entry.schedule.total_steps
         assert rival.schedule.num_evaluations == entry.schedule.num_evaluations
+        if preset != "smoke":  # which has too few rounds to divide
+            assert rival.schedule.steps(horizon) == pytest.approx(entry.schedule.steps(horizon), rel=0.05)
+            # Rounds of 128 environments are so few that evaluations are fewer: docs/methods/mappo.md.
+            few = (method.startswith("mappo"), env[:6], preset) == (True, "mpe-2a", "paper")
+            evaluations = 29 if few else pytest.approx(entry.schedule.chunks(horizon)[0], abs=1)
+            assert rival.schedule.chunks(horizon)[0] == evaluations
         assert isinstance(rival.schedule, Schedule) == (not method.startswith("mappo"))
         assert isinstance(rival.reward_model, Rnd) == (method == "mappo-rnd")
     bonus = experiment("mappo-rnd", env, preset)
