@@ -15,6 +15,7 @@ from mesax.types import (
     EnvSpec,
     Episode,
     Linear,
+    LinearOwnSteps,
     LinearSteps,
     leading_size,
     masked_mean,
@@ -143,6 +144,15 @@ def test_linear_steps_do_not_depend_on_the_budget():
     assert float(line(Elapsed.end())) == pytest.approx(0.2)
 
 
-def test_a_schedule_takes_time():
+def test_linear_own_steps_begin_after_the_warm_up():
+    line = LinearOwnSteps(1.0, 0.2, 100)
+    for warmup in (0.0, 500.0):
+        values = [float(line(Elapsed.at(0.5, warmup + steps, warmup))) for steps in (-10.0, 0.0, 25.0, 1_000.0)]
+        assert values == pytest.approx([1.0, 1.0, 0.8, 0.2])
+    assert float(line(Elapsed.end())) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("kind", [LinearSteps, LinearOwnSteps])
+def test_a_schedule_takes_time(kind):
     with pytest.raises(UsageError, match="at least 1 step, not 0"):
-        LinearSteps(1.0, 0.0, 0)
+        kind(1.0, 0.0, 0)

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -366,18 +367,33 @@ def _compare(options: argparse.Namespace) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     _check_workers(options.workers)
     _compute()
-    from mesax.experiments.overrides import digest
     from mesax.experiments.sweep import Grid, plan, show_plan, sweep
 
     extra = [word for word in options.rest if word != "--"]
     grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
-    planned = plan(grid, options.out, lambda words: digest(_request(_parse(["run", *words])).experiment()))
+    planned = plan(grid, options.out, _digest_of_what_fits())
     if options.plan:
         return show_plan(planned, options.json)
     code = sweep(planned, options.workers, options.quiet, options.json)
     if code == PREEMPTED:
         return _fail(f"stopped; what is done is kept, continue with: mesax {shlex.join(options.arguments)}", code)
     return code
+
+
+def _digest_of_what_fits() -> Callable[[list[str]], str]:
+    """From the arguments of `run` to the digest of what they ask for; what does not fit is refused."""
+    from mesax.experiments.overrides import digest
+
+    fitting: set[Any] = set()
+
+    def read(words: list[str]) -> str:
+        experiment = _request(_parse(["run", *words])).experiment()
+        if (like := replace(experiment, seed=0)) not in fitting:  # another seed fits as well
+            experiment.method.stages(experiment)
+            fitting.add(like)
+        return digest(experiment)
+
+    return read
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mesax.types import masked_mean
+from mesax.types import masked_mean, tree_where
 
 
 class Moments(eqx.Module):
@@ -22,7 +22,7 @@ class Moments(eqx.Module):
         return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
 
     def observe(self, values: Float[Array, "batch time ..."], mask: Array) -> Moments:
-        """Mix in the steps `[batch, time]` that really happened."""
+        """Mix in the steps `[batch, time]` that really happened; there are some, as every episode has a first step."""
         weights = mask.reshape(*mask.shape, *(1,) * self.mean.ndim).astype(values.dtype)
         total = jnp.maximum(jnp.sum(weights), 1.0)
         share = 1.0 / (self.batches + 1.0)
@@ -57,14 +57,18 @@ class ValueNorm(eqx.Module):
         """Nothing seen yet."""
         return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
-    def observe(self, returns: Array, mask: Array, decay: float) -> ValueNorm:
-        """Mix in the moments of a batch."""
+    def observe(self, returns: Array, mask: Array, decay: float, whole: bool = False) -> ValueNorm:
+        """Mix in the moments of a batch; one in which nothing happened changes nothing.
+
+        In a batch of `whole` episodes something has happened, and nobody need look.
+        """
         mean, square = masked_mean(returns, mask), masked_mean(jnp.square(returns), mask)
-        return ValueNorm(
+        mixed = ValueNorm(
             decay * self.mean + (1 - decay) * mean,
             decay * self.square + (1 - decay) * square,
             decay * self.weight + (1 - decay),
         )
+        return mixed if whole else tree_where(jnp.any(mask), mixed, self)
 
     def moments(self) -> tuple[Array, Array]:
         """Debiased mean and standard deviation; (0, 1) before anything was seen."""

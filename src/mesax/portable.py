@@ -29,12 +29,12 @@ from mesax.policy import EXPLORER
 from mesax.rewards import coverage, features
 from mesax.runtime import configure
 from mesax.training.compiling import compiled
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, LinearSteps, leading_size
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, LinearOwnSteps, LinearSteps, leading_size
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(ExplorerRecipe, EnvSpec, Discrete, Box, Linear, LinearSteps, Adam, Mlp, Gru, Entities),
+        *(ExplorerRecipe, EnvSpec, Discrete, Box, Linear, LinearSteps, LinearOwnSteps, Adam, Mlp, Gru, Entities),
         *(maddpg.Maddpg, mappo.Mappo, normalized.Normalized, binned.Binned),
         *(value_decomposition.ValueDecomposition, value_decomposition.Soft, value_decomposition.Periodic),
         *(mixers.Independent, mixers.Sum, mixers.Monotonic, mixers.Duplex),

@@ -205,11 +205,13 @@ class Elapsed(eqx.Module):
     """Of the budget that follows the warm-up, in [0, 1]."""
     steps: Float[Array, ""]
     """Environment steps so far, warm-up included."""
+    own_steps: Float[Array, ""]
+    """Environment steps since the warm-up, in which the learner does not play."""
 
     @staticmethod
-    def at(fraction: float, steps: float = 0.0) -> Elapsed:
+    def at(fraction: float, steps: float = 0.0, warmup: float = 0.0) -> Elapsed:
         """A point of a run from plain numbers."""
-        return Elapsed(jnp.asarray(fraction, jnp.float32), jnp.asarray(steps, jnp.float32))
+        return Elapsed(*(jnp.asarray(number, jnp.float32) for number in (fraction, steps, steps - warmup)))
 
     @staticmethod
     def end() -> Elapsed:
@@ -250,7 +252,16 @@ class LinearSteps:
         return self.start + (self.end - self.start) * jnp.clip(elapsed.steps / self.steps, 0.0, 1.0)
 
 
-Line: TypeAlias = Linear | LinearSteps
+@dataclass(frozen=True)
+class LinearOwnSteps(LinearSteps):
+    """The same over the first `steps` environment steps that follow the warm-up, however long that was."""
+
+    def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
+        """Value at this point of a run."""
+        return self.start + (self.end - self.start) * jnp.clip(elapsed.own_steps / self.steps, 0.0, 1.0)
+
+
+Line: TypeAlias = Linear | LinearSteps | LinearOwnSteps
 
 
 class FeatureMap(Protocol):

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 from scipy.special import log_softmax
 
-from mesax.algorithms.mappo import Actors, Mappo, MappoState, Piece
+from mesax.algorithms.mappo import LOG_STD_RANGE, Actors, Mappo, MappoState, Piece
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
 from mesax.nets import Adam, Gru, Mlp, unroll
@@ -94,12 +94,12 @@ def test_discrete_probabilities_and_entropy_against_scipy():
 
 
 def test_gaussian_probabilities_and_entropy_against_scipy():
-    """Means are squashed, actions are not; deviations beyond exp(-5) and exp(.5) count as these."""
+    """Means are squashed, actions are not."""
     random = np.random.default_rng(0)
     outputs, action = random.normal(size=(5, AGENTS, 4)), random.normal(size=(5, AGENTS, 4))
     action[..., 2] = np.tanh(outputs[..., 2]) + 0.01 * random.normal(size=(5, AGENTS))
-    actors = actors_of(Box(4), [-0.7, 0.2, -9.0, 3.0])
-    gaussian = scipy.stats.norm(np.tanh(outputs), np.exp([-0.7, 0.2, -5.0, 0.5]))
+    actors = actors_of(Box(4), [-0.7, 0.2, -5.0, 0.47])
+    gaussian = scipy.stats.norm(np.tanh(outputs), np.exp([-0.7, 0.2, -5.0, 0.47]))
     log_probability = actors.log_probability(jnp.asarray(outputs), jnp.asarray(action))
     np.testing.assert_allclose(log_probability, gaussian.logpdf(action).sum(axis=-1), rtol=1e-4)
     np.testing.assert_allclose(actors.entropy(jnp.asarray(outputs)), gaussian.entropy().sum(axis=-1), rtol=1e-5)
@@ -133,6 +133,31 @@ def test_behavior_samples_and_greedy_does_not(space):
     assert np.abs(sampled).max() > 1.0
 
 
+@pytest.mark.parametrize("end", [0, 1], ids=["smallest", "largest"])
+def test_a_deviation_at_its_limit_can_come_back_and_cannot_go_beyond(end: int):
+    """Paid for actions far from the mean, deviations grow; paid for those near it, they shrink."""
+    algorithm, spec = replace(ONE_STEP, entropy_bonus=0.0), EnvSpec(AGENTS, 2, Box(1), TIME)
+    limit, state = LOG_STD_RANGE[end], fresh(algorithm, spec)
+    actors = replace(state.actors, net=replace(state.actors.net, log_std=jnp.full(1, limit)))
+    state, batch = replace(state, actors=actors), episodes()
+    obs = batch.obs[:, :-1]
+    mean = jnp.tanh(jax.vmap(unroll, in_axes=(None, 0))(actors.net.team, obs))
+    distance = jnp.exp(limit) * jnp.array([0.1, 3.0, 0.1, 3.0])[:, None, None, None]
+    action = mean + distance
+    old_log = actors.net.log_probability(mean, action)
+    zeros = jnp.zeros(old_log.shape)
+
+    def moved(sign: float) -> float:
+        advantages = jnp.broadcast_to(sign * jnp.array([-1.0, 1.0, -1.0, 1.0])[:, None, None], old_log.shape)
+        piece = Piece(obs, action, batch.mask, old_log, zeros, advantages, zeros, (), ())
+        after = jax.jit(lambda s: algorithm._descend(s, piece, Elapsed.at(0.0)))(state)[0]
+        return float(after.actors.net.log_std[0])
+
+    outward, inward = (moved(sign) for sign in ((1.0, -1.0) if end else (-1.0, 1.0)))
+    assert outward == np.float32(limit)
+    assert inward - limit == pytest.approx(-0.01 if end else 0.01, rel=0.01), "a whole step of the optimizer"
+
+
 def test_value_norm_before_anything_was_seen_changes_nothing():
     norm, values = ValueNorm.create(), jnp.array([-3.0, 0.0, 8.0])
     assert [float(moment) for moment in norm.moments()] == [0.0, 1.0]
@@ -160,6 +185,14 @@ def test_value_norm_forgets_with_its_decay():
 def test_value_norm_has_a_least_deviation():
     norm = ValueNorm.create().observe(jnp.full(4, 2.0), jnp.ones(4, bool), 0.9)
     np.testing.assert_allclose(norm.moments(), [2.0, 0.1], rtol=1e-4)
+
+
+def test_a_batch_in_which_nothing_happened_leaves_the_norm_alone():
+    norm = ValueNorm.create().observe(jnp.array([1.0, 2.0, 7.0]), jnp.ones(3, bool), 0.9)
+    for known in (norm, ValueNorm.create()):
+        jax.tree.map(np.testing.assert_array_equal, known.observe(jnp.full(3, 99.0), jnp.zeros(3, bool), 0.9), known)
+    some = (jnp.array([1.0, 5.0]), jnp.array([True, False]), 0.9)
+    jax.tree.map(np.testing.assert_array_equal, norm.observe(*some), norm.observe(*some, whole=True))
 
 
 def test_value_norm_and_back():
@@ -381,6 +414,8 @@ def test_more_minibatches_than_episodes_are_refused():
         ({"gae": -0.1}, "gae must lie between 0 and 1"),
         ({"clip": 0.0}, "clip, initial-std and largest-std must be above 0"),
         ({"initial_std": 0.0}, "clip, initial-std and largest-std must be above 0"),
+        ({"initial_std": 0.001}, r"initial-std must lie between 0\.0067 and 1\.6, not 0\.001"),
+        ({"initial_std": 1.7}, r"initial-std must lie between 0\.0067 and 1\.6, not 1\.7"),
     ],
 )
 def test_impossible_settings(settings: dict, message: str):

@@ -21,13 +21,14 @@ ROUNDS = 40
 MLP = Mappo(Mlp((16,)), Mlp((32,)), optimizer=Adam(1e-2), final_rate=0.1, epochs=5, discount=DISCOUNT, norm_decay=0.99)
 DISCRETE = {
     "MLP, joint values, shared actor": MLP,
-    "GRU, own values, an actor each, minibatches": replace(
+    "GRU, own values, an actor each, minibatches of pieces": replace(
         MLP,
         actor_net=Gru(8, num_layers=1),
         critic_net=Gru(8, num_layers=1),
         share_actors=False,
         values_of="own",
         minibatches=2,
+        chunk=2,
     ),
 }
 

@@ -1,6 +1,7 @@
 """Mixers: sums and nets by NumPy, monotone and consistent whatever their weights, and what each can represent."""
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import hypothesis
@@ -108,24 +109,47 @@ def importances(mixer, obs, joint) -> np.ndarray:
 
 
 def attention(mixer, obs) -> np.ndarray:
+    """Logits, not yet divided by sqrt(size)."""
     rows = []
     for head in range(mixer.key.shape[0]):
         query = forward(jax.tree.map(lambda leaf, head=head: leaf[head], mixer.query), obs.reshape(-1))
-        rows.append((obs @ np.asarray(mixer.key[head])) @ query / np.sqrt(mixer.key.shape[-1]))
+        rows.append((obs @ np.asarray(mixer.key[head])) @ query)
     return np.array(rows)
+
+
+def attention_weights(mixer, obs) -> np.ndarray:
+    """What every agent counts, summed over heads."""
+    powers = np.exp(attention(mixer, obs) / np.sqrt(mixer.key.shape[-1]))
+    return (powers / powers.sum(axis=1, keepdims=True)).sum(axis=0)
 
 
 def test_duplex_by_numpy():
     mixer, (q, obs), joint = random_mixer(DUPLEX, 2), random_state(2), JOINT[16]
-    logits = attention(mixer, obs)
-    weights = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).sum(axis=0)
+    weights = attention_weights(mixer, obs)
     gaps = weights * (q[np.arange(3), joint] - q.max(axis=1))
     expected = (weights * q.max(axis=1)).sum() + (importances(mixer, obs, joint) * gaps).sum()
     expected = expected + forward(mixer.value, obs.reshape(-1))
     step = step_of(q, obs, joint)
     value, penalty = mixed(mixer, step)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
-    np.testing.assert_allclose(penalty, DUPLEX.attention_penalty * np.square(logits).mean(axis=1).sum(), rtol=1e-4)
+    squares = np.square(attention(mixer, obs))
+    np.testing.assert_allclose(penalty, DUPLEX.attention_penalty * squares.mean(axis=1).sum(), rtol=1e-4)
+
+
+def test_the_penalty_of_duplex_by_hand():
+    """Keys (o, o, o, o) of observations 1 and 3, queries of ones: logits 4 and 12, mean square 80, size 4 or not."""
+    spec = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(3), horizon=1)
+    config = Duplex(heads=1, attention_size=4, query_hidden=1, value_hidden=1, kernels=1, attention_penalty=0.5)
+    blank = jax.eval_shape(lambda key: config.build(spec, key), jax.random.key(0))
+    mixer = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), blank)
+    head = replace(mixer.query.head, bias=jnp.ones((1, 4)))
+    mixer = replace(mixer, key=jnp.ones((1, 1, 4)), query=replace(mixer.query, head=head))
+    step = step_of(np.zeros((2, 3)), [[1.0], [3.0]], np.array([0, 0]))
+    assert float(mixer.penalty(step)) == pytest.approx(0.5 * (4**2 + 12**2) / 2)
+    # The softmax sees 2 and 6.
+    share = 1.0 / (1.0 + np.exp(-4.0))
+    values = mixer(step_of([[1.0, 0, 0], [2.0, 0, 0]], [[1.0], [3.0]], np.array([0, 0])))
+    np.testing.assert_allclose(values, [1.0 - share + 2.0 * share], rtol=1e-5)
 
 
 def test_only_duplex_adds_to_the_loss():
@@ -138,8 +162,7 @@ def test_gradients_of_duplex_pass_the_advantages_by():
     """An agent's value is moved as if importances were 1: by its attention weight; they themselves learn too."""
     mixer, (q, obs) = random_mixer(DUPLEX, 3), random_state(3)
     moved, gradient = slopes(mixer, step_of(q, obs, JOINT[4]))
-    logits = attention(mixer, obs)
-    weights = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).sum(axis=0)
+    weights = attention_weights(mixer, obs)
     np.testing.assert_allclose(moved, weights, rtol=1e-4)
     assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient.importance))
 

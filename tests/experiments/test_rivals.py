@@ -34,7 +34,9 @@ def test_a_run_learns_saves_and_plays_again(arguments, logged, tmp_path: Path, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mesa", "swimmer", "--learner", "coordinated"], "needs discrete actions"),
+        (["plain", "swimmer", "--algorithm.algorithm.actor-update", "ExpectedGradient"], "needs discrete actions"),
+        (["mappo", "swimmer", "--schedule.num-envs", "2"], "4 minibatches need at least as many pieces"),
+        (["mesa", "mpe-2a5l", "--method.explore.num-envs", "7"], "8 minibatches need at least as many pieces"),
         (["mappo", "climb-one", "--learner", "qmix"], "is a learner itself"),
         (["plain", "climb-one", "--learner", "nobody"], "unknown learner 'nobody'"),
     ],

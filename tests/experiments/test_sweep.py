@@ -18,7 +18,6 @@ from mesax.experiments import sweep
 from mesax.experiments.store import RunDirectory
 from mesax.experiments.sweep import Grid, Outcome, Planned, execute, plan
 
-DIGEST = "5f3a9c0d1e2b4a68"  # of every fake run
 # A child that behaves as its method says; `finished` is a directory of fake runs.
 CHILD = """
 import os, shutil, signal, sys, time
@@ -53,8 +52,18 @@ def finished(tmp_path_factory) -> Path:
     for method in ("mesa", "plain", "dies-once"):
         for seed in (0, 1):
             fake = FakeRun(method, seed=seed, num_tasks=2, evaluations=8, num_actions=4, num_explorers=1)
-            write_run(root / f"{method}-climb-one-quick-seed{seed}", fake)
+            path = write_run(root / f"{method}-climb-one-quick-seed{seed}", fake)
+            set_digest(path, f"{method} {seed}")
     return root
+
+
+def digest_of(words: list[str]) -> str:
+    return f"{words[0]} {words[words.index('--seed') + 1]}"
+
+
+def set_digest(path: Path, digest: str) -> None:
+    run = RunDirectory(path)
+    run.write_json("run.json", run.run | {"config_hash": digest})
 
 
 @pytest.fixture
@@ -68,7 +77,7 @@ def out(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def planned(out: Path, *methods: str, seeds: tuple[int, ...] = (0,), extra: tuple[str, ...] = ()) -> list[Planned]:
-    return plan(Grid(methods, ["climb-one"], seeds, extra=extra), out, lambda words: DIGEST)
+    return plan(Grid(methods, ["climb-one"], seeds, extra=extra), out, digest_of)
 
 
 def started(out: Path) -> list[str]:
@@ -87,7 +96,7 @@ def endings(outcomes: list[Outcome]) -> dict[str, str]:
 def test_every_cell_has_a_directory_and_the_arguments_of_a_run(out):
     read: list[list[str]] = []
     grid = Grid(["mesa", "plain"], ["climb-one", "swimmer"], [0, 2, 0], "paper", 3, ["--learner", "qmix"])
-    runs = plan(grid, out, lambda words: read.append(words) or DIGEST)  # type: ignore[func-returns-value]
+    runs = plan(grid, out, lambda words: read.append(words) or "")  # type: ignore[func-returns-value]
     assert [run.name for run in runs] == [
         f"{method}-{env}-paper-seed{seed}"
         for env in ("climb-one", "swimmer")
@@ -110,9 +119,9 @@ def test_a_method_may_name_its_learner(out):
 def test_what_a_directory_holds_decides(out, finished):
     for method in ("mesa", "plain", "uniform", "maddpg"):
         shutil.copytree(finished / "mesa-climb-one-quick-seed0", out / f"{method}-climb-one-quick-seed0")
+        set_digest(out / f"{method}-climb-one-quick-seed0", f"{method} 0")
     RunDirectory(out / "plain-climb-one-quick-seed0").set_status("preempted")
-    other = RunDirectory(out / "uniform-climb-one-quick-seed0")
-    other.write_json("run.json", other.run | {"config_hash": "0" * 12})
+    set_digest(out / "uniform-climb-one-quick-seed0", "0" * 12)
     (out / "maddpg-climb-one-quick-seed0" / "run.json").unlink()
     runs = {run.method: run for run in planned(out, "mesa", "plain", "uniform", "maddpg", "new")}
     assert {name: run.state for name, run in runs.items()} == {
@@ -130,9 +139,27 @@ def test_what_a_directory_holds_decides(out, finished):
 
 
 def test_options_that_a_sweep_sets_itself_are_refused():
-    for word in ("--seed", "--out=there", "--reuse"):
+    for word in ("--seed", "--out=there", "--reuse", "--preset", "--num-test-tasks=3"):
         with pytest.raises(UsageError, match="cannot be passed on"):
             Grid(["mesa"], ["climb-one"], [0], extra=["--lanes", "1", word])
+
+
+def test_a_finished_run_under_another_name_serves_one_cell(out, finished):
+    for name in ("made-by-hand", "stopped"):
+        shutil.copytree(finished / "mesa-climb-one-quick-seed0", out / name)
+    RunDirectory(out / "stopped").set_status("preempted")
+    shutil.copytree(finished / "plain-climb-one-quick-seed0", out / "plain-climb-one-quick-seed0")
+    (out / "figures").mkdir()
+    (out / "some.log").touch()
+    mesa, later, plain = planned(out, "mesa", "mesa+qmix", "plain")
+    assert (mesa.state, mesa.path) == ("finished", out / "made-by-hand")
+    assert (later.state, later.name) == ("new", "mesa+qmix-climb-one-quick-seed0"), "of the same digest here, but taken"
+    assert (plain.state, plain.name) == ("finished", "plain-climb-one-quick-seed0")
+    shutil.copytree(finished / "mesa-climb-one-quick-seed0", out / "mesa-climb-one-quick-seed0")
+    RunDirectory(out / "mesa-climb-one-quick-seed0").set_status("preempted")
+    (mesa,) = planned(out, "mesa")
+    assert (mesa.state, mesa.path) == ("finished", out / "made-by-hand"), "rather than go on with an unfinished one"
+    assert endings(execute([mesa], None, lambda text: None)) == {"mesa": "done"} and started(out) == []
 
 
 # Doing it
@@ -247,6 +274,24 @@ def test_a_real_sweep_finishes_compares_and_is_not_repeated(tmp_path, capsys, mo
     assert main([*words, "--num-repeats", "2"]) == USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert "holds another configuration" in line and "--out" in line
+
+
+NEEDS_DISCRETE = ["--algorithm.algorithm.actor-update", "ExpectedGradient"]
+
+
+@pytest.mark.parametrize(
+    ("env", "words", "message"),
+    [
+        ("swimmer", NEEDS_DISCRETE, "needs discrete actions"),
+        ("climb-one", ["--schedule.num-envs", "0"], "num-envs must be at least 1"),
+        ("climb-one", ["--preset", "smoke"], "--preset cannot be passed on"),
+        ("climb-one", ["--num-test-tasks", "1"], "--num-test-tasks cannot be passed on"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(env, words, message, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["sweep", "--methods", "plain", "--envs", env, "--out", str(out), "--plan", "--", *words]) == USAGE
+    assert message in capsys.readouterr().err and not out.exists()
 
 
 def test_a_stopped_sweep_says_how_to_go_on(tmp_path, capsys, monkeypatch):

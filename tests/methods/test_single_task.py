@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from mesax.algorithms.mappo import Mappo
+from mesax.algorithms.normalized import Normalized
 from mesax.checkpoint import load_tree, read_manifest
 from mesax.errors import TrainingError, UsageError
 from mesax.methods.base import Experiment, groups_of
 from mesax.methods.mesa import Mesa
 from mesax.methods.single_task import Plain, policy_name
 from mesax.training.driver import NotFiniteError, play_episodes
+from mesax.training.off_policy import Budget
 from methods.helpers import ONE_STEP, SICK, TINY, TINY_MADDPG, TWO_STAGE, IndependentQ, LinearPolicy, MemoryHost, run
 
 LEARNER = IndependentQ()
@@ -51,6 +54,18 @@ def test_jobs_are_groups_of_lanes(host: MemoryHost):
     assert [report[1:3] for report in host.reports] == [
         (job, 2 * step) for job in (0, 1) for step in (200, 400, 600, 800)
     ]
+
+
+@pytest.mark.parametrize("wrap", [lambda learner: learner, Normalized], ids=["bare", "wrapped"])
+def test_a_learner_with_the_schedule_of_another_kind_is_refused(wrap):
+    budget = Budget(TINY.total_steps, TINY.num_envs)
+    with pytest.raises(UsageError, match="Mappo learns on-policy and has no replay"):
+        Plain().stages(replace(EXPERIMENT, algorithm=wrap(Mappo())))
+    with pytest.raises(UsageError, match="IndependentQ learns from replay"):
+        Plain().stages(replace(EXPERIMENT, algorithm=wrap(LEARNER), schedule=budget))
+    Plain().stages(replace(EXPERIMENT, algorithm=wrap(Mappo(minibatches=TINY.num_envs)), schedule=budget))
+    with pytest.raises(UsageError, match="minibatches need at least as many pieces"):
+        Plain().stages(replace(EXPERIMENT, algorithm=wrap(Mappo(minibatches=TINY.num_envs + 1)), schedule=budget))
 
 
 def test_groups_of():

@@ -162,6 +162,7 @@ def test_elapsed_steps_include_the_warm_up(run):
     per_round = SCHEDULE.steps_per_round(LOOP.env.spec.horizon)
     assert float(LOOP.elapsed(start.round).steps) == WARM_UP * per_round
     assert float(LOOP.elapsed(end.round).steps) == (WARM_UP + 4) * per_round
+    assert [float(LOOP.elapsed(state.round).own_steps) for state in (start, end)] == [0.0, 4 * per_round]
 
 
 def test_nothing_is_kept_unless_asked_for():

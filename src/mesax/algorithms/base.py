@@ -29,7 +29,10 @@ class OffPolicyAlgorithm(Protocol):
 
 
 class OnPolicyAlgorithm(Protocol):
-    """The same for learners that learn from their own latest episodes only."""
+    """The same for learners that learn from their own latest episodes only; `update` also takes `elapsed`.
+
+    It may have `check(spec, num_envs)`, which refuses rounds that it cannot learn from with a `UsageError`.
+    """
 
     def init(self, spec: EnvSpec, key: Key) -> LearnerState:
         """Fresh learner for an environment; refuses action spaces it cannot serve with a `UsageError`."""

@@ -42,7 +42,9 @@ from mesax.types import (
     tree_index,
 )
 
-LOG_STD_RANGE = (-5.0, 0.5)
+LARGEST_STD = 1.6
+LOG_STD_RANGE = (-5.0, math.log(LARGEST_STD))
+"""Where the parameter of a standard deviation is kept after every step, so that none is lost where gradients are 0."""
 
 
 class Actors(eqx.Module):
@@ -68,7 +70,7 @@ class Actors(eqx.Module):
 
     def log_stds(self, outputs: Array) -> Float[Array, "... agents size"]:
         """Logarithms of the standard deviations, the same at all `outputs`."""
-        return jnp.broadcast_to(jnp.clip(self.log_std, *LOG_STD_RANGE), outputs.shape)
+        return jnp.broadcast_to(self.log_std, outputs.shape)
 
 
 class StochasticPolicy(eqx.Module):
@@ -152,8 +154,11 @@ class Mappo:
     """Memory of the return statistics, per minibatch."""
     initial_std: float = 0.5
     """Standard deviation of continuous actions at the start."""
-    largest_std: Linear = Linear(1.6, 1.6, 0.0)
-    """What it may be at most, over the run: an explorer that dwells must not tremble."""
+    largest_std: Linear = Linear(LARGEST_STD, LARGEST_STD, 0.0)
+    """What it may be at most, over the run: an explorer that dwells must not tremble.
+
+    Where this binds, it rules: the parameter behind it has no gradient there and waits.
+    """
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
@@ -167,6 +172,17 @@ class Mappo:
                 raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
         if self.clip <= 0 or self.initial_std <= 0 or self.largest_std.start <= 0 or self.largest_std.end <= 0:
             raise UsageError("clip, initial-std and largest-std must be above 0")
+        least, most = LOG_STD_RANGE
+        if not least <= math.log(self.initial_std) <= most:
+            raise UsageError(
+                f"initial-std must lie between {math.exp(least):.4f} and {LARGEST_STD}, not {self.initial_std}"
+            )
+
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """Refuse rounds with fewer pieces of episodes than minibatches."""
+        pieces = num_envs * -(-spec.horizon // (self.chunk or spec.horizon))
+        if pieces < self.minibatches:
+            raise UsageError(f"{self.minibatches} minibatches need at least as many pieces of episodes, not {pieces}")
 
     def init(self, spec: EnvSpec, key: Key) -> MappoState:
         """Fresh nets."""
@@ -198,6 +214,8 @@ class Mappo:
 
     def _held(self, actors: Actors, elapsed: Elapsed) -> Actors:
         """Actors whose deviation keeps to its limit."""
+        if min(self.largest_std.start, self.largest_std.end) >= LARGEST_STD:
+            return actors
         most = jnp.log(self.largest_std(elapsed))
         return eqx.tree_at(lambda a: a.log_std, actors, jnp.minimum(actors.log_std, most))
 
@@ -217,9 +235,8 @@ class Mappo:
         """A few epochs on the episodes just played."""
         pieces = self._pieces(state, batch, elapsed)
         number = leading_size(pieces)
+        self.check(spec, leading_size(batch))
         size = number // self.minibatches
-        if size < 1:
-            raise UsageError(f"{self.minibatches} minibatches need at least as many pieces of episodes, not {number}")
         keys = jax.random.split(key, self.epochs)
         order = jax.vmap(lambda k: jax.random.permutation(k, number))(keys)[:, : size * self.minibatches]
 
@@ -255,7 +272,7 @@ class Mappo:
         return Piece(*[*parts, starts(actor_memories), starts(value_memories)])
 
     def _descend(self, state: MappoState, piece: Piece, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
-        norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay)
+        norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay, whole=self.chunk is None)
         target = norm.normalize(piece.returns)
         rate = 1.0 + (self.final_rate - 1.0) * elapsed.fraction
 
@@ -280,12 +297,19 @@ class Mappo:
         (loss, (mean_entropy, outside)), gradients = jax.value_and_grad(actor_loss, has_aux=True)(state.actors.net)
         critic_loss, critic_gradients = jax.value_and_grad(value_loss)(state.values.net)
         after = MappoState(
-            state.actors.descend(gradients, self.optimizer, rate),
+            _within_range(state.actors.descend(gradients, self.optimizer, rate)),
             state.values.descend(critic_gradients, self.optimizer, rate),
             norm,
         )
         metrics = {"actor_loss": loss, "critic_loss": critic_loss, "entropy": mean_entropy, "clipped": outside}
         return after, metrics
+
+
+def _within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
+    """Actors whose deviations can be learnt from here in either direction."""
+    log_std = jnp.clip(actors.net.log_std, *LOG_STD_RANGE)
+    projected: Trainable[Actors] = eqx.tree_at(lambda a: a.net.log_std, actors, log_std)
+    return projected
 
 
 def _cut(values: Float[Array, "envs time ..."], size: int) -> Float[Array, "pieces size ..."]:

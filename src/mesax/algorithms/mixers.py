@@ -185,17 +185,18 @@ class DuplexMixer(eqx.Module):
 
     def __call__(self, step: Step) -> Float[Array, " 1"]:
         """Qtot, at its highest where every agent's value is."""
-        weights = jnp.sum(jax.nn.softmax(self.attention(step), axis=1) + TINY, axis=0)
+        scaled = self.attention(step) / math.sqrt(self.key.shape[-1])
+        weights = jnp.sum(jax.nn.softmax(scaled, axis=1) + TINY, axis=0)
         advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
         total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
         return total[None] + _apply(self.value, step.state)
 
     def attention(self, step: Step) -> Float[Array, "heads agents"]:
-        """Logits: how much the agents count at this state."""
+        """Logits, before they are divided by sqrt(size): how much the agents count at this state."""
         queries = jax.vmap(_apply, in_axes=(0, None))(self.query, step.state)
         # Deviation(attention-features): every agent's own observation stands for its part of the state.
         keys = jnp.einsum("ao,hos->has", step.obs, self.key)
-        return jnp.einsum("hs,has->ha", queries, keys) / math.sqrt(self.key.shape[-1])
+        return jnp.einsum("hs,has->ha", queries, keys)
 
     def importances(self, step: Step) -> Float[Array, " agents"]:
         """lambda_i, above zero."""
@@ -206,7 +207,7 @@ class DuplexMixer(eqx.Module):
         return scale @ (agent * jax.nn.sigmoid(_apply(self.importance, both)).reshape(-1, agents))
 
     def penalty(self, step: Step) -> Float[Array, ""]:
-        """Mean squared attention logits, summed over heads: keeps the softmax from saturating."""
+        """Mean squared logits, not divided, summed over heads: keeps the softmax from saturating."""
         return self.attention_penalty * jnp.sum(jnp.mean(jnp.square(self.attention(step)), axis=1))
 
 

@@ -25,7 +25,7 @@ from mesax.nets import Adam, Gru, Mlp
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
 from mesax.training.off_policy import Budget, Schedule
-from mesax.types import Linear, LinearSteps
+from mesax.types import Linear, LinearOwnSteps, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
 PAPER_MADDPG = Maddpg(
@@ -121,7 +121,8 @@ SWIMMER_EXPLORER = Mappo(
 )
 
 # PyMARL's settings, as the paper's authors ran them: GRU-64, one layer before it, chance of a random action over 20K.
-PAPER_QMIX = ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearSteps(1.0, 0.05, 20_000))
+# These are counted from the end of the warm-up, which PyMARL has not: at 50K random steps they would be over before it.
+PAPER_QMIX = ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearOwnSteps(1.0, 0.05, 20_000))
 CLIMB_QMIX = ValueDecomposition(
     agent_net=Mlp((64, 64)),
     last_action=False,
@@ -150,8 +151,8 @@ SWIMMER_QMIX = ValueDecomposition(
 )
 MIXERS = {"iql": Independent(), "vdn": Sum(), "qmix": Monotonic(), "qplex": Duplex()}
 
-# The released MAPPO: GRU-64, one layer before it, chunks of 10 steps, all that was played in one minibatch.
-PAPER_MAPPO = Mappo(actor_net=Gru(64, 1), critic_net=Gru(64, 1), optimizer=Adam(5e-4), epochs=15, chunk=10)
+# The released MAPPO: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
+PAPER_MAPPO = Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10)
 CLIMB_MAPPO = Mappo(actor_net=Mlp((64, 64)), critic_net=Mlp((64, 64)), optimizer=Adam(7e-4), epochs=10)
 PARTICLE_MAPPO = Mappo(
     actor_net=Mlp((64, 64)),
@@ -181,13 +182,15 @@ def named_learner(name: str, family: TaskFamily, preset: str, own: Any) -> Any:
     if name == "maddpg":
         return published_maddpg(family, preset)
     if name == "coordinated":
-        if isinstance(family, SwimmerFamily):
-            raise UsageError(
-                "learner 'coordinated' rates joint actions one by one and needs discrete actions, but those of swimmer"
-                " are continuous: use maddpg, or qmix, qplex, vdn and iql, which cut them into bins"
-            )
-        return replace(own, actor_update=JointImprovement(), actor_batch_size=8)
+        return _coordinated(own)
     return _value_decomposition(MIXERS[name], family, preset)
+
+
+def _coordinated(own: Any) -> Any:
+    """`own` with the coordinated update, and a joint critic: an additive one says that there is nothing to agree on."""
+    if isinstance(own, Normalized):
+        return replace(own, algorithm=_coordinated(own.algorithm))
+    return replace(own, actor_update=JointImprovement(), actor_batch_size=8, additive_critic=False)
 
 
 def _value_decomposition(mixer: Any, family: TaskFamily, preset: str) -> Any:

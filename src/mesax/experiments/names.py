@@ -15,7 +15,7 @@ WRAPPERS = ("mesa", "uniform", "plain")
 """Methods that take a learner."""
 LEARNERS = {
     "maddpg": "MADDPG as published",
-    "coordinated": "MADDPG whose actors agree on joint actions (discrete actions)",
+    "coordinated": "MADDPG whose actors agree on joint actions",
     "iql": "independent Q-learning",
     "vdn": "value decomposition by a sum",
     "qmix": "value decomposition by a monotonic net",

@@ -1,7 +1,8 @@
 """Many runs one after another: methods x families x seeds, each in a process of its own. Needs no JAX.
 
 A run's directory is named after what it is, so a sweep that is started again skips what is finished and continues what
-is not. A process per run gives all memory back, and keeps a run that dies from taking the others along.
+is not; a finished run that stands beside it under another name serves too. A process per run gives all memory back, and
+keeps a run that dies from taking the others along.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,13 @@ Ending = Literal["done", "failed", "stopped", "left"]
 Say = Callable[[str], None]
 SECONDS_BETWEEN_LOOKS = 0.2
 PROGRAM = (sys.executable, "-m", "mesax.cli")
-OWN_OPTIONS = {"--seed": "--seeds", "--out": "--out DIR before --", "--reuse": "nothing: sweeps always do"}
+OWN_OPTIONS = {
+    "--seed": "--seeds",
+    "--preset": "--preset NAME before --",
+    "--num-test-tasks": "--num-test-tasks NUMBER before --",
+    "--out": "--out DIR before --",
+    "--reuse": "nothing: sweeps always do",
+}
 """Options of `run` that a sweep sets itself, and what to use in their place."""
 
 
@@ -47,7 +54,7 @@ class Grid:
     extra: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse options that would make all runs one and the same."""
+        """Refuse options that would make all runs one and the same, or be overruled by the sweep's own."""
         for word in self.extra:
             if (name := word.partition("=")[0]) in OWN_OPTIONS:
                 raise UsageError(f"{name} cannot be passed on to the runs of a sweep; use {OWN_OPTIONS[name]}")
@@ -90,16 +97,32 @@ class Outcome:
 
 def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> list[Planned]:
     """Every run of the grid, family by family; `digest_of` reads the arguments of `mesax run`, and refuses bad ones."""
+    cells = dict.fromkeys(product(grid.envs, grid.methods, grid.seeds))
+    paths = {(env, method, seed): directory / f"{method}-{env}-{grid.preset}-seed{seed}" for env, method, seed in cells}
+    others = _finished_runs(directory, set(paths.values()))
     planned = []
-    for env, method, seed in dict.fromkeys(product(grid.envs, grid.methods, grid.seeds)):
+    for (env, method, seed), path in paths.items():
         name, _, learner = method.partition("+")
         chosen = ["--learner", learner] if learner else []
         arguments = [name, env, *chosen, *grid.extra, "--preset", grid.preset, "--seed", str(seed)]
         if grid.num_test_tasks is not None:
             arguments += ["--num-test-tasks", str(grid.num_test_tasks)]
-        path = directory / f"{method}-{env}-{grid.preset}-seed{seed}"
-        planned.append(Planned(method, env, path, tuple(arguments), *_state_of(path, digest_of(arguments))))
+        digest = digest_of(arguments)
+        run = Planned(method, env, path, tuple(arguments), *_state_of(path, digest))
+        if run.state != "finished" and others.get(digest):
+            run = replace(run, path=others[digest].pop(0), state="finished", reason="")
+        planned.append(run)
     return planned
+
+
+def _finished_runs(directory: Path, known: set[Path]) -> dict[str, list[Path]]:
+    """Finished runs directly below `directory`, by the digest of their configuration; without the `known` ones."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        with suppress(UsageError, StoreError):
+            if path not in known and (run := RunDirectory.open(path)).status == "done":
+                found.setdefault(str(run.run.get("config_hash")), []).append(path)
+    return found
 
 
 def _state_of(path: Path, digest: str) -> tuple[State, str]:

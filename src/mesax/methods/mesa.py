@@ -99,8 +99,8 @@ class Mesa:
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, explore, adapt; borrow, adapt if the explorers come from another run."""
         spec = experiment.family.env.spec
-        # Nets and repetitions that do not fit are refused now, not after stage 1.
-        _ = repeating(experiment.training_env, self.action_repeat).spec
+        # Nets, schedules and repetitions that do not fit are refused now, not after stage 1.
+        self.explore_loop(experiment.training_env)
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
         recipe = self.recipe(spec)
 

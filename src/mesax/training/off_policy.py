@@ -94,8 +94,8 @@ class Budget:
     def elapsed(self, horizon: int, number: Int[Array, ""]) -> Elapsed:
         """How far a run has come at round `number`."""
         warmup = self.warmup_rounds(horizon)
-        steps = number * jnp.asarray(self.steps_per_round(horizon), jnp.float32)
-        return Elapsed((number - warmup) / (self.rounds(horizon) - warmup), steps)
+        each = jnp.asarray(self.steps_per_round(horizon), jnp.float32)
+        return Elapsed((number - warmup) / (self.rounds(horizon) - warmup), number * each, (number - warmup) * each)
 
 
 @dataclass(frozen=True)
