@@ -1,8 +1,10 @@
 """Every mixer solves the probes that it can represent, with values to about .1; else it ends in the known trap."""
 
+import itertools
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from mesax.algorithms.binned import Binned
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
 from mesax.algorithms.value_decomposition import Periodic, Soft, ValueDecomposition, each, steps_of
 from mesax.nets import Adam, Gru, Mlp
+from mesax.types import Discrete, EnvSpec, Episode
 from probes import (
     DISCOUNT,
     NUM_AGENTS,
@@ -130,3 +133,29 @@ def test_binned():
     tasks = [ContinuousTask(target) for target in targets]
     for expected, (_, *chosen) in zip(nearest, train_all(env, tasks, judge, algorithm), strict=True):
         np.testing.assert_array_equal(np.stack(chosen), expected)
+
+
+@pytest.mark.slow
+def test_qplex_learns_the_matrix_game_of_its_paper_and_qmix_cannot():
+    """8 if both play action 0, -12 if one does, 0 if none, all times .1; learnt from all nine joint actions at once."""
+    spec, space = EnvSpec(2, 1, Discrete(3), 1), Discrete(3)
+    joint = jnp.asarray(list(itertools.product(range(3), repeat=2)))
+    payoff = jnp.array([0.0, -1.2, 0.8])[jnp.sum(joint == 0, axis=1)]
+    once = jnp.ones((9, 1), bool)
+    batch = Episode(jnp.ones((9, 2, 2, 1)), joint[:, None], payoff[:, None], once, once, jnp.zeros(9, jnp.int32))
+
+    def solved(mixer) -> int:
+        algorithm = replace(IQL, mixer=mixer, agent_net=Mlp((32,)), optimizer=Adam(5e-3))
+
+        def run(key):
+            def learn(state, _):
+                return algorithm.update(spec, state, batch, key)[0], None
+
+            state, _ = jax.lax.scan(learn, algorithm.init(spec, key), None, 6_000)
+            return jnp.argmax(algorithm.agent_values(space, state.values.net.agents, batch)[0, 0], axis=-1)
+
+        chosen = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(1), 8))
+        return int(jnp.sum(jnp.all(chosen == 0, axis=1)))
+
+    assert solved(Duplex(kernels=10, importance_hidden=(64,))) >= 6
+    assert solved(Monotonic()) == 0
