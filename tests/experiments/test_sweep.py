@@ -285,6 +285,7 @@ NEEDS_DISCRETE = ["--algorithm.algorithm.actor-update", "ExpectedGradient"]
         ("swimmer", NEEDS_DISCRETE, "needs discrete actions"),
         ("climb-one", ["--schedule.num-envs", "0"], "num-envs must be at least 1"),
         ("climb-one", ["--preset", "smoke"], "--preset cannot be passed on"),
+        ("climb-one", ["--learner", "qmix"], "--learner cannot be passed on to the runs of a sweep; use METHOD"),
         ("climb-one", ["--num-test-tasks", "1"], "--num-test-tasks cannot be passed on"),
     ],
 )

@@ -33,6 +33,7 @@ SECONDS_BETWEEN_LOOKS = 0.2
 PROGRAM = (sys.executable, "-m", "mesax.cli")
 OWN_OPTIONS = {
     "--seed": "--seeds",
+    "--learner": "METHOD+LEARNER",
     "--preset": "--preset NAME before --",
     "--num-test-tasks": "--num-test-tasks NUMBER before --",
     "--out": "--out DIR before --",
