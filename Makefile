@@ -49,7 +49,7 @@ quickstart: $(VENV)/.core  ## Run MESA and two baselines on a climb game, print 
 	@$(BIN)/mesax report $(QUICKSTART:%=$(RUNS)/quickstart-%)
 
 test: $(VENV)/.dev  ## Run the tests (not those marked slow)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 test-slow: $(VENV)/.dev  ## Run the tests marked slow
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow

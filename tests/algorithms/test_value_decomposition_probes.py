@@ -97,6 +97,7 @@ def test_discrete(name: str):
     assert {title: error for title, (error, _) in judged.items() if error > 0.1} == {}
 
 
+@pytest.mark.slow
 def test_qplex_remembers():
     """Recurrent nets take its values longer to settle, so it is only asked what it needs them for."""
     probes = {title: probe for title, probe in PROBES.items() if probe.needs_memory}

@@ -64,10 +64,9 @@ def test_the_learner_from_elsewhere_learns_the_safe_reward_at_once(monkeypatch: 
     assert example.learn(env, Nobody(), "alone", seed=0, num_episodes=40) >= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "name", ["your_environment.py", pytest.param("another_environment.py", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["your_environment.py", "another_environment.py"])
 def test_explorers_hit_five_times_as_often(name: str, tmp_path: Path):
     result = run(name, tmp_path / "run")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -9,10 +9,10 @@ from mesax.cli import main
 from mesax.errors import USAGE
 
 RUNS = [
-    (["mappo", "climb-one"], {"entropy", "clipped"}),
     (["mappo-rnd", "mpe-2a3l"], {"entropy", "learnt_return"}),
     (["qmix", "swimmer"], {"q_mean", "target_mean"}),
-    (["mesa", "climb-one", "--learner", "qplex"], {"q_mean", "explorer_share"}),
+    pytest.param(["mappo", "climb-one"], {"entropy", "clipped"}, marks=pytest.mark.slow),
+    pytest.param(["mesa", "climb-one", "--learner", "qplex"], {"q_mean", "explorer_share"}, marks=pytest.mark.slow),
 ]
 
 
