@@ -142,6 +142,8 @@ def test_options_that_a_sweep_sets_itself_are_refused():
     for word in ("--seed", "--out=there", "--reuse", "--preset", "--num-test-tasks=3"):
         with pytest.raises(UsageError, match="cannot be passed on"):
             Grid(["mesa"], ["climb-one"], [0], extra=["--lanes", "1", word])
+    with pytest.raises(UsageError, match="methods that name a learner"):
+        Grid(["plain", "mesa+qmix"], ["climb-one"], [0], extra=["--learner=vdn"])
 
 
 def test_a_finished_run_under_another_name_serves_one_cell(out, finished):
@@ -285,7 +287,6 @@ NEEDS_DISCRETE = ["--algorithm.algorithm.actor-update", "ExpectedGradient"]
         ("swimmer", NEEDS_DISCRETE, "needs discrete actions"),
         ("climb-one", ["--schedule.num-envs", "0"], "num-envs must be at least 1"),
         ("climb-one", ["--preset", "smoke"], "--preset cannot be passed on"),
-        ("climb-one", ["--learner", "qmix"], "--learner cannot be passed on to the runs of a sweep; use METHOD"),
         ("climb-one", ["--num-test-tasks", "1"], "--num-test-tasks cannot be passed on"),
     ],
 )

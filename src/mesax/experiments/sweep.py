@@ -33,7 +33,6 @@ SECONDS_BETWEEN_LOOKS = 0.2
 PROGRAM = (sys.executable, "-m", "mesax.cli")
 OWN_OPTIONS = {
     "--seed": "--seeds",
-    "--learner": "METHOD+LEARNER",
     "--preset": "--preset NAME before --",
     "--num-test-tasks": "--num-test-tasks NUMBER before --",
     "--out": "--out DIR before --",
@@ -59,6 +58,10 @@ class Grid:
         for word in self.extra:
             if (name := word.partition("=")[0]) in OWN_OPTIONS:
                 raise UsageError(f"{name} cannot be passed on to the runs of a sweep; use {OWN_OPTIONS[name]}")
+            if name == "--learner" and any("+" in method for method in self.methods):
+                raise UsageError(
+                    "--learner cannot be passed on to methods that name a learner: use METHOD+LEARNER alone"
+                )
 
 
 @dataclass(frozen=True)
