@@ -77,13 +77,14 @@ class Checkpoints:
                 saved = open_tree(path)
                 for name, value in expected.items():
                     if saved.facts.get(name) != value:
-                        raise DamageError(f"{path} belongs to another {name.replace('_', ' ')}")
+                        raise DamageError(f"{path} was saved under other settings ({name.replace('_', ' ')})")
                 self._check_pieces(saved.facts.get("pieces"))
                 cut_rows(self.job, saved.facts.get("rows"))
                 return saved
             except DamageError as error:
                 self.warn(f"{error}; going back to the checkpoint before it")
-                os.replace(path, path.with_name(f".damaged-{path.name}-{time.time_ns()}"))
+                with store_errors(path, "renamed"):
+                    os.replace(path, path.with_name(f".damaged-{path.name}-{time.time_ns()}"))
         return None
 
     def clear(self) -> None:

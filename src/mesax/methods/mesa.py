@@ -110,7 +110,7 @@ class Mesa:
         if self.explorers_from is not None:
             source = Path(self.explorers_from)
             borrowed_explorers(self, spec, source)  # what does not fit is refused now
-            # Copied once: whatever becomes of the other run, this one goes on with the explorers it began with.
+            # Copied once: should the other run be made anew, this one goes on with the explorers it began with.
             borrow = Stage(
                 "borrow", (0,), lambda _, host: copy_tree(explorers_in(source), host.directory / "explorers")
             )
