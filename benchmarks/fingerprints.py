@@ -1,0 +1,77 @@
+"""Has a change of the code changed a result? Digests of every named configuration, and sums of three short runs' rows.
+
+    python benchmarks/fingerprints.py            print them
+    python benchmarks/fingerprints.py --check    compare them with results/fingerprints.json; 1 if any is another
+    python benchmarks/fingerprints.py --write    accept them
+
+A digest stands for all settings of a run and changes with their names; a sum stands for every evaluation of a climb
+game, a particle world and the swimmer, so it changes when any number does. Sums depend on processor and versions:
+compare two states of the code on one machine.
+"""
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+
+STORED = Path(__file__).resolve().parent.parent / "results" / "fingerprints.json"
+SMOKE_RUNS = (("mesa", "climb-multi"), ("mesa", "mpe-3a5l"), ("mesa", "swimmer"))
+ROWS = ("eval.jsonl", "metrics.jsonl")
+
+
+def digests() -> dict[str, str]:
+    """Of every method, with every learner that it wraps, in every environment and preset."""
+    from mesax.experiments.catalogue import experiment
+    from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+    from mesax.experiments.overrides import digest
+
+    found = {}
+    for method, environment, preset in product(METHODS, ENVIRONMENTS, PRESETS):
+        for learner in (None, *LEARNERS) if method in WRAPPERS else (None,):
+            name = method if learner is None else f"{method}+{learner}"
+            found[f"{name} {environment} {preset}"] = digest(experiment(method, environment, preset, learner))
+    return found
+
+
+def sums() -> dict[str, str]:
+    """SHA-256 of the rows that short runs write."""
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        for method, environment in SMOKE_RUNS:
+            run = Path(place) / environment
+            command = [sys.executable, "-m", "mesax.cli", "run", method, environment, "--preset", "smoke", "--quiet"]
+            subprocess.run([*command, "--out", str(run)], check=True, stdout=subprocess.DEVNULL)
+            for name in ROWS:
+                found[f"{method} {environment} smoke {name}"] = hashlib.sha256((run / name).read_bytes()).hexdigest()
+    return found
+
+
+def main() -> int:
+    """Print, compare or accept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    found = {"digests": digests(), "sums": sums()}
+    if options.write:
+        STORED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if not options.check:
+        print(json.dumps(found, indent=1))
+        return 0
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
+    changed = 0
+    for kind, expected in stored.items():
+        names = [name for name in {**expected, **found[kind]} if expected.get(name) != found[kind].get(name)]
+        print(f"{kind}: {len(expected) - len([n for n in names if n in expected])} of {len(expected)} as stored")
+        for name in names:
+            print(f"  {name}: {expected.get(name)} stored, {found[kind].get(name)} now")
+        changed += len(names)
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
