@@ -31,7 +31,7 @@ import jax  # noqa: E402  (the runtime must be configured first)
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from mesax.checkpoint import load_tree, save_tree  # noqa: E402
+from mesax.store.trees import load_tree, save_tree  # noqa: E402
 
 RUN = ["plain", "mpe-3a6l", "--preset", "quick", "--num-test-tasks", "2", "--quiet"]
 COST_BAR, STOP_BAR = 0.05, 10.0

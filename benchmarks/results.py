@@ -17,9 +17,9 @@ import json
 from itertools import product
 from pathlib import Path
 
-from mesax.cli import main as mesax
-from mesax.experiments.comparison import compare_directories
-from mesax.experiments.tables import to_markdown
+from mesax.cli.parser import main as mesax
+from mesax.results.comparison import compare_directories
+from mesax.results.tables import to_markdown
 
 METHODS = {
     "quick": ("mesa", "uniform", "plain", "maddpg", "qmix", "mappo", "mappo-rnd"),

@@ -69,9 +69,9 @@ def reaches(process: subprocess.Popen[bytes], run: Path, stage: str, changes: in
 
 def unreadable(run: Path) -> list[str]:
     """What a reader would stumble over."""
-    from mesax.checkpoint import verify
     from mesax.errors import StoreError
-    from mesax.experiments.store import RunDirectory
+    from mesax.store.run_directory import RunDirectory
+    from mesax.store.trees import verify
 
     problems = []
     for path in run.rglob("*"):

@@ -28,9 +28,9 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
-from mesax.experiments.own import run_experiment
+from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
-from mesax.methods.mesa import Mesa
+from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Mlp
 from mesax.rewards.coverage import RecordReward
 from mesax.rewards.features import SortedOccupancy

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 import mesax
+from mesax.envs.adapters.pettingzoo_export import parallel_env
 from mesax.envs.climb import ClimbFamily
+from mesax.execution.run_experiment import run_experiment
 from mesax.experiments.catalogue import experiment as named
-from mesax.experiments.own import run_experiment
-from mesax.pettingzoo_export import parallel_env
 from mesax.types import tree_index
 
 ACTIONS, STAGES = 10, 3

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mesax.cli import main
+from mesax.cli.parser import main
 from mesax.errors import USAGE, UsageError
 from mesax.runtime import CHECKPOINT_SECONDS, THREADS, checkpoint_seconds, host_threads
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mesax.portable import EpisodeMixer, Explorers, load_explorers
+    from mesax.explorers.foreign_loop import EpisodeMixer, Explorers, load_explorers
 
 __version__ = "0.1.0"
 __all__ = ["EpisodeMixer", "Explorers", "__version__", "load_explorers"]
@@ -12,7 +12,7 @@ __all__ = ["EpisodeMixer", "Explorers", "__version__", "load_explorers"]
 def __getattr__(name: str) -> Any:
     """What needs JAX is imported when it is asked for: the command line must answer `--help` at once."""
     if name in __all__:
-        from mesax import portable  # noqa: PLC0415
+        from mesax.explorers import foreign_loop  # noqa: PLC0415
 
-        return getattr(portable, name)
+        return getattr(foreign_loop, name)
     raise AttributeError(f"module 'mesax' has no attribute {name!r}")

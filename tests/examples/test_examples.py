@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mesax.cli import main
-from mesax.pettingzoo_export import parallel_env
+from mesax.cli.parser import main
+from mesax.envs.adapters.pettingzoo_export import parallel_env
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -29,7 +29,7 @@ from mesax.experiments.overrides import (
     to_text,
 )
 from mesax.nets import Gru, Mlp
-from mesax.plain import to_plain
+from mesax.store.settings import to_plain
 from mesax.training.off_policy import Schedule
 from mesax.types import Linear
 

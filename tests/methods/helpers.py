@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mesax.algorithms.maddpg import Maddpg
-from mesax.checkpoint import save_tree
 from mesax.envs.climb import ClimbFamily
 from mesax.methods.base import Experiment
 from mesax.nets import Mlp
 from mesax.policy import EpsilonRandom
+from mesax.store.trees import save_tree
 from mesax.training.off_policy import Schedule
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Linear, Metrics, masked_mean
 

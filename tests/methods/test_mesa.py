@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 from mesax.algorithms.base import OffPolicyAlgorithm
-from mesax.checkpoint import load_tree, read_manifest
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import StoreError, TrainingError, UsageError
-from mesax.explorers import load_explorers, save_explorers
-from mesax.methods import mesa as mesa_module
+from mesax.explorers.recipe import load_explorers, save_explorers
+from mesax.methods.adapt import Plain, Uniform, policy_name
 from mesax.methods.base import Experiment
-from mesax.methods.mesa import Mesa, load_pairs
-from mesax.methods.mesa_coverage import coverage_of
-from mesax.methods.single_task import Plain, Uniform, policy_name
+from mesax.methods.mesa.coverage import coverage_of
+from mesax.methods.mesa.method import Mesa, load_pairs
+from mesax.methods.mesa.method import method as mesa_module
 from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace
+from mesax.store.trees import load_tree, read_manifest
 from mesax.training.driver import Chunk, play_episodes
 from mesax.training.off_policy import Mixing, OffPolicyLoop
 from mesax.types import Elapsed, EnvSpec, Episode, Linear, tree_index

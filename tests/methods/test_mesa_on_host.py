@@ -12,7 +12,7 @@ from hosted import Hosted
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.methods.base import Experiment
-from mesax.methods.mesa import Mesa
+from mesax.methods.mesa.method import Mesa
 from mesax.training.driver import BrokenEnvironmentError
 from methods.helpers import TINY, TWO_STAGE, IndependentQ, MemoryHost, run
 

@@ -11,10 +11,10 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import UsageError
-from mesax.explorers import load_explorers
+from mesax.explorers.recipe import load_explorers
 from mesax.methods.base import Experiment
-from mesax.methods.mesa import Mesa, borrowed_explorers
-from mesax.methods.mesa_coverage import leaks, visit_order
+from mesax.methods.mesa.coverage import leaks, visit_order
+from mesax.methods.mesa.method import Mesa, borrowed_explorers
 from mesax.nets import Entities, Mlp
 from mesax.policy import Repeated
 from mesax.rewards.coverage import RecordReward

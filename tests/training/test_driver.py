@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.compiling import compiled
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import TrainingError
 from mesax.policy import EXPLORER, UniformPolicy
-from mesax.training.compiling import compiled
 from mesax.training.driver import Chunk, NotFiniteError, learn, play_episodes
 from mesax.training.evaluate import evaluation_key
 from mesax.training.off_policy import Mixing, OffPolicyLoop

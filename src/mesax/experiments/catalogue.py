@@ -13,7 +13,15 @@ from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import UsageError
-from mesax.experiments.learners import (
+from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.methods.adapt import Plain, Uniform
+from mesax.methods.base import Experiment, Method
+from mesax.methods.mesa.method import Mesa
+from mesax.nets import Entities
+from mesax.rewards.base import TaskReward
+from mesax.rewards.coverage import CoverageReward, RecordReward
+from mesax.rewards.features import JointAngles, SortedOccupancy
+from mesax.suites.learners import (
     COORDINATED,
     COORDINATED_MULTI,
     PAPER_MADDPG,
@@ -28,14 +36,6 @@ from mesax.experiments.learners import (
     named_learner,
     rnd,
 )
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
-from mesax.methods.base import Experiment, Method
-from mesax.methods.mesa import Mesa
-from mesax.methods.single_task import Plain, Uniform
-from mesax.nets import Entities
-from mesax.rewards.base import TaskReward
-from mesax.rewards.coverage import CoverageReward, RecordReward
-from mesax.rewards.features import JointAngles, SortedOccupancy
 from mesax.training.off_policy import Budget, Mixing, Schedule
 from mesax.types import Linear
 

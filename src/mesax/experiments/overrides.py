@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
 from mesax.errors import UsageError
-from mesax.plain import to_plain
+from mesax.store.settings import to_plain
 
 Value = TypeVar("Value")
 SCALARS = (bool, int, float, str)

@@ -15,7 +15,7 @@ from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment as named_experiment
 from mesax.experiments.overrides import apply_all, difference, digest
 from mesax.methods.base import Experiment
-from mesax.plain import to_plain
+from mesax.store.settings import to_plain
 from mesax.types import leading_size, tree_index
 
 PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")

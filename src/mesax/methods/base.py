@@ -16,10 +16,10 @@ import jax
 from jaxtyping import PyTree
 
 from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
-from mesax.checkpoint import save_tree
 from mesax.envs.base import TaskFamily
 from mesax.errors import UsageError
 from mesax.rewards.base import RewardModel, TaskReward
+from mesax.store.trees import save_tree
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.off_policy import Budget, Schedule
 from mesax.types import Key

@@ -17,12 +17,12 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from mesax.checkpoint import SavedTree
+from mesax.compiling import compiled
 from mesax.envs.base import Environment
 from mesax.envs.host import EnvironmentFault, HostEnvironment
 from mesax.errors import StoreError, TrainingError
 from mesax.policy import Policy
-from mesax.training.compiling import compiled
+from mesax.store.trees import SavedTree
 from mesax.training.engines import (
     Log,
     Loop,

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from mesax.compiling import compiled
 from mesax.envs.base import Environment
 from mesax.envs.host import HostEnvironment
 from mesax.replay import Replay
-from mesax.training.compiling import compiled
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
 from mesax.training.off_policy import LoopState, OffPolicyLoop, round_keys, summarize

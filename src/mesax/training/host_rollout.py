@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from mesax.compiling import compiled
 from mesax.envs.host import EnvironmentFault, HostBatch, HostEnvironment
 from mesax.runtime import host_threads
-from mesax.training.compiling import compiled
 from mesax.training.rollout import draw_tasks
 from mesax.types import Box, EnvSpec, Episode, Key
 

@@ -14,12 +14,12 @@ from envs.adapters.toys import Line, line
 from envs.test_contract import FAMILIES
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
+from mesax.envs.adapters.pettingzoo_export import episode_keys, parallel_env
 from mesax.envs.base import TaskInfo, TaskSplit
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, SwimmerTask
 from mesax.errors import UsageError
-from mesax.pettingzoo_export import episode_keys, parallel_env
 from mesax.types import Discrete, tree_index
 from probes import ContinuousGame, ContinuousTask
 
@@ -211,7 +211,7 @@ def test_without_pettingzoo(monkeypatch):
             raise ImportError(f"No module named '{name}'")
         return real(name, *rest)
 
-    monkeypatch.delitem(sys.modules, "mesax.pettingzoo_export")
+    monkeypatch.delitem(sys.modules, "mesax.envs.adapters.pettingzoo_export")
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UsageError, match=r"pip install 'mesax\[envs\]'"):
-        importlib.import_module("mesax.pettingzoo_export")
+        importlib.import_module("mesax.envs.adapters.pettingzoo_export")

@@ -1,0 +1,1 @@
+"""Doing runs: stages, jobs, worker processes, signals, progress, sweeps."""

@@ -1,0 +1,160 @@
+"""One job of a run: how a stage's work meets the run directory."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import PyTree
+
+from mesax.errors import Preempted
+from mesax.methods.base import Experiment, Stage
+from mesax.store.checkpoints import Checkpoints, sums_of
+from mesax.store.files import store_errors
+from mesax.store.run_directory import RunDirectory
+from mesax.store.trees import SavedTree
+from mesax.training import off_policy
+
+Report = Callable[[int, str], None]
+Warn = Callable[[str], None]
+
+
+@dataclass
+class JobHost:
+    """What a job may ask for (see `mesax.methods.base.Host`), on top of a run directory."""
+
+    run: RunDirectory
+    stage: str
+    job: int
+    on_report: Report
+    warn: Warn
+    stop: threading.Event
+    """Set when the run is to end: the job saves all and leaves at its next pause."""
+    compile_seconds: float = field(default=0.0)
+    _state: PyTree = None
+    _saved: SavedTree | None = None
+    _loop_left: bool = False
+    _earlier: float = 0.0
+    _started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        """Continue from the last good checkpoint, or begin with an empty directory."""
+        self.checkpoints = Checkpoints(self.directory, self.warn)
+        self._saved = self.checkpoints.newest(self.identity)
+        self._loop_left = self._saved is not None
+        if self._saved is None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            with store_errors(self.directory, "created"):
+                self.directory.mkdir(parents=True)
+        else:
+            self._earlier = float(self._saved.facts["seconds"])
+            self.checkpoints.seconds = float(self._saved.facts["saving_seconds"])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with this attempt to be continued by it."""
+        return {"config_hash": self.run.run["config_hash"], "segment_transitions": off_policy.SEGMENT_TRANSITIONS}
+
+    @property
+    def directory(self) -> Path:
+        """Where this job writes."""
+        return self.run.job_directory(self.stage, self.job)
+
+    @property
+    def scratch(self) -> Path:
+        """Where this job keeps what nobody needs once it is done."""
+        return self.checkpoints.scratch
+
+    def put_aside(self, name: str, tree: PyTree, facts: dict[str, Any]) -> None:
+        """Keep a piece there that will not change again."""
+        self.checkpoints.put_aside(name, tree, facts)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this job, earlier attempts included as far as they were saved."""
+        return self._earlier + time.perf_counter() - self._started
+
+    def outputs(self, stage: str) -> list[Path]:
+        """Directories of an earlier stage's jobs, in order."""
+        return sorted(path for path in (self.run.path / "jobs" / stage).iterdir() if path.is_dir())
+
+    def rows(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Append to this job's own file; the runner merges the files of all jobs."""
+        RunDirectory(self.directory).append_rows(f"{name}.jsonl", rows)
+
+    def document(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file for the whole run."""
+        self.run.write_json(f"{name}.json", content)
+
+    def report(self, done_steps: int, note: str = "") -> None:
+        """Pass progress on."""
+        self.on_report(done_steps, note)
+
+    def compiled(self, seconds: float) -> None:
+        """Remember the longest wait for a first chunk: the one that compiled."""
+        self.compile_seconds = max(self.compile_seconds, seconds)
+
+    def kept(self, like: PyTree) -> PyTree | None:
+        """What the job kept when it was last saved; None if it starts anew."""
+        if self._saved is None:
+            return None
+        self._state = self._saved.restore(like, "job")  # until the job says something newer
+        return self._state
+
+    def keep(self, state: PyTree) -> None:
+        """What the job needs to go on from here, beside its loop."""
+        self._state = state
+
+    def left(self) -> SavedTree | None:
+        """What the interrupted loop left, for the first loop that asks: it is the one that was interrupted."""
+        left, self._loop_left = self._saved if self._loop_left else None, False
+        self._saved = None  # a replay can be large
+        return left
+
+    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+        """Save if it is time to; leave if the run is to end."""
+        stopping = self.stop.is_set()
+        if stopping or self.checkpoints.due():
+            tree, facts = loop()
+            known = self.identity | {"seconds": self.seconds, "saving_seconds": self.checkpoints.seconds}
+            self.checkpoints.save({"loop": tree, "job": self._state}, known | {"loop": facts})
+        if stopping:
+            raise Preempted
+
+
+def run_job(
+    run: RunDirectory,
+    experiment: Experiment,
+    stage_name: str,
+    job: int,
+    on_report: Report,
+    warn: Warn = print,
+    stop: threading.Event | None = None,
+) -> None:
+    """Do one job, from where an interrupted attempt was last saved."""
+    stage = find_stage(experiment, stage_name)
+    host = JobHost(run, stage_name, job, on_report, warn, stop or threading.Event())
+    stage.run(job, host)
+    run.finish_job(
+        stage_name,
+        job,
+        {
+            "seconds": host.seconds,
+            "first_chunk_seconds": host.compile_seconds,
+            "saving_seconds": host.checkpoints.seconds,
+            "env_steps": stage.job_steps[job],
+            "rows": sums_of(host.directory),
+        },
+    )
+    # Only now: until the job is marked as done, it may have to go on from them.
+    host.checkpoints.clear()
+
+
+def find_stage(experiment: Experiment, name: str) -> Stage:
+    """The experiment's stage of that name."""
+    return next(stage for stage in experiment.method.stages(experiment) if stage.name == name)

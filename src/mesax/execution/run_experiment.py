@@ -1,0 +1,64 @@
+"""Runs an experiment that has no name in the catalogue: what `mesax run` does, as a function."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mesax.errors import Preempted, UsageError
+from mesax.execution.runner import execute, how_to_continue
+from mesax.experiments.overrides import digest
+from mesax.experiments.request import facts_of, stored_difference
+from mesax.methods.base import Experiment
+from mesax.runtime import configure
+from mesax.store.run_directory import RunDirectory
+
+
+def run_experiment(
+    experiment: Experiment,
+    path: Path | str,
+    method: str = "mesa",
+    env: str = "own",
+    workers: int = 1,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Do all stages of an experiment, keep everything in the run directory `path`, and return its summary.
+
+    A directory that holds the same experiment is continued, or its summary returned if it is done; one that holds
+    another is refused. Functions and classes among the settings count by their qualified names: what they do may change
+    unnoticed. Asked to stop by a signal, it saves everything, and the script exits with code 75. `method` and `env` are
+    names for tables and pictures.
+    """
+    if workers != 1:
+        raise UsageError(
+            "worker processes rebuild an experiment from its name, and this one has none: use workers=1,"
+            " or give it an entry in experiments/catalogue.py"
+        )
+    configure()
+    try:
+        expected = digest(experiment)
+    except TypeError as error:
+        raise UsageError(f"{error}: use numbers, text, frozen dataclasses and named functions") from error
+    experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
+    path = Path(path)
+    if path.exists():
+        run = RunDirectory.open(path)
+        if run.run.get("config_hash") != expected:
+            difference = stored_difference(run.run, experiment)
+            raise UsageError(f"{path} holds another experiment ({difference}); remove it or choose another directory")
+        if run.status == "done":
+            return run.read_json("summary.json")
+    else:
+        run = RunDirectory.create(path, _run_json(experiment, path, method, env))
+    with run.lock():
+        try:
+            return execute(run, experiment, workers, quiet=quiet)
+        except Preempted:
+            print(f"mesax: stopped and saved; {how_to_continue(run)}", file=sys.stderr, flush=True)
+            raise
+
+
+def _run_json(experiment: Experiment, path: Path, method: str, env: str) -> dict[str, Any]:
+    names = {"id": path.name, "method": method, "env": env, "preset": "own", "seed": experiment.seed}
+    return names | {"paper_diff": [], "command": " ".join(["python", *sys.argv])} | facts_of(experiment, env)

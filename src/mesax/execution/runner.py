@@ -1,0 +1,147 @@
+"""Does a run from its directory: stage by stage, job by job, skipping what is done; then merges and summarizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from mesax.errors import PREEMPTED, Preempted, StoreError
+from mesax.execution.progress import Progress
+from mesax.execution.signals import stop_on_signal
+from mesax.execution.workers import InProcess, Pool
+from mesax.experiments.request import surroundings
+from mesax.methods.base import Experiment, Stage
+from mesax.results.statistics import explorer_figures, summarize
+from mesax.store.checkpoints import sum_of
+from mesax.store.files import remove_tree
+from mesax.store.run_directory import CHECKSUMS, RunDirectory
+from mesax.store.trees import copy_tree
+
+MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json")
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False) -> dict[str, Any]:
+    """Do what is left of a run and return its summary; the status file says how it ended."""
+    run.set_status("running")
+    changed = changes(run)
+    if changed:
+        told = ", ".join(f"{name} {now} instead of {before}" for name, (before, now) in changed.items())
+        print(f"mesax: resumed under other conditions ({told}): the bytes may be others", file=sys.stderr, flush=True)
+    try:
+        with stop_on_signal(lambda: _leave(run)) as stop:
+            _do_stages(run, experiment, workers, quiet, stop, changed)
+            summary = merge(run, experiment)
+    except Preempted:
+        with suppress(StoreError):  # what was saved is saved, even if this word cannot be written
+            run.set_status("preempted")
+        raise
+    except BaseException:  # whatever it was: nobody works on this run any more
+        with suppress(StoreError):  # the error under way says more than a full disk's second one
+            run.set_status("failed")
+        raise
+    run.set_status("done")
+    return summary
+
+
+def _leave(run: RunDirectory) -> None:
+    """Asked to stop, but in the middle of something long: what was saved last has to do."""
+    try:
+        print(f"mesax: stopped at the last checkpoint; {how_to_continue(run)}", file=sys.stderr, flush=True)
+        run.set_status("preempted")
+    finally:
+        os._exit(PREEMPTED)
+
+
+def how_to_continue(run: RunDirectory) -> str:
+    """For whoever stopped it."""
+    if "request" in run.run:
+        return f"continue with: mesax resume {run.path}"
+    return "run the same script again to continue"
+
+
+def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
+    """What is not as it was when the run was created, of all that may change a result: before, now."""
+    before, now = ({**facts.get("versions", {}), **facts} for facts in (run.run, surroundings()))
+    names = [name for name in now if name in before and name not in ("versions", "machine")]
+    return {name: (before[name], now[name]) for name in names if before[name] != now[name]}
+
+
+def _do_stages(
+    run: RunDirectory, experiment: Experiment, workers: int, quiet: bool, stop: threading.Event, changed: dict[str, Any]
+) -> None:
+    started = time.time()
+    title = f"{run.run['method']} on {run.run['env']}"
+    pool = InProcess(run, experiment, stop) if workers <= 1 else Pool(run, workers, stop)
+    try:
+        with Progress(title, quiet=quiet) as progress:
+            for stage in experiment.method.stages(experiment):
+                _do_stage(run, stage, pool, progress)
+    finally:
+        pool.close()
+        with suppress(StoreError):  # a clock must not hide what went wrong
+            row = {"started": started, "seconds": time.time() - started}
+            run.append_rows("clock.jsonl", [row | ({"changed": changed} if changed else {})])
+
+
+def _do_stage(run: RunDirectory, stage: Stage, pool: InProcess | Pool, progress: Progress) -> None:
+    done = {job: steps for job, steps in enumerate(stage.job_steps) if run.job_done(stage.name, job)}
+    left = [job for job in range(len(stage.job_steps)) if job not in done]
+    progress.phase(stage.name, sum(stage.job_steps), sum(done.values()))
+
+    def on_progress(job: int, steps: int, note: str) -> None:
+        done[job] = steps
+        progress.update(sum(done.values()), note)
+
+    pool.do(stage.name, left, on_progress)
+
+
+def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
+    """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them."""
+    evaluations: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
+    timing: list[dict[str, Any]] = []
+    for stage in experiment.method.stages(experiment):
+        for job in range(len(stage.job_steps)):
+            directory = RunDirectory(run.job_directory(stage.name, job))
+            evaluations += directory.read_rows("eval.jsonl")
+            metrics += directory.read_rows("metrics.jsonl")
+            timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
+            for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
+                remove_tree(directory.path / name)
+            for path in sorted(directory.path.glob("*/manifest.json")):
+                if path.parent.name.startswith(("task-", "best-", "explorers")):
+                    copy_tree(path.parent, run.path / "policies" / path.parent.name)
+    evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
+    run.write_rows("eval.jsonl", evaluations)
+    run.write_rows("metrics.jsonl", metrics)
+    run.write_rows("timing.jsonl", timing)
+    adapt = sum(row["env_steps"] for row in timing if row["phase"] == "adapt")
+    summary = summarize(
+        run.run,
+        evaluations,
+        env_steps=adapt,
+        meta_env_steps=sum(row["env_steps"] for row in timing) - adapt,
+        wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),
+        run_dir=str(run.path),
+    )
+    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
+    if cut_short > 0:  # counted, not hidden: an engine that diverges, or a time limit of the environment's own
+        summary["largest_cut_short"] = cut_short
+    coverage = run.path / "coverage.json"
+    if coverage.is_file():
+        summary["explorers"] = explorer_figures(json.loads(coverage.read_text(encoding="utf-8")))
+    run.write_json("summary.json", summary)
+    described = (run.path.glob(pattern) for pattern in ("policies/*/manifest.json", "jobs/*/*/done.json"))
+    names = [*MERGED, *(path.relative_to(run.path).as_posix() for paths in described for path in sorted(paths))]
+    run.write_json(CHECKSUMS, {name: sum_of(run.path / name) for name in names if (run.path / name).is_file()})
+    return summary

@@ -1,0 +1,80 @@
+"""Loading the policies that a run saved, and playing them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mesax.errors import UsageError
+from mesax.experiments.request import Request
+from mesax.methods.adapt import policy_name
+from mesax.methods.base import Experiment
+from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
+from mesax.policy import Policy, UniformPolicy
+from mesax.store.run_directory import RunDirectory
+from mesax.store.trees import load_tree
+from mesax.training.driver import play_episodes
+from mesax.types import tree_index
+
+
+def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
+    """The greedy policy learnt on one test task."""
+    spec = experiment.family.env.spec
+    path = run.path / "policies" / policy_name(task, repeat)
+    if not path.is_dir():
+        raise UsageError(
+            f"{run.path} has no policy for task {task}, run {repeat}: the run has {experiment.num_test_tasks} tasks"
+            f" and its status is '{run.status}'"
+        )
+    like = jax.eval_shape(
+        lambda key: experiment.algorithm.greedy(spec, experiment.algorithm.init(spec, key)), jax.random.key(0)
+    )
+    policy: Policy = load_tree(path, like)
+    return policy
+
+
+def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int) -> Policy:
+    """`final`, `uniform` or `explorer-N`."""
+    if name == "final":
+        return final_policy(run, experiment, task)
+    spec = experiment.family.env.spec
+    if name == "uniform":
+        return UniformPolicy(spec.action_space)
+    if not isinstance(experiment.method, Mesa):
+        raise UsageError(f"unknown policy '{name}'; this run has final, uniform")
+    if not explorers_in(run.path).is_dir():
+        raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
+    explorers = borrowed_explorers(experiment.method, spec, run.path).policies
+    number = jax.tree.leaves(explorers)[0].shape[0]
+    choices = [f"explorer-{index}" for index in range(1, number + 1)]
+    if name not in choices:
+        raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
+    policy: Policy = experiment.method.recipe(spec).deployed(tree_index(explorers, choices.index(name)))
+    return policy
+
+
+def evaluate_run(run: RunDirectory, episodes: int, seed: int) -> list[dict[str, Any]]:
+    """Greedy returns of every saved final policy, one row each."""
+    experiment = Request.of_run(run.run).experiment()
+    family = experiment.family
+    test = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
+    rows = []
+    for task in range(experiment.num_test_tasks):
+        for repeat in range(experiment.num_repeats):
+            policy = final_policy(run, experiment, task, repeat)
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), task), repeat)
+            one = jax.tree.map(lambda leaf, task=task: leaf[task : task + 1], test)
+            rewards = np.mean(play_episodes(family.env, one, policy, key, episodes).reward, axis=0)
+            rows.append(
+                {
+                    "task": task,
+                    "repeat": repeat,
+                    "label": run.run["test_tasks"][task]["label"],
+                    "return": float(family.score(jnp.asarray(rewards))),
+                    "groups": family.breakdown(tree_index(test, task), rewards),
+                }
+            )
+    return rows

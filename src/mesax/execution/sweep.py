@@ -1,0 +1,296 @@
+"""Many runs one after another: methods x families x seeds, each in a process of its own. Needs no JAX.
+
+A run's directory is named after what it is, so a sweep that is started again skips what is finished and continues what
+is not; a finished run that stands beside it under another name serves too. A process per run gives all memory back, and
+keeps a run that dies from taking the others along.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, StoreError, UsageError
+from mesax.execution.progress import duration
+from mesax.results.comparison import compare_directories, show_comparison
+from mesax.store.files import store_errors
+from mesax.store.run_directory import RunDirectory
+
+State = Literal["new", "unfinished", "finished", "refused"]
+Ending = Literal["done", "failed", "stopped", "left"]
+Say = Callable[[str], None]
+SECONDS_BETWEEN_LOOKS = 0.2
+PROGRAM = (sys.executable, "-m", "mesax.cli")
+OWN_OPTIONS = {
+    "--seed": "--seeds",
+    "--preset": "--preset NAME before --",
+    "--num-test-tasks": "--num-test-tasks NUMBER before --",
+    "--out": "--out DIR before --",
+    "--reuse": "nothing: sweeps always do",
+}
+"""Options of `run` that a sweep sets itself, and what to use in their place."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a sweep goes through; `extra` are further options of `mesax run`, passed on as they are."""
+
+    methods: Sequence[str]
+    """Names, each with a learner if wanted: `mesa+qmix`."""
+    envs: Sequence[str]
+    seeds: Sequence[int]
+    preset: str = "quick"
+    num_test_tasks: int | None = None
+    extra: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse options that would make all runs one and the same, or be overruled by the sweep's own."""
+        for word in self.extra:
+            if (name := word.partition("=")[0]) in OWN_OPTIONS:
+                raise UsageError(f"{name} cannot be passed on to the runs of a sweep; use {OWN_OPTIONS[name]}")
+            if name == "--learner" and any("+" in method for method in self.methods):
+                raise UsageError(
+                    "--learner cannot be passed on to methods that name a learner: use METHOD+LEARNER alone"
+                )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a sweep, and what its directory holds already."""
+
+    method: str
+    env: str
+    path: Path
+    arguments: tuple[str, ...]
+    """Of `mesax run`, without the directory."""
+    state: State
+    reason: str = ""
+    """Why it is refused."""
+
+    @property
+    def name(self) -> str:
+        """Its directory's name."""
+        return self.path.name
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Arguments of `mesax` that do, continue or show it."""
+        return ("run", *self.arguments, "--out", str(self.path), "--reuse")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of a sweep ended."""
+
+    run: Planned
+    ending: Ending
+    reason: str = ""
+    seconds: float = 0.0
+    """Spent on it by this sweep."""
+
+
+def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> list[Planned]:
+    """Every run of the grid, family by family; `digest_of` reads the arguments of `mesax run`, and refuses bad ones."""
+    cells = dict.fromkeys(product(grid.envs, grid.methods, grid.seeds))
+    paths = {(env, method, seed): directory / f"{method}-{env}-{grid.preset}-seed{seed}" for env, method, seed in cells}
+    others = _finished_runs(directory, set(paths.values()))
+    planned = []
+    for (env, method, seed), path in paths.items():
+        name, _, learner = method.partition("+")
+        chosen = ["--learner", learner] if learner else []
+        arguments = [name, env, *chosen, *grid.extra, "--preset", grid.preset, "--seed", str(seed)]
+        if grid.num_test_tasks is not None:
+            arguments += ["--num-test-tasks", str(grid.num_test_tasks)]
+        digest = digest_of(arguments)
+        run = Planned(method, env, path, tuple(arguments), *_state_of(path, digest))
+        if run.state != "finished" and others.get(digest):
+            run = replace(run, path=others[digest].pop(0), state="finished", reason="")
+        planned.append(run)
+    return planned
+
+
+def _finished_runs(directory: Path, known: set[Path]) -> dict[str, list[Path]]:
+    """Finished runs directly below `directory`, by the digest of their configuration; without the `known` ones."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        with suppress(UsageError, StoreError):
+            if path not in known and (run := RunDirectory.open(path)).status == "done":
+                found.setdefault(str(run.run.get("config_hash")), []).append(path)
+    return found
+
+
+def _state_of(path: Path, digest: str) -> tuple[State, str]:
+    if not path.exists():
+        return "new", ""
+    try:
+        run = RunDirectory.open(path)
+    except (UsageError, StoreError) as error:
+        return "refused", str(error)
+    if run.run.get("config_hash") != digest:
+        return "refused", f"{path} holds another configuration ({run.run.get('id', 'unknown')})"
+    return ("finished" if run.status == "done" else "unfinished"), ""
+
+
+def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
+    """Say what would be done, as commands that could also be run elsewhere."""
+    for run in planned:
+        print(f"{run.state:<10}  {run.reason or shlex.join(['mesax', *run.command])}")
+    counts = {
+        state: sum(run.state == state for run in planned) for state in ("new", "unfinished", "finished", "refused")
+    }
+    print(f"{_runs(planned)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
+    if as_json:
+        runs = [
+            {"run": run.name, "run_dir": str(run.path), "state": run.state, "command": ["mesax", *run.command]}
+            for run in planned
+        ]
+        print(json.dumps({"runs": runs, **counts}))
+    return 0
+
+
+def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json: bool) -> int:
+    """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used."""
+    refused = [run.reason for run in planned if run.state == "refused"]
+    if refused:
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        raise UsageError(f"{refused[0]}{more}; choose another directory with --out")
+    outcomes = execute(planned, workers, (lambda text: None) if quiet else _say)
+    done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
+    whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
+    compared: dict[str, Any] = {"families": [], "note": None}
+    if done and whole:
+        compared = show_comparison(compare_directories(done), done[0].parent / "figures")
+    failed = [outcome for outcome in outcomes if outcome.ending == "failed"]
+    for outcome in failed:
+        _say(f"failed   {outcome.run.name}: {outcome.reason}")
+    if as_json:
+        print(json.dumps({"runs": [_as_json(outcome) for outcome in outcomes], **compared}))
+    if not whole:
+        return PREEMPTED
+    return FAILED if failed else 0
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    facts: dict[str, Any] = {"run": outcome.run.name, "run_dir": str(outcome.run.path), "ending": outcome.ending}
+    facts |= {"reason": outcome.reason or None, "seconds": round(outcome.seconds, 3)}
+    if outcome.ending == "done":
+        facts["mean_return"] = RunDirectory(outcome.run.path).read_json("summary.json").get("mean_return")
+    return facts
+
+
+def execute(planned: Sequence[Planned], workers: int | None, say: Say) -> list[Outcome]:
+    """Do what is not finished, whatever becomes of the others; a signal ends the present run and leaves the rest."""
+    waiting = [run for run in planned if run.state != "finished"]
+    outcomes = {run: Outcome(run, "done") for run in planned if run.state == "finished"}
+    say(f"{_runs(planned)}, {len(outcomes)} finished already")
+    with _received_signals() as received:
+        for number, run in enumerate(waiting):
+            if received:
+                outcomes[run] = Outcome(run, "left")
+                continue
+            place = f"[{number + 1}/{len(waiting)}] {run.name}"
+            say(f"{place}: {'begun' if run.state == 'new' else 'continued'}; see {_log(run)}")
+            outcomes[run] = _do(run, workers, received, say)
+            left = _time_left(list(outcomes.values()), waiting[number + 1 :])
+            say(f"{place}: {outcomes[run].ending} after {duration(outcomes[run].seconds)}{left}")
+    return [outcomes[run] for run in planned]
+
+
+def _do(run: Planned, workers: int | None, received: list[int], say: Say) -> Outcome:
+    """One run to its end; a second try if something killed it that was not us."""
+    started = time.monotonic()
+    with store_errors(run.path.parent, "created"):
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+    code, reason = _attempt(run, workers, received)
+    if not received and (code < 0 or code == WORKER_LOST):
+        say(f"{run.name}: {reason}; once more")
+        code, reason = _attempt(run, workers, received)
+    seconds = time.monotonic() - started
+    if code == 0:
+        _log(run).unlink(missing_ok=True)
+        return Outcome(run, "done", seconds=seconds)
+    return Outcome(run, "stopped" if received else "failed", reason, seconds)
+
+
+def _attempt(run: Planned, workers: int | None, received: list[int]) -> tuple[int, str]:
+    """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
+    command = [*PROGRAM, *run.command, *(() if workers is None else ("--workers", str(workers)))]
+    handed_on = len(received)
+    with open(_log(run), "w", encoding="utf-8") as log:
+        # In a session of its own, or Ctrl-C would reach it twice, and a second signal means "at once, saving nothing".
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+    try:
+        while True:
+            for number in received[handed_on:]:
+                child.send_signal(number)
+                handed_on += 1
+            with suppress(subprocess.TimeoutExpired):
+                code = child.wait(SECONDS_BETWEEN_LOOKS)
+                return code, _reason(run, code)
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+
+
+def _reason(run: Planned, code: int) -> str:
+    """What the child said last, if it said it the way that `mesax` does."""
+    if code < 0:
+        return f"was killed by signal {-code}"
+    lines = _log(run).read_text(encoding="utf-8", errors="replace").splitlines()
+    told = [line.removeprefix("mesax: ") for line in lines if line.startswith("mesax: ")]
+    return told[-1] if told else f"ended with code {code}; see {_log(run)}"
+
+
+def _runs(planned: Sequence[Planned]) -> str:
+    return f"{len(planned)} run" + "s" * (len(planned) != 1)
+
+
+def _log(run: Planned) -> Path:
+    """Where the child's progress goes; kept only if it fails."""
+    return run.path.with_name(f"{run.name}.log")
+
+
+def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned]) -> str:
+    """How many runs are left and how long they may take: as long as their like, or else as the mean of all."""
+    if not left:
+        return ""
+    spent = [outcome for outcome in outcomes if outcome.ending == "done" and outcome.seconds > 0]
+    if not spent:
+        return f"; {len(left)} left"
+    mean = sum(outcome.seconds for outcome in spent) / len(spent)
+    total = 0.0
+    for run in left:
+        like = [o.seconds for o in spent if (o.run.method, o.run.env) == (run.method, run.env)]
+        total += sum(like) / len(like) if like else mean
+    return f"; {len(left)} left, ETA {duration(total)}"
+
+
+@contextmanager
+def _received_signals() -> Iterator[list[int]]:
+    """SIGTERM and SIGINT are only noted, for as long as this lasts; whoever waits for a child hands them on."""
+    received: list[int] = []
+    old: dict[int, Any] = {}
+    with suppress(ValueError):  # not in the main thread: leave signals alone
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            old[kind] = signal.signal(kind, lambda number, frame: received.append(number))
+    try:
+        yield received
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody may be reading any more
+        print(text, file=sys.stderr, flush=True)

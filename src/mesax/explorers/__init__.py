@@ -1,0 +1,1 @@
+"""Exploration policies as values: put to use, saved, carried elsewhere, played with NumPy."""

@@ -1,0 +1,175 @@
+"""Explorers for somebody else's training loop: NumPy in, NumPy out, no trainer.
+
+    explorers = mesax.load_explorers("runs/mine")
+    mixer = mesax.EpisodeMixer(explorers, total_steps=100_000)
+    player = mixer.choose(step)             # at the start of an episode: an explorer, or None: your learner plays
+    action = player.act(obs)                # [agents, obs] in, [agents] or [agents, size] out
+
+All that a saved explorer may consist of is listed here by name; a file cannot make anything else be imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mesax.algorithms import actor_updates, binned, maddpg, mappo, mixers, normalized, value_decomposition
+from mesax.compiling import compiled
+from mesax.errors import StoreError, UsageError
+from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
+from mesax.nets import Adam, Entities, Gru, Mlp
+from mesax.policy import EXPLORER
+from mesax.rewards import coverage, features
+from mesax.runtime import configure
+from mesax.store.settings import from_plain
+from mesax.store.trees import open_tree
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, LinearOwnSteps, LinearSteps, leading_size
+
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(ExplorerRecipe, EnvSpec, Discrete, Box, Linear, LinearSteps, LinearOwnSteps, Adam, Mlp, Gru, Entities),
+        *(maddpg.Maddpg, mappo.Mappo, normalized.Normalized, binned.Binned),
+        *(value_decomposition.ValueDecomposition, value_decomposition.Soft, value_decomposition.Periodic),
+        *(mixers.Independent, mixers.Sum, mixers.Monotonic, mixers.Duplex),
+        *(actor_updates.GumbelGradient, actor_updates.ExpectedGradient, actor_updates.JointImprovement),
+        *(coverage.CoverageReward, coverage.RecordReward),
+        *(features.ObsActionFeatures, features.SortedOccupancy, features.JointAngles),
+    )
+}
+
+
+def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
+    """The explorers of a finished run, of a bundle that `mesax export` wrote, or of a directory that holds them.
+
+    `kinds` are classes of your own that the run used: a feature map, say, or a learner.
+    """
+    configure()
+    path = Path(path)
+    nested = path / "policies" / "explorers"
+    directory = nested if nested.is_dir() else path
+    if not directory.is_dir():
+        raise UsageError(f"{path} is no directory with explorers")
+    if directory.is_symlink():
+        raise StoreError(f"{directory} is a link; name the directory itself")
+    if not (directory / "manifest.json").is_file():
+        raise UsageError(f"{path} holds no explorers: it is no finished run of mesa")
+    saved = open_tree(directory, LARGEST_FILE)
+    plain = saved.facts.get("recipe")
+    if plain is None:
+        raise StoreError(f"{directory} was saved by an older version, which did not write down how it was built")
+    recipe = from_plain(plain, KINDS | {kind.__name__: kind for kind in kinds})
+    if not isinstance(recipe, ExplorerRecipe):
+        raise StoreError(f"{directory} describes no explorers")
+    return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
+
+
+@dataclass(frozen=True, eq=False)
+class Explorers:
+    """A few exploration policies, trained to visit together what may pay."""
+
+    recipe: ExplorerRecipe
+    policies: Any
+    """Stacked over explorers."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """Where they come from, if they were exported: environment, training tasks, what they visit."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Agents, observation size, action space and horizon that they were trained for."""
+        return self.recipe.spec
+
+    def __len__(self) -> int:
+        return leading_size(self.policies)
+
+    def start(self, seed: int, which: int | None = None, copies: int | None = None) -> Player:
+        """Begin an episode of explorer number `which` (from 1; drawn if None); with `copies`, as many side by side."""
+        if which is None:
+            which = int(np.random.default_rng(seed).integers(len(self))) + EXPLORER
+        if not 1 <= which <= len(self):
+            raise UsageError(f"there is no explorer {which}; there are 1 to {len(self)}")
+        policy = self.recipe.deployed(jax.tree.map(lambda leaf: jnp.asarray(leaf)[which - EXPLORER], self.policies))
+        key = jax.random.key(seed)
+        keys = key[None] if copies is None else jax.random.split(key, copies)
+        memory = compiled(_start)(policy, jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
+        return Player(self.spec, which, policy, keys, memory, copies is None)
+
+
+@dataclass
+class Player:
+    """An explorer in the middle of an episode."""
+
+    spec: EnvSpec
+    number: int
+    """Which explorer plays, from 1."""
+    _policy: Any
+    _keys: Any
+    _memory: Any
+    _single: bool
+    _step: int = 0
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """Joint action for a joint observation `[agents, obs]`, or for `[copies, agents, obs]`."""
+        seen = np.asarray(obs, np.float32)
+        seen = seen[None] if self._single else seen
+        expected = (len(self._keys), self.spec.num_agents, self.spec.obs_size)
+        if seen.shape != expected:
+            shown = expected[1:] if self._single else expected
+            raise UsageError(f"explorers expect observations of shape {shown}, not {np.shape(obs)}")
+        self._step += 1
+        action, self._memory = compiled(_act)(self._policy, self._memory, seen, self._keys, np.int32(self._step))
+        chosen = np.asarray(action)
+        if isinstance(self.spec.action_space, Box):
+            chosen = np.clip(chosen, -1.0, 1.0)
+        return chosen[0] if self._single else chosen
+
+
+def _start(policy: Any, keys: Any) -> Any:
+    return jax.vmap(policy.start)(keys)
+
+
+def _act(policy: Any, memory: Any, obs: Any, keys: Any, step: Any) -> Any:
+    def one(memory: Any, obs: Any, key: Any) -> Any:
+        return policy.act(memory, obs, jax.random.fold_in(key, step))
+
+    return jax.vmap(one)(memory, obs, keys)
+
+
+@dataclass
+class EpisodeMixer:
+    """Algorithm 2 for any off-policy learner: says, at the start of each episode, who plays it."""
+
+    explorers: Explorers
+    total_steps: int
+    """Environment steps that the learner will take, explorers' episodes included."""
+    probability: Line = Linear(0.8, 0.0, 0.6)
+    """Chance that an explorer plays, over the run."""
+    seed: int = 0
+    episodes: int = field(default=0, init=False)
+    """Episodes begun so far."""
+    explored: int = field(default=0, init=False)
+    """How many of them were given to explorers."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no budget or no probability."""
+        if self.total_steps < 1:
+            raise UsageError(f"total-steps must be at least 1, not {self.total_steps}")
+        for end in (self.probability.start, self.probability.end):
+            if not 0.0 <= end <= 1.0:
+                raise UsageError(f"an explorer's share must lie between 0 and 1, not {end}")
+
+    def choose(self, step: int) -> Player | None:
+        """An explorer ready to play the episode that begins at environment step `step`; None: the learner plays."""
+        random = np.random.default_rng((self.seed, self.episodes))
+        self.episodes += 1
+        chance = float(self.probability(Elapsed.at(step / self.total_steps, step)))
+        if random.random() >= chance:
+            return None
+        self.explored += 1
+        return self.explorers.start(int(random.integers(2**32)))

@@ -1,0 +1,94 @@
+"""Exploration policies as values that outlive their training: how their weights are put to use, saved and loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mesax.errors import StoreError
+from mesax.policy import ExplorationPolicySet, Repeated
+from mesax.rewards.coverage import CoverageModel, CoverageState, HighRewardSet
+from mesax.store.settings import to_plain
+from mesax.store.trees import SavedTree, open_tree, save_tree
+from mesax.types import Elapsed, EnvSpec, Key, tree_stack
+
+LARGEST_FILE = 2**30
+MOST_EXPLORERS, MOST_AGENTS = 1024, 256
+"""Limits for what may come from a stranger."""
+
+
+@dataclass(frozen=True)
+class ExplorerRecipe:
+    """Sizes and settings of explorers: with their weights, all that it takes to let them play."""
+
+    spec: EnvSpec
+    """The environment they play in."""
+    algorithm: Any
+    """Who trained them; only its networks are used."""
+    reward: CoverageModel
+    """What they were paid for: it may tell them what is left to visit."""
+    capacity: int
+    """Members of M_* that they carry along."""
+    num_clusters: int
+    action_repeat: int = 1
+    """Steps for which they hold each action."""
+
+    def policy(self, state: CoverageState, learner: Any) -> Any:
+        """An explorer as it plays in the environment itself: one value, with all it has to know of M_*."""
+        own = self.algorithm.behavior(self.reward.learner_spec(self.spec), learner, Elapsed.end())
+        return self.reward.equip(self.spec, state, own)
+
+    def deployed(self, policy: Any) -> Any:
+        """An explorer, or a set of them, at the pace at which they were trained."""
+        return Repeated(policy, self.spec, self.action_repeat) if self.action_repeat > 1 else policy
+
+    def empty_coverage(self) -> CoverageState:
+        """A coverage state of the right shapes, with nothing in it."""
+        size, capacity, clusters = self.reward.feature_size(self.spec), self.capacity, self.num_clusters
+        subspace = HighRewardSet(
+            jnp.zeros((capacity, size)),
+            jnp.zeros(capacity),
+            jnp.zeros(capacity, bool),
+            jnp.zeros(capacity, jnp.int32),
+            jnp.zeros((clusters, size)),
+            jnp.zeros(clusters, bool),
+        )
+        return CoverageState(subspace, jnp.zeros(clusters))
+
+    def shape(self, number: int) -> Any:
+        """Shapes of `number` stacked explorers."""
+
+        def one(key: Key) -> Any:
+            learner = self.algorithm.init(self.reward.learner_spec(self.spec), key)
+            return self.policy(self.empty_coverage(), learner)
+
+        return jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
+
+
+def save_explorers(recipe: ExplorerRecipe, policies: list[Any], directory: Path) -> None:
+    """Stack the policies and save them as one tree, with their recipe in plain words."""
+    save_tree(directory, tree_stack(policies), {"num_explorers": len(policies), "recipe": to_plain(recipe)})
+
+
+def load_explorers(recipe: ExplorerRecipe, directory: Path) -> ExplorationPolicySet:
+    """The explorers that stage 2 saved, if they fit the recipe."""
+    return restore_explorers(recipe, open_tree(directory, LARGEST_FILE))
+
+
+def restore_explorers(recipe: ExplorerRecipe, saved: SavedTree) -> ExplorationPolicySet:
+    """The explorers in a saved tree, if they fit the recipe."""
+    number = saved.facts.get("num_explorers")
+    if type(number) is not int or not 1 <= number <= MOST_EXPLORERS:
+        raise StoreError(f"{saved.directory} holds no explorers, or more than {MOST_EXPLORERS}")
+    if recipe.spec.num_agents > MOST_AGENTS:
+        raise StoreError(f"{saved.directory} is for {recipe.spec.num_agents} agents, more than {MOST_AGENTS}")
+    try:
+        shape = recipe.shape(number)
+    except Exception as error:  # whatever a forged description breaks, it is the description that is wrong
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise StoreError(f"{saved.directory} describes explorers that cannot be built ({reason})") from error
+    return ExplorationPolicySet(saved.restore(shape))

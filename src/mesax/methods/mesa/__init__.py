@@ -1,0 +1,1 @@
+"""MESA: meta-learned exploration around any off-policy learner."""

@@ -1,0 +1,259 @@
+"""How well exploration policies cover what is worth visiting: measured against the truth, not the intrinsic reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from mesax.compiling import compiled
+from mesax.envs.base import TaskFamily
+from mesax.methods.base import Experiment
+from mesax.policy import Policy, UniformPolicy
+from mesax.rewards.coverage import CoverageModel, CoverageState, visit_counts
+from mesax.training.driver import play_episodes
+from mesax.types import EnvSpec, Episode, Key
+
+COVERAGE_STREAM = 4
+LEAK_STREAM = 6
+LARGEST_PICTURE = 20_000
+SHOWN_ORDERS = 4
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CoverageReport:
+    """Visits of one policy over a number of episodes."""
+
+    visit_chance: np.ndarray
+    """Chance per episode of being near each cluster."""
+    mean_visits: np.ndarray
+    """Near visits per episode to each cluster."""
+    clusters_visited: float
+    """Distinct clusters per episode."""
+    distinct_visits: float
+    """Distinct configurations per episode that truly pay in some training task."""
+    distinct_union: int
+    """The same over all episodes together."""
+    high_reward_steps: float
+    """Steps per episode that pay the highest reward on the tasks played."""
+    coverage_return: float
+    """What the coverage reward pays per episode for what was played."""
+
+    @staticmethod
+    def blank(num_clusters: int) -> CoverageReport:
+        """A report of the right shapes."""
+        return CoverageReport(np.zeros(num_clusters), np.zeros(num_clusters), 0.0, 0.0, 0, 0.0, 0.0)
+
+    def row(self) -> dict[str, float]:
+        """The scalar figures."""
+        return {
+            "clusters_visited": self.clusters_visited,
+            "distinct_visits": self.distinct_visits,
+            "distinct_union": float(self.distinct_union),
+            "high_reward_steps": self.high_reward_steps,
+            "coverage_return": self.coverage_return,
+        }
+
+
+class Visits(NamedTuple):
+    """What stacked episodes visit."""
+
+    counts: Array
+    """Near visits to each cluster, `[episodes, clusters]`."""
+    configuration: Array
+    """In truth, `[episodes, time]`; -1 for none and for padding."""
+    distance: Array
+    """To the nearest member of M_*, `[episodes, time]`."""
+    reward: Array
+    """What the coverage reward pays, `[episodes, time]`."""
+
+
+@dataclass(frozen=True)
+class _Visits:
+    reward: CoverageModel
+    family: TaskFamily
+
+    def __call__(self, state: CoverageState, episodes: Episode) -> Visits:
+        found = self.reward.matches(self.family.env.spec, state, episodes)
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
+        counts = visit_counts(found, state.visits.shape[0])
+        _, paid = self.reward.observe(self.family.env.spec, state, episodes)
+        return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance, paid.reward)
+
+
+@dataclass(frozen=True)
+class _Features:
+    reward: CoverageModel
+    spec: EnvSpec
+
+    def __call__(self, episodes: Episode) -> Array:
+        return self.reward.features_of(self.spec, episodes)
+
+
+def coverage_of(
+    experiment: Experiment,
+    reward: CoverageModel,
+    state: CoverageState,
+    policy: Policy,
+    tasks: PyTree,
+    key: Key,
+    num_episodes: int,
+) -> CoverageReport:
+    """Play a policy on stacked tasks and count what it visits."""
+    family = experiment.family
+    episodes = play_episodes(experiment.training_env, tasks, policy, key, num_episodes)
+    visits = compiled(_Visits(reward, family))(state, episodes)
+    counts, configurations = np.asarray(visits.counts), np.asarray(visits.configuration)
+    true_visits = _true_visits(configurations, family.rewarding_configurations(tasks))
+    return CoverageReport(
+        visit_chance=np.mean(counts > 0, axis=0),
+        mean_visits=np.mean(counts, axis=0).astype(float),
+        clusters_visited=float(np.mean(np.sum(counts > 0, axis=1))),
+        distinct_visits=float(np.mean([len(row) for row in true_visits])),
+        distinct_union=len(np.unique(np.concatenate(true_visits))),
+        high_reward_steps=float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
+        coverage_return=float(np.mean(np.sum(visits.reward, axis=1))),
+    )
+
+
+def leak_check(
+    experiment: Experiment, reward: CoverageModel, state: CoverageState, num_episodes: int
+) -> dict[str, float | None]:
+    """Does "near M_*" mean what it should? Against the truth, on uniformly random episodes of the *unseen* tasks.
+
+    Needs no training, takes seconds, and finds a feature map that leaks reward before an explorer exploits it.
+    """
+    family = experiment.family
+    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    uniform = UniformPolicy(family.env.spec.action_space)
+    key = experiment.key(LEAK_STREAM)
+    episodes = play_episodes(experiment.training_env, split.test, uniform, key, num_episodes)
+    visits = compiled(_Visits(reward, family))(state, episodes)
+    true = np.isin(np.asarray(visits.configuration), family.rewarding_configurations(split.train))
+    distance, happened = np.asarray(visits.distance), episodes.mask
+    return leaks(distance[happened], true[happened], reward.distance_threshold)
+
+
+def leaks(distance: np.ndarray, true: np.ndarray, threshold: float) -> dict[str, float | None]:
+    """Precision and recall of `distance < threshold`, and the precision at the distance that recalls 90%."""
+
+    def precision(limit: float) -> float | None:
+        near = distance <= limit
+        return float(np.mean(true[near])) if near.any() else None
+
+    inside = np.nextafter(threshold, 0.0)
+    reach = float(np.quantile(distance[true], 0.9)) if true.any() else None
+    return {
+        "threshold": threshold,
+        "steps": int(true.size),
+        "rewarding_steps": int(true.sum()),
+        "precision": precision(inside),
+        "recall": float(np.mean(distance[true] <= inside)) if true.any() else None,
+        "distance_at_recall_90": reach,
+        "precision_at_recall_90": None if reach is None else precision(reach),
+    }
+
+
+def _true_visits(configurations: np.ndarray, rewarding: np.ndarray) -> list[np.ndarray]:
+    """The distinct rewarding configurations of each episode."""
+    return [np.intersect1d(row, rewarding) for row in configurations]
+
+
+def coverage_pictures(
+    experiment: Experiment,
+    reward: CoverageModel,
+    state: CoverageState,
+    explorers: dict[str, Any],
+    num_episodes: int,
+) -> dict[str, Any]:
+    """What uniform play and the explorers visit on the *unseen* tasks, for the coverage figure."""
+    family, spec = experiment.family, experiment.family.env.spec
+    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    visitors: dict[str, Any] = {"uniform": UniformPolicy(spec.action_space)} | explorers
+    rewarding = family.rewarding_configurations(split.train)
+    entries = []
+    for number, (name, policy) in enumerate(visitors.items()):
+        key = experiment.key(COVERAGE_STREAM, number)
+        episodes = play_episodes(experiment.training_env, split.test, policy, key, num_episodes)
+        visited = np.asarray(compiled(_Visits(reward, family))(state, episodes).configuration)
+        entries.append(
+            {
+                "name": name,
+                "episodes": len(episodes.reward),
+                "distinct_visits": float(np.mean([len(row) for row in _true_visits(visited, rewarding)])),
+                "high_reward_steps": float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
+                "frequency": _frequency(family, visited),
+                "orders": [visit_order(row, rewarding) for row in visited[:SHOWN_ORDERS]],
+            }
+        )
+        if reward.feature_size(spec) == 2:
+            some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
+            path = compiled(_Features(reward, spec))(some)
+            entries[-1]["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
+    return {
+        "num_stages": (family.configuration_shape or (1,))[0],
+        "shape": None if family.configuration_shape is None else list(family.configuration_shape[1:]),
+        "visitors": entries,
+        "dataset_size": int(state.subspace.valid.sum()),
+        "clusters": int(state.subspace.cluster_valid.sum()),
+        "plane": _plane(state) if reward.feature_size(spec) == 2 else None,
+    }
+
+
+def _plane(state: CoverageState) -> dict[str, Any]:
+    """M_* and its clusters where features are points in a plane, which can be looked at."""
+    subspace = state.subspace
+    return {
+        "members": _rounded(np.asarray(subspace.members)[np.asarray(subspace.valid)]),
+        "centroids": _rounded(np.asarray(subspace.centroids)[np.asarray(subspace.cluster_valid)]),
+    }
+
+
+def _rounded(values: np.ndarray) -> list[Any]:
+    """Four digits; None for what did not happen."""
+    rounded = np.round(values.astype(float), 4).astype(object)
+    rounded[np.isnan(values)] = None
+    plain: list[Any] = rounded.tolist()
+    return plain
+
+
+def visit_order(configurations: np.ndarray, rewarding: np.ndarray) -> list[int]:
+    """The rewarding configurations of one episode in the order of their first visits."""
+    return [int(number) for number in dict.fromkeys(configurations.tolist()) if number in rewarding]
+
+
+def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+    """Visits per episode to each configuration, in the family's own shape."""
+    cells = configuration_cells(family)
+    if cells is None:
+        return None
+    counts = np.bincount(configurations[configurations >= 0].reshape(-1), minlength=cells)
+    return _as_grid(family, counts / len(configurations))
+
+
+def configuration_grid(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+    """1 where a configuration is in the list, else 0, in the family's own shape."""
+    cells = configuration_cells(family)
+    if cells is None:
+        return None
+    present = np.zeros(cells)
+    present[configurations[configurations >= 0]] = 1.0
+    return _as_grid(family, present)
+
+
+def configuration_cells(family: TaskFamily) -> int | None:
+    """How many configurations a picture must show; None if there are too many, or no natural shape."""
+    shape = family.configuration_shape
+    cells = None if shape is None else int(np.prod(shape))
+    return cells if cells is not None and cells <= LARGEST_PICTURE else None
+
+
+def _as_grid(family: TaskFamily, values: np.ndarray) -> list[Any]:
+    grid: list[Any] = np.round(values.reshape(family.configuration_shape), 6).tolist()
+    return grid

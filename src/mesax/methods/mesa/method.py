@@ -1,0 +1,313 @@
+"""MESA (Zhang, Liang, Wu, Fang, AAMAS 2024) around any off-policy algorithm.
+
+    collect   for each training task: run the algorithm; keep state-action pairs with high reward in M_*   Alg. 1, 1-6
+    explore   cluster M_*; for e = 1..E: train a policy to be near M_* in clusters not yet visited, in this episode
+              or by earlier policies; add its visits to the global count                                   Alg. 1, 7-20
+    adapt     on each unseen task: with annealed probability an episode is played by a random explorer     Alg. 2
+
+No concrete algorithm is named here: learner, explorer and environment arrive as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
+from mesax.compiling import compiled
+from mesax.envs.base import TaskFamily
+from mesax.envs.host import repeating
+from mesax.errors import StoreError, UsageError
+from mesax.explorers.recipe import ExplorerRecipe, load_explorers, save_explorers
+from mesax.methods.adapt import adapt_stage
+from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
+from mesax.methods.mesa.coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
+from mesax.methods.mesa.unfinished import all_episodes, explorer_like, get_explorer, put_episodes, put_explorer
+from mesax.policy import ExplorationPolicySet
+from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
+from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
+from mesax.store.trees import copy_tree, load_tree, read_manifest, save_tree
+from mesax.training.driver import learn
+from mesax.training.engines import Loop
+from mesax.training.loops import loop_for
+from mesax.training.off_policy import Budget, Mixing, Schedule
+from mesax.types import EnvSpec, Episode, tree_index, tree_stack
+
+COLLECT_STREAM = 1
+EXPLORE_STREAM = 2
+COUNT_STREAM = 5
+
+
+@dataclass(frozen=True)
+class Mesa:
+    """Meta-learned exploration."""
+
+    explorer: OffPolicyAlgorithm | OnPolicyAlgorithm
+    """Learner of the exploration policies: any will do, only the learner of the test tasks must be off-policy."""
+    collect: Schedule = Schedule(total_steps=30_000)
+    """Stage 1, per training task."""
+    explore: Schedule | Budget = Schedule(total_steps=50_000)
+    """Stage 2, per exploration policy: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
+    action_repeat: int = 1
+    """Steps for which explorers hold each action."""
+    threshold: Threshold = Threshold()
+    """R*: which rewards are high."""
+    relabel_discount: float = 0.05
+    """gamma of Eq. (5)."""
+    least_value: float = 1e-3
+    """Relabeled pairs worth less stay out of M_*."""
+    capacity: int = 256
+    """Members of M_* at most; thinned evenly over clusters."""
+    num_clusters: int = 64
+    """C of the KMeans hash."""
+    reward: CoverageModel = CoverageReward()
+    """What explorers are paid for: Eq. (6) or records; features, distance, decay."""
+    num_explorers: int = 4
+    """E, at most."""
+    global_count: Literal["probability", "mean"] = "mean"
+    """What a policy adds to a cluster's global count: its chance of a visit, or its mean visits, per episode."""
+    snapshot: Literal["last", "best"] = "last"
+    """Which explorer is kept: the last, or the one that was paid most while it was trained."""
+    coverage_episodes: int = 100
+    """Episodes behind each coverage figure and each update of the global count."""
+    enough_coverage: float = 0.95
+    """Stop adding policies when together they visit this share of the clusters."""
+    keep_trajectories: int = 200
+    """Whole high-return episodes kept per training task."""
+    mixing: Mixing = Mixing()
+    """p_e on the test tasks."""
+    explorers_from: str | None = None
+    """A finished run whose explorers to use instead of meta-training anew."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot explore."""
+        least = {"capacity": 1, "num_clusters": 1, "num_explorers": 1, "coverage_episodes": 1, "keep_trajectories": 0}
+        least |= {"action_repeat": 1}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise UsageError(f"{name.replace('_', '-')} must be at least {value}, not {getattr(self, name)}")
+        if not 0.0 <= self.relabel_discount <= 1.0:
+            raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
+
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Collect, explore, adapt; borrow, adapt if the explorers come from another run."""
+        spec = experiment.family.env.spec
+        # Nets, schedules and repetitions that do not fit are refused now, not after stage 1.
+        self.explore_loop(experiment.training_env)
+        jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
+        recipe = self.recipe(spec)
+
+        def explorers_of(stage: str) -> Callable[[Host], Any]:
+            return lambda host: recipe.deployed(load_explorers(recipe, host.outputs(stage)[0] / "explorers"))
+
+        if self.explorers_from is not None:
+            source = Path(self.explorers_from)
+            borrowed_explorers(self, spec, source)  # what does not fit is refused now
+            # Copied once: should the other run be made anew, this one goes on with the explorers it began with.
+            borrow = Stage(
+                "borrow", (0,), lambda _, host: copy_tree(explorers_in(source), host.directory / "explorers")
+            )
+            return (borrow, adapt_stage(experiment, self.mixing, explorers_of("borrow")))
+        groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
+        collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
+        explore_steps = self.explore_steps(experiment) * self.num_explorers
+        return (
+            Stage(
+                "collect",
+                tuple(collect_steps * len(group) for group in groups),
+                lambda job, host: self._collect(experiment, groups[job], host),
+            ),
+            Stage("explore", (explore_steps,), lambda _, host: self._explore(experiment, host)),
+            adapt_stage(experiment, self.mixing, explorers_of("explore")),
+        )
+
+    def explore_steps(self, experiment: Experiment) -> int:
+        """Environment steps of stage 2 for one explorer, every repetition of an action counted."""
+        return self.explore.steps(experiment.training_env.spec.horizon // self.action_repeat) * self.action_repeat
+
+    def explore_loop(self, env: Any) -> Loop:
+        """Stage 2's loop: on coverage instead of the task's reward."""
+        return loop_for(repeating(env, self.action_repeat), self.explorer, self.explore, reward_model=self.reward)
+
+    def recipe(self, spec: EnvSpec) -> ExplorerRecipe:
+        """How explorers' weights are put to use in an environment of these sizes."""
+        return ExplorerRecipe(spec, self.explorer, self.reward, self.capacity, self.num_clusters, self.action_repeat)
+
+    def _collect(self, experiment: Experiment, group: list[int], host: Host) -> None:
+        """Stage 1 on a group of training tasks."""
+        family = experiment.family
+        loop = loop_for(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
+        split = family.split(experiment.seed, experiment.num_train_tasks, 0)
+        lanes = padded(group, experiment.lanes)
+        tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)
+        keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in lanes])
+        with keeping_last_good(host):
+            for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=host):
+                put_episodes(host, chunk)
+                returns = [float(family.score(jnp.asarray(rewards))) for rewards in chunk.rewards]
+                host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
+                if chunk.compile_seconds:
+                    host.compiled(chunk.compile_seconds)
+        for lane, task in enumerate(group):
+            self._keep_valuable(family, task, all_episodes(host, loop.env.spec, lane), host)
+
+    def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Any], host: Host) -> None:
+        """M_* of one training task: pairs and whole trajectories."""
+        episodes: Any = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
+        threshold = self.threshold.of(episodes.reward[episodes.mask])
+        values = valuable(episodes.reward, episodes.mask, threshold, self.relabel_discount, self.least_value)
+        featurize = compiled(_Featurize(self.reward, family))
+        features, configurations = (
+            np.concatenate(parts) for parts in zip(*(featurize(part) for part in harvest), strict=True)
+        )
+        kept = values > 0
+        distinct, best = deduplicate(features[kept], values[kept])
+        pairs = {"features": distinct, "values": best, "configurations": np.unique(configurations[kept])}
+        sizes = {name: list(array.shape) for name, array in pairs.items()}
+        save_tree(host.directory / f"pairs-{task:02d}", pairs, {"task": task, "sizes": sizes})
+        high = np.flatnonzero(np.max(episodes.reward, axis=1) >= threshold)
+        high = high[max(len(high) - self.keep_trajectories, 0) :]
+        save_tree(
+            host.directory / f"trajectories-{task:02d}",
+            tree_index(episodes, high),
+            {"task": task, "episodes": len(high)},
+        )
+        row = {"phase": "collect", "task": task, "step": int(episodes.mask.sum())}
+        row |= {"high_reward_pairs": int(kept.sum()), "distinct_pairs": len(distinct)}
+        host.rows("metrics", [row | {"reward_threshold": threshold}])
+
+    def _explore(self, experiment: Experiment, host: Host) -> None:
+        """Stage 2: policies one after another, each rewarded for what its predecessors leave out."""
+        spec = experiment.family.env.spec
+        pairs = load_pairs(host.outputs("collect"))
+        subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
+        state = CoverageState(subspace, jnp.zeros(self.num_clusters))
+        leaks = leak_check(experiment, self.reward, state, 20 * self.coverage_episodes)
+        recipe, missed = self.recipe(spec), np.ones(self.num_clusters)
+        kept = host.kept({"number": 0, "best": explorer_like(recipe)})
+        if kept is None:
+            host.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
+        finished = 0 if kept is None else kept["number"]
+        policies = []
+        for number in range(self.num_explorers):
+            if number < finished:
+                policy, report = get_explorer(host, number, recipe)
+            else:
+                best = kept["best"] if kept is not None and number == finished else None
+                with keeping_last_good(host):
+                    policy, report = self._train_explorer(experiment, state, number, host, best)
+                put_explorer(host, number, (policy, report))
+            policies.append(policy)
+            added = report.visit_chance if self.global_count == "probability" else report.mean_visits
+            state = CoverageState(subspace, state.visits + jnp.asarray(added))
+            # One episode of each policy: in enough episodes even uniform play visits every cluster.
+            missed *= 1.0 - report.visit_chance
+            covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
+            row = {"phase": "explore", "policy": number, "step": self.explore_steps(experiment)}
+            if number >= finished:
+                host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
+            if covered >= self.enough_coverage:
+                break
+        save_explorers(recipe, policies, host.directory / "explorers")
+        save_tree(host.directory / "coverage", state, {"num_explorers": len(policies)})
+        visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
+        visitors["all explorers"] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
+        pictures = coverage_pictures(experiment, self.reward, state, visitors, 10 * self.coverage_episodes)
+        pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
+        host.document("coverage", pictures | {"leaks": leaks})
+
+    def _train_explorer(
+        self,
+        experiment: Experiment,
+        state: CoverageState,
+        number: int,
+        host: Host,
+        best: tuple[Any, CoverageReport] | None,
+    ) -> tuple[Any, CoverageReport]:
+        """One exploration policy and what it covers; `best` is the best one so far, if this goes on."""
+        family = experiment.family
+        spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
+        split = family.split(experiment.seed, experiment.num_train_tasks, 0)
+        tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
+        keys = experiment.key(EXPLORE_STREAM, number)[None]
+        budget = self.explore_steps(experiment)
+        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=host):
+            policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
+            report = self._coverage(experiment, state, policy, number)
+            if best is None or self.snapshot == "last" or report.coverage_return >= best[1].coverage_return:
+                best = (policy, report)
+            host.keep({"number": number, "best": best})
+            step = chunk.step * self.action_repeat
+            row = {"phase": "explore", "policy": number, "step": step}
+            names = {"learnt_return": "intrinsic_return"}
+            row |= {names.get(name, name): float(value[0]) for name, value in chunk.metrics.items()}
+            host.rows("metrics", [row | report.row()])
+            if chunk.compile_seconds:
+                host.compiled(chunk.compile_seconds)
+            note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
+            host.report(number * budget + step, note)
+        assert best is not None
+        return best
+
+    def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
+        key = experiment.key(COUNT_STREAM, number)
+        split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
+        policy = self.recipe(experiment.family.env.spec).deployed(policy)
+        return coverage_of(experiment, self.reward, state, policy, split.train, key, self.coverage_episodes)
+
+
+@dataclass(frozen=True)
+class _Featurize:
+    reward: CoverageModel
+    family: TaskFamily
+
+    def __call__(self, episodes: Episode) -> tuple[Array, Array]:
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        features = self.reward.features_of(self.family.env.spec, episodes)
+        return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The valuable state-action pairs of all training tasks."""
+
+    features: np.ndarray
+    values: np.ndarray
+    configurations: np.ndarray
+    """Which configurations they belong to, in truth: for pictures only."""
+
+
+def load_pairs(directories: list[Path]) -> Pairs:
+    """The union of all training tasks' valuable pairs."""
+    parts = []
+    for directory in directories:
+        for part in sorted(directory.glob("pairs-*")):
+            sizes = read_manifest(part)["facts"]["sizes"]
+            dtypes = {"features": jnp.float32, "values": jnp.float32, "configurations": jnp.int32}
+            like = {name: jax.ShapeDtypeStruct(tuple(sizes[name]), dtype) for name, dtype in dtypes.items()}
+            parts.append(load_tree(part, like))
+    merged = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
+    return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]))
+
+
+def explorers_in(run: Path) -> Path:
+    """Where a finished run has its explorers."""
+    return run / "policies" / "explorers"
+
+
+def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
+    """The explorers of another run, if they fit this environment and these settings."""
+    directory = explorers_in(run)
+    if not directory.is_dir():
+        raise UsageError(f"{run} has no exploration policies: it is no finished run of mesa")
+    try:
+        return load_explorers(method.recipe(spec), directory)
+    except StoreError as error:
+        raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error

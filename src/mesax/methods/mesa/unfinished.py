@@ -1,0 +1,59 @@
+"""What MESA's jobs put aside while they run, so that a job that was stopped can go on: episodes, finished explorers.
+
+Pieces are written once and never change: a job that goes on from an earlier moment writes the same ones again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from mesax.explorers.recipe import ExplorerRecipe
+from mesax.methods.base import Host
+from mesax.methods.mesa.coverage import CoverageReport
+from mesax.store.trees import load_tree, open_tree
+from mesax.training.driver import Chunk
+from mesax.types import EnvSpec, Episode, blank_episode, tree_index
+
+
+def put_episodes(host: Host, chunk: Chunk) -> None:
+    """Put a chunk's episodes aside."""
+    assert chunk.episodes is not None
+    axes = list(chunk.episodes.reward.shape[:-1])
+    host.put_aside(f"episodes-{chunk.step:012d}", chunk.episodes, {"axes": axes})
+
+
+def all_episodes(host: Host, spec: EnvSpec, lane: int) -> list[Episode]:
+    """What one lane has played, chunk by chunk, `[rounds * envs, ...]` each."""
+    episode = jax.eval_shape(lambda: blank_episode(spec))
+    parts = []
+    for path in sorted(host.scratch.glob("episodes-*")):
+        saved = open_tree(path)
+        axes = tuple(saved.facts["axes"])
+        like = jax.tree.map(lambda leaf, axes=axes: jax.ShapeDtypeStruct((*axes, *leaf.shape), leaf.dtype), episode)
+        parts.append(_flatten_rounds(tree_index(saved.restore(like), lane)))
+    return parts
+
+
+def _flatten_rounds(episodes: Episode) -> Episode:
+    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes)
+
+
+def put_explorer(host: Host, number: int, explorer: tuple[Any, CoverageReport]) -> None:
+    """Put a finished explorer aside, with what it visits."""
+    host.put_aside(f"explorer-{number:02d}", explorer, {})
+
+
+def get_explorer(host: Host, number: int, recipe: ExplorerRecipe) -> tuple[Any, CoverageReport]:
+    """An explorer that is done."""
+    policy, report = load_tree(host.scratch / f"explorer-{number:02d}", explorer_like(recipe))
+    return policy, report
+
+
+def explorer_like(recipe: ExplorerRecipe) -> PyTree:
+    """Shapes of an explorer and of its report."""
+    policy = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), recipe.shape(1))
+    return policy, CoverageReport.blank(recipe.num_clusters)

@@ -1,0 +1,165 @@
+"""Which runs may be compared: seeds of one configuration are pooled, and each family of tasks stands by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mesax.results.statistics import (
+    Curve,
+    Json,
+    RunResults,
+    compare_runs,
+    finals_by_task,
+    load_run,
+    run_figures,
+)
+from mesax.results.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
+
+NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
+"""Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
+
+
+@dataclass(frozen=True)
+class FamilyComparison:
+    """Runs on tasks of one family, seeds pooled."""
+
+    title: str
+    runs: list[RunResults]
+
+    @property
+    def tables(self) -> list[Table]:
+        """Every run, and what the first one gains over the others."""
+        table = comparison_table(self.runs)
+        if len(self.runs) < 2:
+            return [table]
+        return [replace(table, note=f"{table.note}{self.warning}"), difference_table(self.runs)]
+
+    @property
+    def warning(self) -> str:
+        """That rows are not over the same test tasks, if so; empty otherwise."""
+        if len({frozenset(finals_by_task(run)) for run in self.runs}) == 1:
+            return ""
+        tasks = "; ".join(
+            f"{label} {len(finals_by_task(run))} of seed {', '.join(map(str, _seeds(run)))}"
+            for label, run in zip(run_labels(self.runs), self.runs, strict=True)
+        )
+        return f" The rows are over different test tasks ({tasks}): the table below compares what can be compared."
+
+    def as_json(self) -> Json:
+        """The same as plain numbers."""
+        labels = run_labels(self.runs)
+        rows = [
+            {"run": label, **{key: run.run[key] for key in ("method", "env", "preset")}, "seeds": _seeds(run)}
+            | run_figures(run)
+            for label, run in zip(labels, self.runs, strict=True)
+        ]
+        differences = []
+        for label, other in zip(labels[1:], self.runs[1:], strict=True):
+            found = compare_runs(self.runs[0], other)
+            facts = {"of": labels[0], "against": label, "shared_tasks": found.shared}
+            differences.append(facts | vars(found.difference) | {"probability": found.probability})
+        return {"family": self.title, "rows": rows, "differences": differences}
+
+
+def compare_directories(paths: Iterable[Path]) -> list[FamilyComparison]:
+    """The runs of several directories, family by family."""
+    return by_family([load_run(path) for path in paths])
+
+
+def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Json:
+    """Print the tables of every family and draw their pictures; returns what `--json` prints."""
+    from mesax.results.drawing import draw_comparison  # noqa: PLC0415 (drawing is heavy)
+
+    for number, family in enumerate(families):
+        for table in family.tables:  # what the columns mean is said once
+            print_table(replace(table, note=table.note.removeprefix(COMPARISON_NOTE).strip()) if number else table)
+    note = nothing_comparable(families)
+    if note:
+        print(f"note     {note}")
+    for picture in draw_comparison(families, directory):
+        print(f"drawn    {picture}")
+    return {"families": [family.as_json() for family in families], "note": note}
+
+
+def by_family(runs: Sequence[RunResults]) -> list[FamilyComparison]:
+    """Runs that had tasks of the same family, in order of appearance; two families may share an environment's name."""
+    found: dict[str, list[RunResults]] = {}
+    for run in runs:
+        found.setdefault(_text(run.run["env"], _family(run)), []).append(run)
+    names = [str(members[0].run["env"]) for members in found.values()]
+    titles = [
+        name if names.count(name) == 1 else f"{name} ({_own_settings(members[0]) or 'as it is'})"
+        for name, members in zip(names, found.values(), strict=True)
+    ]
+    return [FamilyComparison(title, pool_seeds(own)) for title, own in zip(titles, found.values(), strict=True)]
+
+
+def nothing_comparable(families: Sequence[FamilyComparison]) -> str | None:
+    """Why several runs are no comparison, if they are not."""
+    if len(families) < 2 or any(len(family.runs) > 1 for family in families):
+        return None
+    return f"nothing to compare: each run has a family of tasks of its own ({', '.join(f.title for f in families)})"
+
+
+def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
+    """Runs that differ only in seed and number of test tasks become one, with the tasks of all; others stay alone.
+
+    Every task run counts the same, whichever its seed. The same seed twice would count tasks twice: such runs stay
+    alone too.
+    """
+    alike: dict[str, list[RunResults]] = {}
+    for run in runs:
+        names = [run.run[key] for key in ("method", "env", "preset")]
+        alike.setdefault(_text(*names, run.run.get("overrides") or {}, _configuration(run)), []).append(run)
+    pooled = []
+    for members in alike.values():
+        seeds = [member.run["seed"] for member in members]
+        pooled += [_pool(members)] if len(set(seeds)) == len(seeds) > 1 else members
+    return pooled
+
+
+def _pool(members: Sequence[RunResults]) -> RunResults:
+    curves: list[Curve] = []
+    test_tasks: list[Json] = []
+    for member in members:
+        offset, seed = len(test_tasks), member.run["seed"]
+        test_tasks += [
+            {**task, "seed": seed, "label": f"seed {seed}: {task['label']}"} for task in member.run["test_tasks"]
+        ]
+        curves += [
+            replace(curve, task=curve.task + offset, label=test_tasks[curve.task + offset]["label"])
+            for curve in member.curves
+        ]
+    run = {**members[0].run, "test_tasks": test_tasks, "seed": [member.run["seed"] for member in members]}
+    totals = ("wall_seconds", "env_steps", "meta_env_steps")
+    complete = all(member.summary for member in members)
+    summary = {key: sum(member.summary[key] for member in members) for key in totals} if complete else {}
+    return replace(members[0], run=run, curves=tuple(curves), summary=summary)
+
+
+def _seeds(run: RunResults) -> list[int]:
+    seed = run.run["seed"]
+    return list(seed) if isinstance(seed, list) else [seed]
+
+
+def _configuration(run: RunResults) -> Json:
+    """Every setting that must be equal for runs to be samples of the same thing."""
+    return {name: value for name, value in (run.run.get("config") or {}).items() if name not in NOT_THE_CONFIGURATION}
+
+
+def _family(run: RunResults) -> Any:
+    """What makes a family: all its settings, or what is known of it."""
+    return (run.run.get("config") or {}).get("family") or run.family
+
+
+def _own_settings(run: RunResults) -> str:
+    changed = (run.run.get("overrides") or {}).items()
+    return " ".join(f"{path}={value}" for path, value in sorted(changed) if path.startswith("family."))
+
+
+def _text(*values: Any) -> str:
+    return json.dumps(values, sort_keys=True, default=str)

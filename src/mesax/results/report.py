@@ -1,0 +1,260 @@
+"""The report of runs: one HTML page that carries its tables, figures and style, and needs nothing else."""
+
+import base64
+import io
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from html import escape
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from mesax.errors import UsageError
+from mesax.results import figures
+from mesax.results.comparison import by_family
+from mesax.results.statistics import (
+    RunResults,
+    bootstrap_interval,
+    compare_runs,
+    load_run,
+    optimal_fraction,
+)
+from mesax.results.tables import (
+    Table,
+    dataset_table,
+    explorer_table,
+    format_number,
+    leak_table,
+    run_labels,
+    task_table,
+    to_html,
+)
+from mesax.suites.particles import figures as figures_particles
+from mesax.suites.swimmer import figures as figures_swimmer
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #222; --soft: #666; --line: #ddd; --page: #fff; --card: #f6f7f8; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e4e4; --soft: #a5a5a5; --line: #3d4045; --page: #191b1e; --card: #24272b; }
+}
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  max-width: 62rem; margin: 2rem auto; padding: 0 1.2rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; }
+h2 { font-size: 1.25rem; margin-top: 2.6rem; border-bottom: 1px solid var(--line); padding-bottom: .25rem; }
+h3 { font-size: 1.02rem; margin: 1.6rem 0 .5rem; }
+.note { color: var(--soft); font-size: .87rem; margin: .5rem 0 1rem; }
+.warning { border-left: 4px solid #e69f00; background: var(--card); padding: .5rem .8rem; }
+.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .7rem 1rem; }
+.card b { display: block; font-size: 1.7rem; line-height: 1.25; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
+th, td { white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; }
+th:first-child, td:first-child, .text th, .text td { text-align: left; }
+.text td { white-space: normal; overflow-wrap: anywhere; font: .84rem/1.5 ui-monospace, monospace; }
+figure { margin: 1rem 0; }
+figure img { max-width: 100%; height: auto; padding: .5rem; background: #fff; border: 1px solid var(--line);
+  border-radius: 6px; }
+figcaption { color: var(--soft); font-size: .87rem; }
+details { margin: .5rem 0; }
+summary { cursor: pointer; font-weight: 600; }
+"""
+
+
+def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
+    """Write one self-contained HTML page about the runs and return its path; an old page is replaced."""
+    if not run_dirs:
+        raise UsageError("a report needs at least one run directory")
+    runs = [load_run(run_dir) for run_dir in run_dirs]
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(target.name + ".part")
+    unfinished.write_text(report_html(runs), encoding="utf-8")
+    os.replace(unfinished, target)
+    return target
+
+
+def report_html(runs: Sequence[RunResults]) -> str:
+    """The page as text: the comparison of all runs, then each run on its own."""
+    methods, environments = (", ".join(dict.fromkeys(str(run.run[key]) for run in runs)) for key in ("method", "env"))
+    title = f"{methods} on {environments}"
+    sections = [_warnings(runs), _results(runs)]
+    sections += [_run_section(label, run) for label, run in zip(run_labels(runs), runs, strict=True)]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>mesax: {escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{''.join(sections)}\n</body>\n</html>\n"
+    )
+
+
+def _results(runs: Sequence[RunResults]) -> str:
+    parts: list[str] = []
+    for family in by_family(runs):
+        members = family.runs
+        parts += [f"<h2>Results on {escape(family.title)}</h2>", _cards(members), _sentences(members)]
+        for title, table in zip(("Comparison", "Differences"), family.tables, strict=False):
+            parts += [f"<h3>{title}</h3>", to_html(table)]
+        parts += [
+            "<h3>Learning curves</h3>",
+            _figure(partial(figures.learning_curves, members, True), CURVES),
+        ]
+        parts += ["<h3>Every task run</h3>", _figure(partial(figures.final_returns, members), DOTS)]
+    return "\n".join(parts)
+
+
+CURVES = (
+    "Mean return of the learner on unseen test tasks, with pointwise 95% bootstrap intervals, as far as all "
+    "task runs reach. Labels give the mean of the last 5 evaluations."
+)
+DOTS = "Dots: the final return of each task run. Diamonds: their mean with its 95% interval."
+VISITS = "What uniform play, each explorer and all explorers together visit, beside the payoff of one test task."
+PLACES = (
+    "Steps per episode that uniform play, each explorer and all explorers together spend at each place on unseen test "
+    "tasks, and how many distinct places that pay in a training task each of them visits."
+)
+PATHS = (
+    "Joint angles during four episodes of uniform play and of each explorer on unseen test tasks, over the members of "
+    "M_* and the centers of its clusters."
+)
+TRAINING = (
+    "Training of the explorers: intrinsic return, and the distinct rewarding visits that it is meant to bring about. "
+    "Dashed: the visits of uniform play, on the unseen test tasks."
+)
+
+
+def _warnings(runs: Sequence[RunResults]) -> str:
+    return "".join(
+        f'<p class="warning">{escape(run.directory.name)} has status “{escape(run.status)}”: '
+        "its numbers cover what has been evaluated so far.</p>\n"
+        for run in runs
+        if run.status != "done"
+    )
+
+
+def _cards(runs: Sequence[RunResults]) -> str:
+    cards = []
+    for label, run in zip(run_labels(runs), runs, strict=True):
+        interval = bootstrap_interval(run.final_returns, run.tasks)
+        solved = optimal_fraction(run.final_returns, run.family["optimal_threshold"])
+        cards.append(
+            f'<div class="card">{escape(label)}<b>{format_number(interval.value)}</b>'
+            f"[{format_number(interval.low)}, {format_number(interval.high)}]<br>"
+            f"{solved:.0%} of {len(run.curves)} task runs solved</div>"
+        )
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def _sentences(runs: Sequence[RunResults]) -> str:
+    """What the first run gains over each other one, in words; an interval that holds zero says so."""
+    labels, family = run_labels(runs), runs[0].family
+    text = [
+        f"The optimal return is {format_number(float(family['optimal_return']))}, "
+        f"the suboptimal one {format_number(float(family['suboptimal_return']))}."
+    ]
+    for label, run in zip(labels[1:], runs[1:], strict=True):
+        comparison = compare_runs(runs[0], run)
+        gain = comparison.difference
+        size = format_number(abs(gain.value))
+        if size == format_number(0.0):
+            text.append(f"{labels[0]} and {label} end with the same mean.")
+            continue
+        unclear = ", but the 95% interval includes no difference" if gain.low <= 0 <= gain.high else ""
+        text.append(f"{labels[0]} is {size} {'better' if gain.value > 0 else 'worse'} than {label}{unclear}.")
+    return f"<p>{escape(' '.join(text))}</p>"
+
+
+def _run_section(label: str, run: RunResults) -> str:
+    parts = [f"<h2>{escape(label)}: {escape(str(run.run['env']))}</h2>"]
+    parts += ["<h3>Test tasks</h3>", to_html(task_table(run))]
+    visits = PLACES if figures_particles.in_a_row(run) else VISITS
+    parts += ["<h3>What the explorers visit</h3>", _figure(partial(figures_particles.explorer_visits, run), visits)]
+    for table in (explorer_table(run), leak_table(run)):
+        parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []
+    if (run.coverage or {}).get("plane"):
+        parts += ["<h3>Where the explorers go</h3>", _figure(partial(figures_swimmer.explorer_paths, run), PATHS)]
+    parts += ["<h3>Coverage during stage 2</h3>", _figure(partial(figures.meta_training, run), TRAINING)]
+    parts += ["<h3>High-reward dataset</h3>", _dataset(run)]
+    parts += ["<h3>Differences from the paper</h3>", _paper_differences(run)]
+    parts += ["<h3>Provenance</h3>", _pairs(_provenance(run))]
+    config = run.run.get("config")
+    if config:
+        details = _pairs(_flatten(config))
+        parts += [f"<details><summary>Configuration</summary>{details}</details>"]
+    else:
+        parts += [_note("The configuration is missing: run.json does not hold it.")]
+    return "\n".join(parts)
+
+
+def _dataset(run: RunResults) -> str:
+    table = dataset_table(run)
+    if not table.rows:
+        return _note(f"There is no high-reward dataset: {run.run['method']} logged no collection.")
+    size, clusters = ((run.coverage or {}).get(key) for key in ("dataset_size", "clusters"))
+    known = f"It holds {format_number(size)} pairs of observation and joint action" if size is not None else ""
+    known += f" in {format_number(clusters)} clusters" if known and clusters is not None else ""
+    return (_note(f"{known}.") if known else "") + to_html(table)
+
+
+def _paper_differences(run: RunResults) -> str:
+    rows = run.run.get("paper_diff")
+    if rows is None:
+        return _note("Not known: run.json does not say how the configuration differs from the paper's.")
+    if not rows:
+        return "<p>None: this is the paper's configuration.</p>"
+    cells = tuple((str(path), _text(paper), _text(this)) for path, paper, this in rows)
+    return _text_table(Table("", ("setting", "paper", "this run"), cells))
+
+
+def _provenance(run: RunResults) -> dict[str, object]:
+    versions = run.run.get("versions") or {}
+    keys = {"command": "command", "run": "id", "seed": "seed", "configuration hash": "config_hash"}
+    keys |= {"commit": "git_commit", "machine": "machine"}
+    known = {name: run.run.get(key) for name, key in keys.items()}
+    known["versions"] = " ".join(f"{name} {version}" for name, version in versions.items()) or None
+    known |= {"directory": str(run.directory), "status": run.status}
+    return {name: "not recorded" if value is None else value for name, value in known.items()}
+
+
+def _flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in config.items():
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _pairs(pairs: Mapping[str, object]) -> str:
+    return _text_table(Table("", ("name", "value"), tuple((name, _text(value)) for name, value in pairs.items())))
+
+
+def _text_table(table: Table) -> str:
+    return f'<div class="text">{to_html(table)}</div>'
+
+
+def _note(sentence: str) -> str:
+    return f'<p class="note">{escape(sentence)}</p>'
+
+
+def _figure(draw: Callable[[], Figure], caption: str) -> str:
+    """The figure as an embedded picture, or the sentence that says why there is none."""
+    try:
+        figure = draw()
+    except UsageError as reason:
+        sentence = str(reason)
+        return _note(sentence[:1].upper() + sentence[1:] + ".")
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(figures.STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    picture = base64.b64encode(buffer.getvalue()).decode("ascii")
+    image = f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{picture}">'
+    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"

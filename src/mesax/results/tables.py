@@ -1,0 +1,306 @@
+"""Tables of runs: built once as plain text cells, rendered for the terminal, markdown and HTML."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from mesax.results.statistics import (
+    Curve,
+    Interval,
+    Json,
+    RunResults,
+    compare_runs,
+    final_return,
+    groups_of,
+    run_figures,
+    steps_to_optimal,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+NOTHING = "–"  # an en dash stands for "no value", and joins the ends of an interval
+COMPARISON_NOTE = (
+    "Return after learning each unseen test task: mean of the last 5 evaluations. "
+    "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
+    "IQM: mean of the middle half; std: spread of the task runs. "
+    "Solved: share of task runs whose final return is at the optimum; "
+    "steps to optimum: until the mean of all task runs is there. "
+    "Time and steps: of all task runs together."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text: the first column names the row, the others hold numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def run_labels(runs: Sequence[RunResults]) -> list[str]:
+    """The shortest labels that tell the runs apart: the method, then whatever else differs."""
+    labels = [_method(run) for run in runs]
+    for describe in (_env, _preset, _seed, _overrides, _identity):
+        if len(set(labels)) == len(labels):
+            break
+        extras = [describe(run) for run in runs]
+        if len(set(extras)) > 1:
+            labels = [" ".join(filter(None, pair)) for pair in zip(labels, extras, strict=True)]
+    return labels
+
+
+def _method(run: RunResults) -> str:
+    return str(run.run["method"])
+
+
+def _env(run: RunResults) -> str:
+    return str(run.run["env"])
+
+
+def _preset(run: RunResults) -> str:
+    return str(run.run["preset"])
+
+
+def _seed(run: RunResults) -> str:
+    return f"seed {run.run['seed']}"
+
+
+def _overrides(run: RunResults) -> str:
+    return " ".join(f"{path}={value}" for path, value in sorted((run.run.get("overrides") or {}).items()))
+
+
+def _identity(run: RunResults) -> str:
+    return run.directory.name
+
+
+def comparison_table(runs: Sequence[RunResults]) -> Table:
+    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
+    figures = [run_figures(run) for run in runs]
+    groups = groups_of(runs)
+    columns = (
+        "run",
+        "mean",
+        "95% interval",
+        "IQM",
+        "std",
+        *groups,
+        "solved",
+        "steps to optimum",
+        "time",
+        "env steps",
+    )
+    rows = [_comparison_row(label, own, groups) for label, own in zip(run_labels(runs), figures, strict=True)]
+    counts = [len(run.curves) for run in runs]
+    if len(set(counts)) > 1:
+        columns += ("task runs",)
+        rows = [(*row, str(count)) for row, count in zip(rows, counts, strict=True)]
+    title = [", ".join(dict.fromkeys(_env(run) for run in runs))]
+    title += ["preset " + ", ".join(dict.fromkeys(_preset(run) for run in runs))]
+    title += [f"{counts[0]} task runs each"] if len(set(counts)) == 1 else []
+    before = [
+        f"{label} {format_count(own['meta_env_steps'])}"
+        for label, own in zip(run_labels(runs), figures, strict=True)
+        if own["meta_env_steps"]
+    ]
+    note = f" On training tasks before, not counted here: {', '.join(before)} steps." if before else ""
+    return Table(", ".join(title), columns, tuple(rows), COMPARISON_NOTE + note)
+
+
+def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[str, ...]:
+    return (
+        label,
+        format_number(figures["mean"]),
+        f"{format_number(figures['ci_low'])}{NOTHING}{format_number(figures['ci_high'])}",
+        format_number(figures["iqm"]),
+        format_number(figures["std"]),
+        *(format_number(figures["by_group"].get(group)) for group in groups),
+        f"{figures['optimal_fraction']:.0%}",
+        format_count(figures["steps_to_optimum"]),
+        format_seconds(figures["wall_seconds"]),
+        format_count(figures["env_steps"]),
+    )
+
+
+def difference_table(runs: Sequence[RunResults]) -> Table:
+    """The first run against each of the others in the same environment."""
+    labels, rows = run_labels(runs), []
+    for label, other in zip(labels[1:], runs[1:], strict=True):
+        if _env(other) != _env(runs[0]):
+            continue
+        comparison = compare_runs(runs[0], other)
+        interval = format_interval(comparison.difference, signed=True)
+        kind = "different test tasks"
+        if comparison.shared:
+            kind = "same test tasks" if comparison.complete else f"the {comparison.shared} test tasks of both"
+        rows.append((f"{labels[0]} against {label}", interval, f"{comparison.probability:.0%}", kind))
+    columns = ("comparison", "difference [95% interval]", "probability of improvement", "pairing")
+    note = "Difference of mean final returns. Probability that the first has the higher return; ties count half."
+    return Table("Differences", columns, tuple(rows), note)
+
+
+def task_table(run: RunResults) -> Table:
+    """One row for each task run of a run."""
+    groups, threshold = groups_of([run]), run.family["optimal_threshold"]
+    repeated = any(curve.repeat for curve in run.curves)
+    columns = ("test task", *(("repeat",) if repeated else ()), "final return", *groups, "steps to solve")
+    rows = [
+        (
+            curve.label,
+            *((str(curve.repeat),) if repeated else ()),
+            format_number(final_return(curve.returns)),
+            *(format_number(_final_of_group(curve, group)) for group in groups),
+            format_count(steps_to_optimal(curve.steps, curve.returns, threshold)),
+        )
+        for curve in run.curves
+    ]
+    return Table(f"{run.run['method']} on {run.run['env']}: test tasks", columns, tuple(rows))
+
+
+def _final_of_group(curve: Curve, group: str) -> float | None:
+    return final_return(curve.groups[group]) if group in curve.groups else None
+
+
+def dataset_table(run: RunResults) -> Table:
+    """What each training task gave to the high-reward dataset, from the last row of its collection."""
+    last = {row["task"]: row for row in run.metrics if row.get("phase") == "collect" and "task" in row}
+    labels = [str(task.get("label")) for task in run.run.get("train_tasks") or []]
+    names = [name for row in last.values() for name in row if name not in ("phase", "task", "repeat", "step")]
+    metrics = list(dict.fromkeys(names))
+    rows = [
+        (
+            labels[task] if task < len(labels) else f"task {task}",
+            format_count(row.get("step")),
+            *(format_number(row.get(name)) for name in metrics),
+        )
+        for task, row in sorted(last.items())
+    ]
+    columns = ("training task", "steps", *(name.replace("_", " ") for name in metrics))
+    return Table("High-reward dataset", columns, tuple(rows))
+
+
+def explorer_table(run: RunResults) -> Table:
+    """What each visitor reaches on unseen test tasks, before anything is learnt there."""
+    rows = []
+    for visitor in (run.coverage or {}).get("visitors", []):
+        orders = [" → ".join(map(str, order[:8])) or "none" for order in visitor.get("orders", [])]
+        reached = (format_number(visitor["distinct_visits"]), format_number(visitor["high_reward_steps"]))
+        rows.append((str(visitor["name"]), *reached, "; ".join(orders) or NOTHING))
+    return Table(
+        "What visitors reach on unseen tasks",
+        ("visitor", "distinct rewarding visits", "high-reward steps", "order of visits in a few episodes"),
+        tuple(rows),
+        "Per episode. Rewarding: configurations that pay the highest reward in some training task. High-reward steps:"
+        " steps that pay it on the unseen task itself, zero-shot. Orders list configurations by number.",
+    )
+
+
+def leak_table(run: RunResults) -> Table:
+    """Whether "near M_*" means what it should, under the feature map of this run."""
+    leaks = (run.coverage or {}).get("leaks") or {}
+    names = {
+        "precision": "precision at the threshold",
+        "recall": "recall at the threshold",
+        "threshold": "distance threshold",
+        "precision_at_recall_90": "precision where recall is 90%",
+        "distance_at_recall_90": "distance where recall is 90%",
+        "rewarding_steps": "truly rewarding steps",
+        "steps": "steps checked",
+    }
+    rows = [(text, format_number(leaks[name])) for name, text in names.items() if name in leaks]
+    note = "Uniformly random play on unseen test tasks; near M_* against what the rules say is rewarding."
+    return Table("Leak check", ("figure", "value"), tuple(rows), note)
+
+
+def format_number(value: float | None) -> str:
+    """A number with the digits that matter: two decimals below 100, none above it or for counts."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def format_interval(interval: Interval, signed: bool = False) -> str:
+    """A value with its interval in brackets."""
+    numbers = [format_number(number) for number in (interval.value, interval.low, interval.high)]
+    if signed:
+        numbers = [number if number.startswith("-") else f"+{number}" for number in numbers]
+    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
+
+
+def format_count(value: float | None) -> str:
+    """A number of steps in thousands or millions: 950, 12.5k, 3M."""
+    if value is None:
+        return NOTHING
+    for size, suffix in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * 0.9995:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:.0f}"
+
+
+def format_seconds(value: float | None) -> str:
+    """A duration: 8.2s, 3m05s, 2h10m."""
+    if value is None:
+        return NOTHING
+    if value < 59.95:
+        return f"{value:.1f}s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s"
+
+
+def to_rich(table: Table) -> "RichTable":
+    """The table for a terminal; cells are literal text, so that no label is read as markup."""
+    from rich import box  # noqa: PLC0415 (only terminals need it)
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    rich = RichTable(
+        title=Text(table.title),
+        caption=Text(table.note),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for index, column in enumerate(table.columns):
+        # Cells of one word keep their line, so that a narrow terminal breaks labels instead.
+        atomic = all(" " not in row[index] for row in table.rows)
+        header = Text(column.replace(" ", "\n") if atomic and index else column)
+        rich.add_column(header, justify="right" if index else "left", no_wrap=atomic, vertical="top")
+    for row in table.rows:
+        rich.add_row(*(Text(cell) for cell in row))
+    return rich
+
+
+def print_table(table: Table) -> None:
+    """The table on standard output."""
+    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
+
+    Console().print(to_rich(table))
+
+
+def to_markdown(table: Table) -> str:
+    """The table in GitHub's markdown, with its note below."""
+    lines = [_markdown_row(table.columns), "|---|" + "---:|" * (len(table.columns) - 1)]
+    lines += [_markdown_row(row) for row in table.rows]
+    return "\n".join(lines) + (f"\n\n{table.note}" if table.note else "") + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    clean = (cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;") for cell in cells)
+    return "| " + " | ".join(clean) + " |"
+
+
+def to_html(table: Table) -> str:
+    """The table as an HTML fragment; every cell is escaped."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table.rows)
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    table_html = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
+    return f'<div class="scroll">{table_html}</div>\n{note}'

@@ -1,0 +1,275 @@
+"""The run directory: plain files that are written atomically and read back with care. Needs no JAX."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mesax.errors import StoreError, UsageError
+from mesax.store.files import store_errors, sync_directory
+
+Json = dict[str, Any]
+CHECKSUMS = "checksums.json"
+STATUSES = ("running", "done", "failed", "preempted")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run on disk."""
+
+    path: Path
+
+    @staticmethod
+    def create(path: Path, run_json: Mapping[str, Any]) -> RunDirectory:
+        """A new run directory with its run.json and status `running`; appears whole or not at all."""
+        path = Path(path)
+        _refuse_existing(path)
+        temporary = RunDirectory(path.parent / f".tmp-{path.name}-{os.getpid()}")
+        try:
+            with store_errors(path, "created"):
+                shutil.rmtree(temporary.path, ignore_errors=True)
+                temporary.path.mkdir(parents=True)
+            temporary.write_json("run.json", run_json)
+            temporary.set_status("running")
+            _refuse_existing(path)
+            with store_errors(path, "created"):
+                os.rename(temporary.path, path)
+                sync_directory(path.parent)
+        except BaseException:
+            shutil.rmtree(temporary.path, ignore_errors=True)
+            raise
+        return RunDirectory(path)
+
+    @staticmethod
+    def open(path: Path) -> RunDirectory:
+        """An existing run directory."""
+        path = Path(path)
+        if not path.is_dir():
+            raise UsageError(f"no run directory at {path}")
+        if not (path / "run.json").is_file():
+            raise UsageError(f"no run directory at {path}: it has no run.json")
+        directory = RunDirectory(path)
+        _ = directory.run
+        return directory
+
+    @cached_property
+    def run(self) -> Json:
+        """What run.json says: configuration, command, versions, tasks."""
+        return self.read_json("run.json")
+
+    @property
+    def status(self) -> str:
+        """One word: running, done, failed, preempted; `unknown` if there is none."""
+        try:
+            return (self.path / "STATUS").read_text(encoding="utf-8").strip() or "unknown"
+        except (OSError, UnicodeDecodeError):
+            return "unknown"
+
+    def set_status(self, word: str) -> None:
+        """Replace the status."""
+        if word not in STATUSES:
+            raise ValueError(f"status {word!r} is none of {', '.join(STATUSES)}")
+        _replace(self.path / "STATUS", f"{word}\n")
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a readable JSON file at once or not at all."""
+        _replace(self.path / name, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+
+    def read_json(self, name: str) -> Json:
+        """The object in a JSON file."""
+        path = self.path / name
+        try:
+            with store_errors(path, "read"):
+                value = json.loads(path.read_bytes().decode())
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{path} is not valid JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise StoreError(f"{path} holds no JSON object")
+        return value
+
+    def append_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows to a JSONL file, durably; a line that a crash cut short is removed first."""
+        data = "".join(_line(row) for row in rows).encode()
+        path = self.path / name
+        with store_errors(path, "written"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "a+b", buffering=0) as file:
+                end, glue = _end_of_rows(file)
+                file.truncate(end)
+                try:
+                    _write_all(file.fileno(), glue + data)
+                except OSError:
+                    file.truncate(end)
+                    raise
+
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write a whole JSONL file at once or not at all."""
+        _replace(self.path / name, "".join(_line(row) for row in rows))
+
+    def read_rows(self, name: str) -> list[Json]:
+        """The rows of a JSONL file, without a last line that was cut short; none if there is no file."""
+        path = self.path / name
+        if not path.exists():
+            return []
+        with store_errors(path, "read"):
+            lines = path.read_bytes().split(b"\n")
+        rows = []
+        for number, line in enumerate(lines, start=1):
+            row = _row(line)
+            if row is not None:
+                rows.append(row)
+            elif line.strip() and number < len(lines):
+                raise StoreError(f"{path}: line {number} is not a JSON object")
+        return rows
+
+    def job_directory(self, phase: str, job: int) -> Path:
+        """Where one job of a phase keeps its files; not created."""
+        return self.path / "jobs" / phase / f"{job:03d}"
+
+    def job_done(self, phase: str, job: int) -> bool:
+        """Whether a job has finished."""
+        return (self.job_directory(phase, job) / "done.json").is_file()
+
+    def finish_job(self, phase: str, job: int, facts: Mapping[str, Any]) -> None:
+        """Mark a job as finished; the last thing a job does."""
+        self.write_json(self._done(phase, job), facts)
+
+    def job_facts(self, phase: str, job: int) -> Json:
+        """What `finish_job` was told."""
+        return self.read_json(self._done(phase, job))
+
+    def _done(self, phase: str, job: int) -> str:
+        return str(self.job_directory(phase, job).relative_to(self.path) / "done.json")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing here; released by the system should this process die."""
+        path = self.path / ".lock"
+        with store_errors(path, "opened"):
+            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (closed below, after the caller's work)
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                owner = file.read(20).strip() or "unknown"
+                raise UsageError(f"{self.path} is in use by process {owner}") from error
+            except OSError as error:
+                raise StoreError(f"{path} cannot be locked: {error.strerror}") from error
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            self._await_stragglers()
+            try:
+                yield
+            finally:
+                file.truncate(0)
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    def attend(self) -> None:
+        """Say, for the life of this process, that a worker is at work here."""
+        descriptor = os.open(self.path / ".workers", os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def _await_stragglers(self) -> None:
+        """Workers leave when the process that started them is killed, but not in the same instant."""
+        path = self.path / ".workers"
+        if not path.exists():
+            return
+        with store_errors(path, "opened"), open(path, "r+b") as file:
+            for _ in range(100):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    time.sleep(0.1)
+        raise UsageError(f"{self.path} is in use by a worker of a run that has ended; try again, or end it")
+
+
+def find_runs(root: Path) -> list[RunDirectory]:
+    """All run directories at or below `root`, by name; hidden directories are passed over."""
+    found = []
+    for folder, names, files in os.walk(root):
+        names[:] = [] if "run.json" in files else sorted(name for name in names if not name.startswith("."))
+        if "run.json" in files:
+            found.append(RunDirectory(Path(folder)))
+    return sorted(found, key=lambda run: run.path)
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: numbers that are not finite become null, arrays become lists."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(plain(row), sort_keys=True, allow_nan=False) + "\n"
+
+
+def _row(line: bytes) -> Json | None:
+    try:
+        row = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _end_of_rows(file: Any) -> tuple[int, bytes]:
+    """Where the next row goes, and what must stand before it if the last newline is missing."""
+    size = end = file.seek(0, os.SEEK_END)
+    tail = b""
+    while end and b"\n" not in tail:
+        end = max(0, end - 65536)
+        file.seek(end)
+        tail = file.read(size - end)
+    cut = tail.rfind(b"\n") + 1
+    complete = _row(tail[cut:]) is not None
+    return (size, b"\n") if complete else (end + cut, b"")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file under another name, make it durable, rename it into place."""
+    temporary = path.parent / f".tmp-{path.name}-{os.getpid()}"
+    with store_errors(path, "written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "wb", buffering=0) as file:
+                _write_all(file.fileno(), text.encode())
+            os.replace(temporary, path)
+            sync_directory(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.fsync(descriptor)
+
+
+def _refuse_existing(path: Path) -> None:
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists already; choose another directory with --out")

@@ -1,0 +1,286 @@
+"""Episodes of the swimmer as pictures: its joint angles against the band that pays, its rewards, and its poses."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Wedge
+
+from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, SwimmerTask
+from mesax.results import figures
+from mesax.suites.swimmer import figures as figures_swimmer
+from mesax.types import Episode
+
+SHOWN_PATHS = 4
+"""Episodes in the plane of joint angles."""
+STILL_EPISODES = 2
+"""Episodes of the still, one below the other."""
+POSES = 6
+"""Bodies drawn above each episode of the still."""
+FRAMES = 80
+"""Steps of time in a GIF, at most."""
+FRAME_SECONDS, FIRST_SECONDS, LAST_SECONDS = 0.1, 0.8, 3.0
+REACH = 1.75 * LINK_LENGTH
+"""Half the side of the square that shows a body: any pose fits, centered on its middle link."""
+WIDTH, LEFT, RIGHT = 7.4, 0.6, 0.2
+"""Inches: the picture, and the room beside its charts."""
+TOP, LINE, BOTTOM = 0.62, 0.18, 0.35
+"""Inches above the first episode, for each further line of the picture's title, and for the legend."""
+TITLE_ROOM, CHART, STRIP, LABELS, GAP = 0.3, 1.35, 0.4, 0.5, 0.12
+"""Inches of an episode: its title, its angles, its rewards, what is written below them, and what parts them."""
+LEAST_DEGREES = 35.0
+"""Charts reach at least this far up and down."""
+EDGE, SOFT, BODY, BAND = "#BBBBBB", "#777777", "#8C8C8C", "#DCEBF5"
+TARGET = figures.PAYOFF_COLORS[2]
+AGENTS = figures.PALETTE[1 : 1 + NUM_AGENTS]
+"""Agents' colors; the first of the palette is the target's."""
+
+
+@dataclass(frozen=True, eq=False)
+class SwimmerPlay:
+    """Episodes of one policy on one target."""
+
+    title: str
+    target: float
+    """Degrees, as all angles here."""
+    band: float
+    safe_reward: float
+    angles: np.ndarray
+    """Of the joints: `[episodes, time + 1, agents]`."""
+    headings: np.ndarray
+    """Of the head link: `[episodes, time + 1]`."""
+    rewards: np.ndarray
+    """`[episodes, time]`."""
+    lengths: np.ndarray
+    """Steps that each episode lasted: `[episodes]`."""
+
+    @classmethod
+    def of(cls, title: str, family: SwimmerFamily, task: SwimmerTask, episodes: Episode) -> SwimmerPlay:
+        """Stacked episodes of one task."""
+        world, obs = family.env, np.asarray(episodes.obs, np.float64)
+        return cls(
+            title=title,
+            target=float(np.rad2deg(np.float64(task.target))),
+            band=world.band_degrees,
+            safe_reward=1.0 - world.delta,
+            angles=np.rad2deg(world.joint_angles(obs)),
+            headings=np.rad2deg(world.heading(obs)),
+            rewards=np.asarray(episodes.reward),
+            lengths=np.asarray(episodes.mask).sum(axis=1),
+        )
+
+    @property
+    def horizon(self) -> int:
+        """Steps of an episode that is not cut short."""
+        return int(self.rewards.shape[1])
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Sum of each episode's rewards."""
+        return np.asarray(self.rewards.sum(axis=1))
+
+    def highest(self, episodes: int) -> float:
+        """How far charts of the first episodes reach."""
+        farthest = (np.abs(self.angles[e, : self.lengths[e] + 1]).max() for e in range(episodes))
+        return 1.05 * max(LEAST_DEGREES, abs(self.target) + 2 * self.band, *farthest)
+
+    def picture(self) -> Figure:
+        """A few episodes from start to end."""
+        return draw_still(self)
+
+    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+        """The plane of joint angles: this policy's paths, and the explorers' beside them over M_*."""
+        ends = np.arange(self.angles.shape[1])[None] <= self.lengths[:, None]
+        own = np.deg2rad(np.where(ends[..., None], self.angles, np.nan))[:SHOWN_PATHS]
+        others = {one["name"]: np.array(one["path"], float) for one in coverage.get("visitors", ()) if one.get("path")}
+        plane = coverage.get("plane") or {"members": [], "centroids": []}
+        figure = figures_swimmer.joint_angle_plane(
+            {"this policy": own} | others,
+            target_degrees=self.target,
+            band_degrees=self.band,
+            members=np.array(plane["members"], float).reshape(-1, 2),
+            centroids=np.array(plane["centroids"], float).reshape(-1, 2),
+        )
+        return {"plane": figure}
+
+    def frames(self) -> Iterator[tuple[Figure, float]]:
+        """The first episode, step by step."""
+        last = int(self.lengths[0])
+        for time in frame_times(last):
+            yield draw_frame(self, time), {0: FIRST_SECONDS, last: LAST_SECONDS}.get(time, FRAME_SECONDS)
+
+
+def frame_times(length: int) -> list[int]:
+    """Times that a GIF shows: more of them early on, when the joints make their way to the target."""
+    share = np.linspace(0.0, 1.0, min(length, FRAMES) + 1)
+    return np.unique((length * share**1.5).round().astype(int)).tolist()
+
+
+def pose_times(length: int) -> list[int]:
+    """Times at which the still shows the body: most of them early on, when it changes most."""
+    return (length * np.linspace(0.0, 1.0, POSES) ** 3).round().astype(int).tolist()
+
+
+def pose(heading: float, front: float, rear: float) -> np.ndarray:
+    """Nose, both hinges and tail `[4, 2]` around the middle link's center; angles in degrees."""
+    links = np.deg2rad([heading, heading + front, heading + front + rear])
+    ahead = LINK_LENGTH * np.stack([np.cos(links), np.sin(links)], axis=1)
+    first, second = ahead[1] / 2, -ahead[1] / 2
+    return np.stack([first + ahead[0], first, second, second - ahead[2]])
+
+
+def draw_still(play: SwimmerPlay) -> Figure:
+    """For each of a few episodes: poses along the way, both angles over time with the band, and the rewards."""
+    number = min(STILL_EPISODES, len(play.rewards))
+    side = (WIDTH - LEFT - RIGHT) / POSES
+    block = TITLE_ROOM + side + CHART + STRIP + LABELS + GAP
+    with matplotlib.rc_context(figures.STYLE):
+        figure, top = _new_figure(play, number * block)
+        for episode in range(number):
+            y = top - episode * block
+            figure.text(LEFT / WIDTH, _share(figure, y - 0.08), _episode_title(play, episode), fontsize=9, va="top")
+            y -= TITLE_ROOM + side
+            for index, time in enumerate(pose_times(int(play.lengths[episode]))):
+                arena = _axes(figure, LEFT + index * side, y, side, side)
+                draw_body(arena, play, episode, time, side)
+                arena.set_title(f"step {time}", loc="center", fontsize=7.5, y=0.98, pad=-6, color=SOFT)
+            charts = [
+                _axes(figure, LEFT, y - CHART, WIDTH - LEFT - RIGHT, CHART),
+                _axes(figure, LEFT, y - CHART - GAP - STRIP, WIDTH - LEFT - RIGHT, STRIP),
+            ]
+            _draw_charts(charts[0], charts[1], play, episode, None, play.highest(number))
+        _write_frame(figure, play)
+        return figure
+
+
+def draw_frame(play: SwimmerPlay, time: int) -> Figure:
+    """The first episode at a time: its body, and its angles and rewards up to then."""
+    high = CHART + 0.5 + GAP + STRIP
+    with matplotlib.rc_context(figures.STYLE):
+        figure, top = _new_figure(play, TITLE_ROOM + high + LABELS)
+        title = _episode_title(play, 0, time)
+        figure.text(0.15 / WIDTH, _share(figure, top - 0.08), title, fontsize=9, va="top")
+        y = top - TITLE_ROOM
+        draw_body(_axes(figure, 0.1, y - high, high, high), play, 0, time, high)
+        left = 0.1 + high + LEFT
+        angles = _axes(figure, left, y - CHART - 0.5, WIDTH - RIGHT - left, CHART + 0.5)
+        strip = _axes(figure, left, y - high, WIDTH - RIGHT - left, STRIP)
+        _draw_charts(angles, strip, play, 0, time, play.highest(1))
+        _write_frame(figure, play)
+        return figure
+
+
+def draw_body(axes: Axes, play: SwimmerPlay, episode: int, time: int, inches: float) -> None:
+    """Three links, their hinges in the agents' colors, and where the outer links must point for the team to earn 1."""
+    front, rear = play.angles[episode, time].tolist()
+    heading = float(play.headings[episode, time])
+    points = pose(heading, front, rear)
+    axes.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_visible(False)
+    middle = heading + front
+    # Seen from the middle link, the head is turned back by the front angle and the tail on by the rear one.
+    for hinge, direction in ((points[1], middle - play.target), (points[2], middle + play.target + 180.0)):
+        wedge = Wedge((hinge[0], hinge[1]), LINK_LENGTH, direction - play.band, direction + play.band)
+        wedge.set(facecolor=TARGET, alpha=0.35, linewidth=0, zorder=3)
+        axes.add_patch(wedge)
+    axes.plot(*points.T, color=BODY, linewidth=3.2 * inches, solid_capstyle="round", solid_joinstyle="round", zorder=2)
+    axes.plot(*points[0], marker="o", color="white", markersize=1.6 * inches, zorder=4)  # the head has an eye
+    for point, color in zip(points[1:3], AGENTS, strict=True):
+        axes.plot(*point, marker="o", color=color, markersize=max(4.0, 3.2 * inches), markeredgecolor="white", zorder=5)
+
+
+def _draw_charts(angles: Axes, strip: Axes, play: SwimmerPlay, episode: int, now: int | None, highest: float) -> None:
+    """Angles above, rewards below; with a time, what is still to come is pale."""
+    length = int(play.lengths[episode])
+    past = length if now is None else now
+    steps = np.arange(length + 1)
+    angles.axhspan(play.target - play.band, play.target + play.band, color=BAND, linewidth=0, zorder=0)
+    angles.axhline(play.target, color=TARGET, linewidth=0.8, linestyle=":", zorder=1)
+    for agent, color in enumerate(AGENTS):
+        path = play.angles[episode, : length + 1, agent]
+        if past < length:
+            angles.plot(steps[past:], path[past:], color=color, linewidth=0.8, alpha=0.3, zorder=2)
+        angles.plot(steps[: past + 1], path[: past + 1], color=color, linewidth=1.3, zorder=3)
+    rewards, edges = play.rewards[episode, :length], steps
+    strip.stairs(rewards, edges, color=EDGE, linewidth=1.0)
+    if past:
+        strip.stairs(rewards[:past], edges[: past + 1], color=figures.INK, linewidth=1.2)
+        strip.stairs(rewards[:past], edges[: past + 1], fill=True, color=TARGET, alpha=0.18, linewidth=0)
+    for axes in (angles, strip):
+        if now is not None:
+            axes.axvline(now, color=figures.OUTLINE, linewidth=1.2)
+        axes.set_xlim(0, play.horizon)
+        axes.tick_params(length=2, pad=1.5, labelsize=7, color=EDGE)
+        axes.spines[["left", "bottom"]].set_color(EDGE)
+    angles.set_ylim(-highest, highest)
+    angles.tick_params(labelbottom=False)
+    angles.set_ylabel("joint angle (degrees)", fontsize=7.5, labelpad=2)
+    strip.set_ylim(-0.08, 1.12)
+    strip.set_yticks([0, play.safe_reward, 1], ["0", f"{play.safe_reward:.3g}", "1"])
+    strip.set_ylabel("reward", fontsize=7.5, labelpad=2)
+    strip.set_xlabel("step", fontsize=8, labelpad=1)
+
+
+def _new_figure(play: SwimmerPlay, room: float) -> tuple[Figure, float]:
+    """A figure with room below its texts, and the height in inches at which that begins."""
+    height = TOP + LINE * (len(_title_lines(play)) - 1) + room + BOTTOM
+    figure = Figure(figsize=(WIDTH, height), facecolor="white", dpi=100)
+    FigureCanvasAgg(figure)
+    return figure, room + BOTTOM
+
+
+def _axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
+    """Axes placed in inches, so that the frames of a GIF do not jump."""
+    whole = figure.get_size_inches()
+    axes: Axes = figure.add_axes((x / whole[0], y / whole[1], width / whole[0], height / whole[1]))
+    return axes
+
+
+def _share(figure: Figure, inches: float) -> float:
+    return float(inches / figure.get_size_inches()[1])
+
+
+def _episode_title(play: SwimmerPlay, episode: int, time: int | None = None) -> str:
+    total, length = play.returns[episode], int(play.lengths[episode])
+    if time is not None and time < length:
+        so_far = play.rewards[episode, :time].sum()
+        return f"episode {episode + 1}: step {time}, return {_short(so_far)} of {_short(total)}"
+    cut = f", cut short after {length} steps" if length < play.horizon else ""
+    high = int(np.sum(play.rewards[episode, :length] >= 1.0))
+    return f"episode {episode + 1}: return {_short(total)}, {high} of {play.horizon} steps with reward 1{cut}"
+
+
+def _write_frame(figure: Figure, play: SwimmerPlay) -> None:
+    """Title, explanation and legend."""
+    lines, number = _title_lines(play), len(play.returns)
+    height = figure.get_size_inches()[1]
+    title, below = figures._literal("\n".join(lines)), 0.33 + LINE * (len(lines) - 1)
+    figure.text(0.15 / WIDTH, 1 - 0.1 / height, title, fontsize=10, weight="bold", va="top")
+    text = (
+        f"mean return of {number} episode{'s' if number > 1 else ''} {_short(play.returns.mean())}; reward 1 with both"
+        f" joints within {play.band:g}° of {play.target:+.1f}°, {play.safe_reward:.3g} with none"
+    )
+    figure.text(0.15 / WIDTH, 1 - below / height, text, fontsize=8, va="top")
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], marker="o", color=color, label=f"joint of agent {agent + 1}")
+        for agent, color in enumerate(AGENTS)
+    ]
+    handles.append(Patch(facecolor=TARGET, alpha=0.35, label="the band: where both outer links must point"))
+    figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8, borderpad=0.2)
+
+
+def _title_lines(play: SwimmerPlay) -> list[str]:
+    return textwrap.wrap(play.title, round(11.5 * WIDTH)) or [""]
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,233 @@
+"""`mesax env check`: what fits passes, and each kind of mistake is named with what to do about it."""
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from envs.adapters.toys import Line, Pair, Spoiled
+from mesax.cli.env_check import Finding, load_factory, takes_a_seed
+from mesax.cli.parser import env_check, main
+from mesax.errors import UsageError
+
+
+def findings(factory, seeds: int = 2, steps: int = 60) -> list[Finding]:
+    return list(env_check._walk(factory, seeds, steps))
+
+
+def named(found: list[Finding], name: str) -> Finding:
+    (one,) = [finding for finding in found if finding.name == name]
+    return one
+
+
+def problems(factory, **settings) -> list[Finding]:
+    found = [finding for finding in findings(factory, **settings) if finding.state == "problem"]
+    assert all(problem.advice for problem in found if problem.name != "spaces")
+    return found
+
+
+def test_what_fits():
+    found = findings(lambda seed: Line(seed, {"small": (2, "terminated")}))
+    assert not [finding for finding in found if finding.state == "problem"]
+    assert named(found, "kind").detail == "PettingZoo ParallelEnv line_v0"
+    assert "2 agents, 5 numbers each (shorter ones padded" in named(found, "as mesax sees").detail
+    assert named(found, "determinism").state == "ok"
+    assert named(found, "episodes").detail == "6 to 6 steps, 20 truncated; horizon=6 holds them all"
+    assert named(found, "leaving").detail.startswith("'small' may leave before the end")
+    assert "in 66.7% of random steps, at most 1.5" in named(found, "rewards").detail
+    assert named(found, "task seeds").state == "ok" and "steps per second" in named(found, "speed").detail
+
+
+def test_gymnasium_and_notes():
+    found = findings(lambda seed: Pair(), steps=30)
+    assert "Gymnasium environment Pair" in named(found, "kind").detail
+    assert "all terminate at the same step" in named(found, "episodes").detail
+    assert "say truncated" in named(found, "episodes").advice
+    assert named(found, "team").state == "ok" and "'shared'" in named(found, "team").detail
+    assert named(found, "task seeds").state == "note"
+
+
+def test_an_environment_without_end_or_reward():
+    class Quiet(Line):
+        def step(self, actions):
+            answer = super().step(actions)
+            return answer[0], dict.fromkeys(answer[1], 0.0), *answer[2:]
+
+        def see(self, agent):
+            return 100 * super().see(agent) if agent == "tall" else super().see(agent)
+
+    found = findings(lambda seed: Quiet(seed, length=1000), steps=20)
+    assert named(found, "episodes").detail == "none ended within 20 steps"
+    assert named(found, "rewards").state == "note" and "none in 40 random steps" in named(found, "rewards").detail
+    assert "'tall' overstep" in named(found, "bounds").detail
+
+
+class Global(Line):
+    """Draws from a generator that all share."""
+
+    def step(self, actions):
+        self.place += random.random()
+        return super().step(actions)
+
+
+class SharedSeed(Line):
+    """Seeds the generator that all share."""
+
+    def reset(self, seed=None, options=None):
+        random.seed(seed)
+        return super().reset(seed)
+
+    def step(self, actions):
+        self.place += random.random()
+        return super().step(actions)
+
+
+class NoZero(Line):
+    def reset(self, seed=None, options=None):
+        return super().reset(seed or None)
+
+
+class Remembering(Line):
+    played = 0
+
+    def reset(self, seed=None, options=None):
+        self.played += 1
+        self.task = 5 if self.played > 60 else self.played
+        return super().reset(seed)
+
+
+NOT_REPEATABLE = {
+    "global": (Global, r"the same seeds and actions give another play, from step 1 of episode 1 on", "np_random"),
+    "seed 0": (NoZero, r"seed 0 is taken for no seed", "if seed is not None"),
+    "used": (Remembering, r"used before plays otherwise than a new one, from step 1 of episode 1 on", "set back"),
+    "side by side": (SharedSeed, r"side by side disturb each other", "none in the module"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_REPEATABLE)
+def test_not_repeatable(name):
+    factory, message, advice = NOT_REPEATABLE[name]
+    (problem,) = problems(factory)
+    assert problem.name == "determinism" and message in problem.detail and advice in problem.advice
+
+
+def test_faults_and_spaces():
+    def spoil(env, answer):
+        answer[1]["tall"] = float("nan")
+        return answer
+
+    (problem,) = problems(lambda seed: Spoiled(spoil, inner=Line(seed)))
+    assert "step 2: agent 'tall': reward expected a finite number" in problem.detail
+
+    def sequences(seed):
+        env = Line(seed)
+        env.observation_spaces["tall"] = spaces.Sequence(spaces.Discrete(2))
+        return env
+
+    (problem,) = problems(sequences)
+    assert "agent 'tall': observations of Sequence" in problem.detail and "pad them" in problem.detail
+
+    def failing(seed):
+        raise FileNotFoundError("no such level")
+
+    (problem,) = problems(failing)
+    assert "FileNotFoundError: no such level" in problem.detail and "traceback" in problem.advice
+
+
+def test_factories():
+    found = findings(lambda: Line(0), steps=20)
+    assert (found[0].state, found[0].name) == ("problem", "factory") and "takes no seed" in found[0].detail
+    assert found[-1].name == "speed"  # the rest is told all the same
+    only = Line(0)
+    (problem,) = problems(lambda seed: only)
+    assert "same object twice" in problem.detail
+    assert takes_a_seed(lambda seed: None) and not takes_a_seed(lambda: None)
+    assert not takes_a_seed(lambda first, second: None)
+
+
+MODULE = """
+import numpy as np
+from envs.adapters.toys import Line
+
+make = Line
+number = 3
+
+def broken(seed):
+    env = Line(seed)
+    env.see = lambda agent: np.full(2, np.nan) if agent == "tall" else np.int64(0)
+    return env
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch) -> str:
+    name = f"own_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    return name
+
+
+def test_the_command(module, capsys):
+    assert main(["env", "check", f"{module}:make", "--steps", "30", "--json"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ok", "factory", "takes", "a", "seed"] and lines[-1].startswith("it fits")
+    told = json.loads(last)
+    assert told["ok"] and {finding["state"] for finding in told["findings"]} <= {"ok", "note"}
+
+
+def test_the_command_on_what_does_not_fit(module, capsys):
+    assert main(["env", "check", f"{module}:broken", "--steps", "30"]) == 2
+    output = capsys.readouterr().out
+    assert "found nan" in output and "-> " in output and output.splitlines()[-1] == "does not fit yet: 1 to mend"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("make", "name a function as MODULE:FACTORY"),
+        ("folder/own.py:make", "is a file: name the module, folder.own:make"),
+        ("no_such_module_here:make", "cannot be imported: ModuleNotFoundError"),
+        ("{module}:nothing", "has no 'nothing'"),
+        ("{module}:number", "is a int, not a function"),
+    ],
+)
+def test_bad_targets(module, target, message):
+    with pytest.raises(UsageError, match=message):
+        load_factory(target.format(module=module))
+
+
+@pytest.mark.parametrize(("option", "value"), [("--seeds", "0"), ("--steps", "1")])
+def test_bad_numbers(module, option, value, capsys):
+    assert main(["env", "check", f"{module}:make", option, value]) == 2
+    assert f"mesax: {option} must be at least" in capsys.readouterr().err
+
+
+def test_random_play_is_the_same_for_all_environments():
+    layout = env_check.ForeignEnvironment(Line, 6).layout
+    first, second = (env_check._random_action(layout, np.random.default_rng(3)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_the_page_shows_what_the_command_says(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+    source = re.search(r"`rooms.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
+    shown = re.search(r"\$ mesax env check rooms:make\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "rooms.py").write_text(source[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    assert main(["env", "check", "rooms:make"]) == 0
+
+    def without_speed(text: str) -> list[str]:
+        return [line for line in text.splitlines() if " speed " not in line]
+
+    assert without_speed(capsys.readouterr().out) == without_speed(shown[1])
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for block in blocks[1:]:
+        if "import jaxmarl" not in block:
+            exec(compile(block, "environments.md", "exec"), {})

@@ -1,0 +1,337 @@
+"""A run that is stopped anywhere goes on to the same bytes; a damaged checkpoint is named, and the one before used."""
+
+import errno
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from execution.test_runner import command_line, only_line, run_tiny, status
+from execution.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
+from mesax.cli.parser import IO_ERROR, PREEMPTED
+from mesax.errors import Preempted, UsageError
+from mesax.execution.jobs import JobHost, run_job
+from mesax.experiments.catalogue import experiment
+from mesax.methods.base import Experiment
+from mesax.runtime import CHECKPOINT_SECONDS
+from mesax.store import checkpoints as keeping
+from mesax.store.run_directory import RunDirectory
+from mesax.training import off_policy
+from methods.test_mesa_on_host import EXPERIMENT, OnHost
+
+DETERMINED = {"eval.jsonl", "metrics.jsonl", "coverage.json", "arrays.safetensors", "manifest.json"}
+
+
+def determined(path: Path) -> dict[str, bytes]:
+    """All files that seed and configuration determine."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.name in DETERMINED}
+
+
+@contextmanager
+def stopping_at(monkeypatch: pytest.MonkeyPatch, pause: int, often: bool = False) -> Iterator[None]:
+    """Stop at that pause; with `often`, save at every pause before it too."""
+    original, seen = JobHost.pause, [0]
+
+    def counted(self: JobHost, loop) -> None:
+        seen[0] += 1
+        if seen[0] == pause:
+            self.stop.set()
+        original(self, loop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobHost, "pause", counted)
+        if often:
+            patch.setenv(CHECKPOINT_SECONDS, "0")
+            patch.setattr(keeping, "LARGEST_SHARE", float("inf"))
+        yield
+
+
+def do(experiment: Experiment, path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int | None = None) -> int:
+    """All jobs, stopped and continued at every pause number `stop_at`; how often that was."""
+    run = RunDirectory.create(path, {"config_hash": "one"})
+    stops = 0
+    for stage in experiment.method.stages(experiment):
+        for job in range(len(stage.job_steps)):
+            while True:
+                stop = threading.Event()
+                try:
+                    with stopping_at(monkeypatch, stop_at or 0):
+                        run_job(run, experiment, stage.name, job, lambda *_: None, print, stop)
+                    break
+                except Preempted:
+                    stops += 1
+    return stops
+
+
+@pytest.mark.parametrize("place", ["jax", "host"])
+def test_a_run_stopped_at_every_pause_ends_in_the_same_bytes(tmp_path, monkeypatch, place):
+    """Collecting, each explorer, adapting; between chunks and within them."""
+    experiment = replace(EXPERIMENT, family=OnHost()) if place == "host" else EXPERIMENT
+    experiment = replace(experiment, method=replace(experiment.method, snapshot="best"))
+    do(experiment, tmp_path / "whole", monkeypatch)
+    monkeypatch.setattr(off_policy, "SEGMENT_TRANSITIONS", 2 * 5 * experiment.schedule.transitions(2))
+    assert experiment.schedule.segment(2, 2) == 5 < experiment.schedule.chunks(2)[1]
+    stops = do(experiment, tmp_path / "stopped", monkeypatch, stop_at=2)
+    assert stops == 5 + 5 + 5, "six pauses in each job, and explorers are alone in their lane: one for each chunk"
+    whole = determined(tmp_path / "whole")
+    assert whole == determined(tmp_path / "stopped") and len(whole) > 20
+    assert not [*tmp_path.rglob("checkpoints"), *tmp_path.rglob("scratch")]
+
+
+def stop_tiny(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A run of three jobs that was stopped in the last chunk of the first; its two checkpoints."""
+    with stopping_at(monkeypatch, 3, often=True):
+        assert run_tiny(path) == PREEMPTED
+    assert status(path) == "preempted"
+    return sorted((path / "jobs" / "adapt" / "000" / "checkpoints").iterdir())
+
+
+def go_on(path: Path) -> int:
+    return command_line("resume", path, "--workers", 1, "--quiet")
+
+
+def flip(path: Path, draw: random.Random) -> None:
+    """Change one bit."""
+    data = path.read_bytes()
+    place = draw.randrange(len(data))
+    path.write_bytes(data[:place] + bytes([data[place] ^ 1 << draw.randrange(8)]) + data[place + 1 :])
+
+
+def test_damage_is_named_and_the_checkpoint_before_is_used(tiny, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "stopped"
+    before, last = stop_tiny(path, monkeypatch)
+    assert (before.name, last.name) == ("000002", "000003"), "the first is gone: disk use is bounded"
+    shutil.copytree(path, tmp_path / "worse")
+    flip(last / "arrays.safetensors", random.Random(0))
+    capsys.readouterr()
+    assert command_line("verify", path) == IO_ERROR
+    shown = capsys.readouterr()
+    assert str(last) in shown.out and "1 problems" in shown.err
+    assert go_on(path) == 0
+    assert str(last) in only_line(capsys)
+    assert determined(path) == determined(tiny)
+    assert command_line("verify", path) == 0
+
+    path = tmp_path / "worse"
+    for saved in (path / "jobs" / "adapt" / "000" / "checkpoints").iterdir():
+        flip(saved / "manifest.json", random.Random(1))
+    capsys.readouterr()
+    assert go_on(path) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 2, "both are named"
+    assert determined(path) == determined(tiny)
+
+
+def test_a_flipped_bit_in_any_file_of_a_checkpoint_is_noticed(tiny, tmp_path, monkeypatch):
+    """100 bits at random, in arrays, manifest and the rows that belong to them."""
+    path = tmp_path / "stopped"
+    stop_tiny(path, monkeypatch)
+    job, draw = path / "jobs" / "adapt" / "000", random.Random(0)
+    identity = JobHost(RunDirectory(path), "adapt", 0, print, print, threading.Event()).identity
+    last = job / "checkpoints" / "000003"
+    files = [last / "arrays.safetensors", last / "manifest.json", job / "eval.jsonl", job / "metrics.jsonl"]
+    whole = {file: file.read_bytes() for file in files}
+    for _ in range(100):
+        file = draw.choice(files)
+        flip(file, draw)
+        warnings: list[str] = []
+        used = keeping.Checkpoints(job, warnings.append).newest(identity)
+        for aside in (job / "checkpoints").glob(".damaged-*"):
+            aside.rename(aside.with_name(aside.name.split("-")[1]))
+        for damaged, data in whole.items():  # going back cuts the rows, too
+            damaged.write_bytes(data)
+        assert warnings and str(file) in warnings[0]
+        assert used is None or used.directory.name == "000002"
+    assert keeping.Checkpoints(job, warnings.append).newest(identity).directory == last
+
+
+@pytest.mark.parametrize("call", ["open", "truncate"])
+def test_a_checkpoint_that_cannot_be_read_just_now_is_not_lost(tiny, tmp_path, monkeypatch, capsys, call):
+    """A disk that answers with errors is no damage: the run stops with one line, and goes on when the disk is back."""
+    path = tmp_path / "stopped"
+    stop_tiny(path, monkeypatch)
+    capsys.readouterr()
+    original = getattr(os, call)
+
+    def failing(where, *arguments, **more):
+        if "adapt/000" in str(where):
+            raise OSError(errno.EIO, "Input/output error", str(where))
+        return original(where, *arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        assert go_on(path) == IO_ERROR
+    assert "Input/output error" in only_line(capsys)
+    assert go_on(path) == 0 and capsys.readouterr().err == ""
+    assert determined(path) == determined(tiny)
+
+
+def test_a_full_disk_loses_nothing_that_was_saved(tiny, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "full"
+    _, last = stop_tiny(path, monkeypatch)
+    saved = {file.name: file.read_bytes() for file in last.iterdir()}
+    capsys.readouterr()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(saved["arrays.safetensors"]) // 2, limits[1]))
+    try:
+        with stopping_at(monkeypatch, 0, often=True):
+            assert go_on(path) == IO_ERROR
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    line = only_line(capsys)
+    assert "adapt job 0" in line and "checkpoints/000004 cannot be written" in line and "too large" in line.lower()
+    assert status(path) == "failed"
+    assert {file.name: file.read_bytes() for file in last.iterdir()} == saved
+    assert go_on(path) == 0
+    assert determined(path) == determined(tiny)
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "stopped"
+    with stopping_at(monkeypatch, 1):
+        assert run_tiny(path) == PREEMPTED
+    shutil.rmtree(path / "jobs")
+    (path / "jobs").write_text("not a directory")
+    capsys.readouterr()
+    assert go_on(path) == IO_ERROR
+    assert "jobs/adapt/000 cannot be created" in only_line(capsys)
+
+
+def test_stragglers_of_a_killed_run_are_awaited(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {"config_hash": "one"})
+    code = "import sys, time; from pathlib import Path; from mesax.store.run_directory import RunDirectory"
+    code += "; RunDirectory(Path(sys.argv[1])).attend(); print('here', flush=True); time.sleep(1)"
+    with subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout and worker.stdout.readline() == b"here\n"
+        with run.lock():
+            assert worker.wait(timeout=5) == 0
+        with pytest.raises(UsageError, match="in use by process"), run.lock(), run.lock():
+            pass
+
+
+SLEEPER = """
+import os, sys, time
+from mesax.execution import signals as stopping
+stopping.TOGETHER = float(sys.argv[3])
+os.environ["MESAX_GRACE_SECONDS"] = sys.argv[1]
+with stopping.stop_on_signal(lambda: os._exit(75)) as stop:
+    print("here", flush=True)
+    stop.wait()
+    print("asked", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    "grace, rest, second, together, code",
+    [(20, 20, True, 0, 128 + 15), (20, 1, True, 20, 0), (0.2, 20, False, 0, 75), (20, 0, False, 0, 0)],
+    ids=[
+        "a second signal leaves at once",
+        "two signals at a time are one",
+        "what takes too long is left",
+        "what ends in time ends as it likes",
+    ],
+)
+def test_signals(grace, rest, second, together, code):
+    command = [sys.executable, "-c", SLEEPER, str(grace), str(rest), str(together)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"here\n"
+        process.terminate()
+        assert process.stdout.readline() == b"asked\n"
+        started = time.monotonic()
+        if second:
+            process.terminate()
+        assert process.wait(timeout=15) == code
+        assert time.monotonic() - started < 10
+
+
+def test_what_was_put_aside_belongs_to_the_checkpoint(tmp_path):
+    """A piece that is gone, damaged or another one: the checkpoint that counts on it is not used."""
+    kept, later = {"a": np.arange(3)}, {"a": np.arange(4)}
+    for change, names in {
+        "none": [],
+        "gone": ["piece is missing"],
+        "damaged": ["arrays.safetensors is damaged"],
+        "another": ["piece is not what was put aside"],
+    }.items():
+        job = tmp_path / change
+        checkpoints = keeping.Checkpoints(job, print)
+        checkpoints.save(kept, {"config": 1})
+        checkpoints.put_aside("piece", kept, {})
+        checkpoints.save(later, {"config": 1})
+        if change == "gone":
+            shutil.rmtree(job / "scratch" / "piece")
+        elif change == "damaged":
+            flip(job / "scratch" / "piece" / "arrays.safetensors", random.Random(0))
+        elif change == "another":
+            checkpoints.put_aside("piece", later, {})
+        warnings: list[str] = []
+        saved = keeping.Checkpoints(job, warnings.append).newest({"config": 1})
+        assert saved is not None and len(warnings) == len(names)
+        assert saved.directory.name == ("000001" if names else "000002")
+        assert all(name.split()[-1] in line for name, line in zip(names, warnings, strict=True)), warnings
+        assert keeping.Checkpoints(job, warnings.append).newest({"config": 2}) is None
+        checkpoints.clear()
+        assert list(job.iterdir()) == []
+
+
+def test_an_on_policy_learner_with_a_bonus_that_is_stopped_ends_in_the_same_bytes(tmp_path, monkeypatch):
+    rival = experiment("mappo-rnd", "climb-one", "smoke")
+    rival = replace(
+        rival, num_test_tasks=1, lanes=1, schedule=replace(rival.schedule, total_steps=960, num_evaluations=2)
+    )
+    do(rival, tmp_path / "whole", monkeypatch)
+    assert do(rival, tmp_path / "stopped", monkeypatch, stop_at=2) >= 1
+    whole = determined(tmp_path / "whole")
+    assert whole == determined(tmp_path / "stopped") and len(whole) > 4
+
+
+def test_results_that_cannot_be_gathered_are_one_line_and_gathered_later(tiny, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "full"
+    shutil.copytree(tiny, path)
+    shutil.rmtree(path / "policies")
+    RunDirectory(path).set_status("failed")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        assert go_on(path) == IO_ERROR
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot be written" in only_line(capsys) and status(path) == "failed"
+    assert not list((path / "policies").glob("[!.]*")), "no policy is there in part"
+    assert go_on(path) == 0
+    assert determined(path) == determined(tiny)
+
+
+def test_verify_names_what_is_missing(tiny, tmp_path, capsys):
+    path = tmp_path / "robbed"
+    shutil.copytree(tiny, path)
+    shutil.rmtree(path / "policies")
+    shutil.rmtree(path / "jobs" / "adapt" / "000")
+    (path / "STATUS").write_text("dond\n")
+    assert command_line("verify", path) == IO_ERROR
+    shown = capsys.readouterr().out
+    assert "policies/task-00-run-00/manifest.json is missing" in shown
+    assert "jobs/adapt/000/done.json is missing" in shown
+    assert "says 'dond'" in shown
+
+
+def test_a_run_that_is_resumed_under_other_conditions_says_so(tiny, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "moved"
+    stop_tiny(path, monkeypatch)
+    capsys.readouterr()
+    monkeypatch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_enable_fast_min_max=false")
+    assert go_on(path) == 0
+    assert "resumed under other conditions (xla_flags" in only_line(capsys)
+    (changed,) = [row["changed"] for row in RunDirectory(path).read_rows("clock.jsonl") if "changed" in row]
+    assert list(changed) == ["xla_flags"]

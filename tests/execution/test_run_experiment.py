@@ -1,0 +1,115 @@
+"""Experiments without a name: run, continued, refused; and the scripts of docs/your-own.md."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesax.errors import UsageError
+from mesax.execution.run_experiment import run_experiment
+from mesax.experiments.request import Request, run_json
+from mesax.methods.adapt import Plain
+from mesax.methods.base import Experiment
+from mesax.results.statistics import load_run
+from mesax.store.run_directory import RunDirectory
+from methods.helpers import ONE_STEP, TINY, TINY_MADDPG
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "your-own.md"
+OWN = Experiment(Plain(), ONE_STEP, TINY_MADDPG, TINY, num_train_tasks=1, num_test_tasks=2, lanes=2)
+
+
+def test_a_run_is_like_any_other(tmp_path: Path):
+    summary = run_experiment(OWN, tmp_path / "run", method="plain", env="tiny", quiet=True)
+    assert RunDirectory.open(tmp_path / "run").status == "done"
+    loaded = load_run(tmp_path / "run")
+    assert (loaded.run["method"], loaded.run["env"], loaded.run["preset"]) == ("plain", "tiny", "own")
+    assert len(summary["per_task"]) == 2
+
+
+def test_it_says_what_a_named_run_says():
+    request = Request("plain", "climb-one", "smoke")
+    named = run_json(request, request.experiment())
+    from mesax.execution.run_experiment import _run_json
+
+    own = _run_json(request.experiment(), Path("runs/x"), "plain", "climb-one")
+    assert named.keys() - own.keys() == {"request", "overrides"}
+    for name in ("config", "config_hash", "family", "train_tasks", "test_tasks", "versions"):
+        assert own[name] == named[name]
+
+
+def test_the_same_experiment_is_continued_and_another_refused(tmp_path: Path):
+    first = run_experiment(OWN, tmp_path / "run", quiet=True)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    assert run_experiment(OWN, str(tmp_path / "run"), quiet=True) == json.loads(json.dumps(first))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    with pytest.raises(UsageError, match="holds another experiment"):
+        run_experiment(replace(OWN, seed=1), tmp_path / "run", quiet=True)
+
+
+def test_a_stopped_run_goes_on_with_its_finished_jobs(tmp_path: Path):
+    own = replace(OWN, lanes=1)
+    first = run_experiment(own, tmp_path / "run", quiet=True)
+    run = RunDirectory.open(tmp_path / "run")
+    (run.job_directory("adapt", 1) / "done.json").unlink()
+    run.set_status("preempted")
+    kept = (run.job_directory("adapt", 0) / "done.json").stat().st_mtime_ns
+    again = run_experiment(own, tmp_path / "run", quiet=True)
+    assert again["per_task"] == first["per_task"]
+    assert (run.job_directory("adapt", 0) / "done.json").stat().st_mtime_ns == kept
+
+
+@dataclass(frozen=True)
+class With:
+    """A method with a function among its settings."""
+
+    function: Any
+
+    def stages(self, experiment: Experiment) -> tuple:
+        return Plain().stages(experiment)
+
+
+def one(seed):
+    return seed
+
+
+def other(seed):
+    return seed
+
+
+def test_functions_count_by_their_names(tmp_path: Path):
+    run_experiment(replace(OWN, method=With(one)), tmp_path / "run", quiet=True)
+    run_experiment(replace(OWN, method=With(one)), tmp_path / "run", quiet=True)
+    with pytest.raises(UsageError, match="holds another experiment"):
+        run_experiment(replace(OWN, method=With(other)), tmp_path / "run", quiet=True)
+
+
+def test_what_has_no_plain_form_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="a object cannot be a setting: use numbers, text"):
+        run_experiment(replace(OWN, method=With(object())), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_worker_processes_are_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="workers=1"):
+        run_experiment(OWN, tmp_path / "run", workers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_scripts_of_the_page_run(tmp_path: Path):
+    """All of them as they stand there, with smaller budgets."""
+    scripts = re.findall(r"`(\w+\.py)`: .*?\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert [name for name, _ in scripts] == [
+        *("meeting.py", "run_meeting.py", "vdn.py", "run_vdn.py", "together.py", "run_together.py")
+    ]
+    for name, text in scripts:
+        (tmp_path / name).write_text(text.replace("20_000, warmup_steps=2_000", "2_000, warmup_steps=1_000"))
+    for name in ("run_meeting.py", "run_vdn.py", "run_together.py"):
+        result = subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+    assert {run.name for run in (tmp_path / "runs").iterdir()} == {"meeting-mesa", "meeting-vdn", "together"}

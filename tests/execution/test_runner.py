@@ -1,0 +1,285 @@
+"""A run's bytes depend on its seed and configuration only; every way of stopping leaves a directory that goes on."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from mesax.cli.parser import FAILED, PREEMPTED, USAGE, WORKER_LOST, main
+from mesax.errors import UsageError
+from mesax.execution import jobs, runner, workers
+from mesax.execution.progress import Progress
+from mesax.experiments.request import Request
+from mesax.store.run_directory import RunDirectory
+from mesax.store.trees import load_tree
+from mesax.training.driver import play_episodes
+from mesax.types import tree_index
+
+# Three jobs of one lane; the cheapest learner to compile.
+TINY = ["plain", "climb-one", "--preset", "smoke", "--lanes", "1", "--num-test-tasks", "3", "--quiet"]
+TINY += ["--algorithm.actor-update", "ExpectedGradient"]
+SMOKE = ["mesa", "climb-one", "--preset", "smoke"]
+DETERMINED = ("eval.jsonl", "metrics.jsonl")
+
+
+def command_line(*arguments: object) -> int:
+    """`mesax` in this process, with JAX as the command line has it rather than as strict as for other tests."""
+    with jax.numpy_rank_promotion("allow"):
+        return main([str(argument) for argument in arguments])
+
+
+def finished_run(factory: pytest.TempPathFactory) -> Path:
+    """MESA's smoke run, done once for all tests, in whichever test process needs it first; do not write to it.
+
+    What it printed is in `<path>.txt`.
+    """
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    path = base / "finished"
+    with open(base / "finished.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with open(f"{path}.txt", "w") as output, contextlib.redirect_stdout(output):
+                command_line("run", *SMOKE, "--out", path, "--workers", 1, "--json", "--quiet")
+    assert RunDirectory(path).status == "done"
+    return path
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finished_run(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    assert run_tiny(path) == 0
+    return path
+
+
+def run_tiny(path: Path, workers: int = 1, extra: tuple[str, ...] = ()) -> int:
+    return command_line("run", *TINY, *extra, "--out", path, "--workers", workers)
+
+
+def resume(path: Path) -> int:
+    return command_line("resume", path, "--workers", 1, "--quiet")
+
+
+def status(path: Path) -> str:
+    return (path / "STATUS").read_text().strip()
+
+
+def assert_same_bytes(one: Path, other: Path) -> None:
+    for name in DETERMINED:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def only_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr."""
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mesax: ")
+    return line
+
+
+def test_two_workers_write_the_same_bytes_as_one(tiny, tmp_path):
+    assert run_tiny(tmp_path / "two", workers=2) == 0
+    assert_same_bytes(tiny, tmp_path / "two")
+    timing = RunDirectory(tmp_path / "two").read_rows("timing.jsonl")
+    assert [row["job"] for row in timing] == [0, 1, 2]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tiny, tmp_path):
+    assert run_tiny(tmp_path / "again") == 0
+    assert_same_bytes(tiny, tmp_path / "again")
+    assert run_tiny(tmp_path / "other", extra=("--seed", "1")) == 0
+    assert (tmp_path / "other" / "eval.jsonl").read_bytes() != (tiny / "eval.jsonl").read_bytes()
+
+
+def test_rows_hold_no_clock_and_are_sorted(tiny):
+    rows = RunDirectory(tiny).read_rows("eval.jsonl")
+    places = [(row["task"], row["repeat"], row["step"]) for row in rows]
+    assert places == sorted(places) and len({place[0] for place in places}) == 3
+    assert set(rows[0]) == {"phase", "task", "repeat", "step", "return", "groups"}
+    names = {name for name in RunDirectory(tiny).read_rows("metrics.jsonl")[-1] if "second" in name or "time" in name}
+    assert names == set()
+
+
+@contextlib.contextmanager
+def sigterm_in_second_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A signal as soon as more than one job's steps are reported."""
+    update, sent = Progress.update, []
+
+    def interrupted(self: Progress, done_steps: int, note: str = "") -> None:
+        update(self, done_steps, note)
+        if done_steps > 1_200 and not sent:  # a second one would leave at once, and take the tests along
+            sent.append(done_steps)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "update", interrupted)
+        yield
+
+
+def test_a_stopped_run_resumes_to_the_same_bytes(tiny, tmp_path, capsys, monkeypatch):
+    path, handler = tmp_path / "stopped", signal.getsignal(signal.SIGTERM)
+    capsys.readouterr()
+    with sigterm_in_second_job(monkeypatch):
+        assert run_tiny(path) == PREEMPTED == 75
+    assert f"mesax resume {path}" in only_line(capsys)
+    assert status(path) == "preempted" and signal.getsignal(signal.SIGTERM) is handler
+    assert not (path / "eval.jsonl").exists() and not (path / "summary.json").exists()
+    done = path / "jobs" / "adapt" / "000" / "done.json"
+    before = done.stat().st_mtime_ns
+    begun = RunDirectory(path / "jobs" / "adapt" / "001").read_rows("eval.jsonl")
+    assert begun and not (path / "jobs" / "adapt" / "001" / "done.json").exists()
+
+    assert resume(path) == 0
+    assert status(path) == "done"
+    assert done.stat().st_mtime_ns == before, "a finished job must not run again"
+    assert_same_bytes(tiny, path)
+    assert len(RunDirectory(path).read_rows("clock.jsonl")) == 2
+
+
+def wait_for(condition, seconds: float = 240.0) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(600)  # two runs of MESA, perhaps on a busy machine
+def test_sigterm_ends_a_process_with_two_workers_and_resume_completes_it(finished, tmp_path, capsys):
+    path = tmp_path / "terminated"
+    command = [sys.executable, "-m", "mesax.cli", "run", *SMOKE, "--out", str(path), "--workers", "2", "--quiet"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: (path / "jobs" / "explore").is_dir() or process.poll() is not None)
+        assert resume(path) == USAGE
+        assert f"in use by process {process.pid}" in only_line(capsys)
+        assert status(path) == "running"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == PREEMPTED
+    assert errors.splitlines() == [f"mesax: stopped and saved; continue with: mesax resume {path}"]
+    assert status(path) == "preempted"
+    assert resume(path) == 0
+    assert_same_bytes(finished, path)
+    assert (finished / "coverage.json").read_bytes() == (path / "coverage.json").read_bytes()
+
+
+def test_nan_stops_the_run_and_keeps_the_last_good_policy(tmp_path, capsys):
+    path = tmp_path / "nan"
+    assert run_tiny(path, extra=("--algorithm.critic-optimizer.learning-rate", "1e30")) == FAILED
+    line = only_line(capsys)
+    assert "adapt job 0" in line and "is not finite in lane 0 by step" in line
+    assert status(path) == "failed"
+    assert FAILED not in (0, USAGE, PREEMPTED)
+
+    experiment = Request.of_run(RunDirectory(path).run).experiment()
+    spec, algorithm = experiment.family.env.spec, experiment.algorithm
+    keys = jax.random.split(jax.random.key(0), experiment.lanes)
+    like = jax.eval_shape(jax.vmap(lambda key: algorithm.init(spec, key)), keys)
+    learners = load_tree(path / "jobs" / "adapt" / "000" / "last-good", like)
+    assert not any(np.isnan(leaf).any() for leaf in jax.tree.leaves(learners))
+    policy = algorithm.greedy(spec, tree_index(learners, 0))
+    tasks = experiment.family.split(0, 4, 1).test
+    assert play_episodes(experiment.family.env, tasks, policy, jax.random.key(0), 2).reward.shape == (2, 1)
+
+
+@pytest.mark.parametrize("moment", ["before its order", "after its order"])
+def test_a_killed_worker_is_one_clear_line(tmp_path, capsys, monkeypatch, moment):
+    give = workers.Pool._give
+
+    def give_and_kill(self, worker, stage, waiting, threads):
+        if moment == "after its order":
+            given = give(self, worker, stage, waiting, threads)
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
+        return given if moment == "after its order" else give(self, worker, stage, waiting, threads)
+
+    monkeypatch.setattr(workers.Pool, "_give", give_and_kill)
+    path = tmp_path / "killed"
+    assert run_tiny(path, workers=2) == WORKER_LOST
+    line = only_line(capsys)
+    assert "adapt job" in line and "was killed by signal 9" in line and "mesax resume" in line
+    assert str(path / "worker-") in line
+    assert status(path) == "failed"
+
+
+def test_a_worker_ends_with_the_process_that_gave_it_work(tiny, tmp_path):
+    path = tmp_path / "orphan"
+    shutil.copytree(tiny, path)
+    shutil.rmtree(path / "jobs")
+    command = [sys.executable, "-m", "mesax.execution.worker", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        assert json.loads(process.stdout.readline()) == {"kind": "ready"}
+        process.stdin.write(json.dumps({"stage": "adapt", "job": 0}) + "\n")
+        process.stdin.close()
+        assert process.wait(timeout=30) == 1
+    assert not (path / "jobs" / "adapt" / "000" / "done.json").exists()
+
+
+@pytest.mark.parametrize("error, code", [(ZeroDivisionError("by zero"), FAILED), (UsageError("no such net"), USAGE)])
+def test_an_error_in_a_job_is_one_line_and_the_run_failed(tmp_path, capsys, monkeypatch, error, code):
+    def broken(*arguments):
+        raise error
+
+    monkeypatch.setattr(jobs, "run_job", broken)
+    path = tmp_path / "broken"
+    assert run_tiny(path) == code
+    line = only_line(capsys)
+    assert f"adapt job 0: {'ZeroDivisionError: ' if code == FAILED else ''}{error}" in line
+    assert type(error).__name__ in (path / "worker-0.log").read_text()
+    assert status(path) == "failed"
+
+
+def test_a_failed_merge_is_not_a_finished_run(tmp_path, monkeypatch):
+    def broken(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(runner, "merge", broken)
+    monkeypatch.setattr(jobs, "run_job", lambda *arguments: None)
+    with pytest.raises(MemoryError):
+        run_tiny(tmp_path / "unmerged")
+    assert status(tmp_path / "unmerged") == "failed"
+
+
+def test_a_locked_run_is_left_alone(tiny, tmp_path, capsys):
+    path = tmp_path / "locked"
+    shutil.copytree(tiny, path)
+    run = RunDirectory.open(path)
+    run.set_status("preempted")
+    with run.lock():
+        assert resume(path) == USAGE
+        assert f"in use by process {os.getpid()}" in only_line(capsys)
+    assert status(path) == "preempted"
+    assert resume(path) == 0
+
+
+def test_episodes_cut_short_are_not_hidden(tiny, tmp_path, capsys):
+    """In the summary and in one line; a run without any says nothing."""
+    path = tmp_path / "cut"
+    shutil.copytree(tiny, path)
+    assert "largest_cut_short" not in RunDirectory.open(path).read_json("summary.json")
+    rows = path / "jobs" / "adapt" / "000" / "metrics.jsonl"
+    first = json.loads(rows.read_text().splitlines()[0])
+    with rows.open("a") as file:
+        file.write(json.dumps(first | {"cut_short": 0.25}) + "\n")
+    RunDirectory.open(path).set_status("preempted")
+    assert resume(path) == 0
+    assert "cut episodes short: up to 25.0% of a chunk" in capsys.readouterr().out
+    assert RunDirectory.open(path).read_json("summary.json")["largest_cut_short"] == 0.25

@@ -1,0 +1,132 @@
+"""`mesax render`: the right family draws the right policy, files appear whole or not at all, mistakes are one line."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from execution.test_runner import command_line, finished_run
+from mesax.cli.parser import USAGE
+from mesax.envs.climb import ClimbFamily
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.errors import StoreError
+from mesax.experiments.request import Request
+from mesax.rendering import episode as render
+from mesax.rendering.episode import play_policy, write_gif
+from mesax.store.run_directory import RunDirectory
+from mesax.suites.climb import render as render_climb
+from mesax.suites.climb.render import ClimbPlay, moments, still
+from mesax.suites.particles.render import ParticlePlay
+from suites.test_climb_render import make_play
+
+
+def test_a_gif_holds_all_frames_at_one_size(tmp_path):
+    play = make_play(1, 2, 4, varies=True, episodes=5)
+    write_gif(play.frames(), tmp_path / "new" / "play.gif")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["play.gif"]
+    with Image.open(tmp_path / "new" / "play.gif") as image:
+        assert image.info["loop"] == 0
+        frames = [(frame.convert("RGB"), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
+    assert len(frames) == 5, "an episode each; the last, which looks the same twice, is one long frame"
+    assert sum(duration for _, duration in frames) == 1_000 * sum(moment.seconds for moment in moments(play))
+    assert len({frame.size for frame, _ in frames}) == 1
+    assert {frame.getpixel((1, 1)) for frame, _ in frames} == {(255, 255, 255)}
+
+
+def test_a_gif_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"play\.gif cannot be written"):
+        write_gif([(make_play(1, 2, 2, varies=False).picture(), 1.0)], tmp_path / "file" / "play.gif")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("render") / "run"
+    shutil.copytree(finished_run(tmp_path_factory), path)
+    return path
+
+
+def test_render_draws_the_final_policy(run, tmp_path, capsys):
+    gif = tmp_path / "final.gif"
+    assert command_line("render", run, "--task", 1, "--gif", gif) == 0
+    drawn = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    base = run / "figures" / "episode-task-01-final"
+    assert drawn == [f"{base}.png", f"{base}.svg", str(gif)]
+    assert all(Path(path).stat().st_size > 1_000 for path in drawn)
+    before = Path(drawn[0]).read_bytes()
+    assert command_line("render", run, "--task", 1, "--gif", gif) == 0
+    assert Path(drawn[0]).read_bytes() == before, "the same episode every time"
+
+
+def test_render_draws_what_an_explorer_visits(run, monkeypatch):
+    monkeypatch.setattr(render_climb, "moments", lambda play: [still(play)])
+    assert command_line("render", run, "--policy", "explorer-1") == 0
+    assert (run / "figures" / "episode-task-00-explorer-1.gif").is_file()
+
+
+def test_uniform_play_earns_what_chance_earns(run):
+    directory = RunDirectory.open(run)
+    play = play_policy(directory, Request.of_run(directory.run).experiment(), 0, "uniform")
+    assert isinstance(play, ClimbPlay)
+    ((count, special),) = directory.run["test_tasks"][0]["target"]
+    hits = np.sum(play.actions[:, 0] == special, axis=-1)
+    np.testing.assert_array_equal(play.rewards[:, 0], np.where(hits == count, 1.0, np.where(hits == 0, 0.5, 0.0)))
+    assert play.varies and play.actions.shape == (render.EPISODES, 1, 2)
+    assert len(np.unique(play.actions)) == play.num_actions
+
+
+@pytest.mark.parametrize(
+    "arguments, needles",
+    [
+        (["--task", "2"], ["no test task 2", "0 to 1"]),
+        (["--task", "-1"], ["no test task -1", "0 to 1"]),
+        (["--policy", "best"], ["'best'", "final, uniform, explorer-1"]),
+        (["--policy", "../x"], ["'../x'", "final, uniform, explorer-1"]),
+        (["--gif", "movie.mp4"], ["movie.mp4", ".gif"]),
+        (["--gif", "."], ["--gif .", ".gif"]),
+    ],
+)
+def test_bad_requests_are_one_line_and_draw_nothing(run, tmp_path, capsys, monkeypatch, arguments, needles):
+    monkeypatch.chdir(tmp_path)
+    before = sorted((run / "figures").iterdir())
+    assert command_line("render", run, *arguments) == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(needle in line for needle in needles), line
+    assert sorted((run / "figures").iterdir()) == before and not list(tmp_path.iterdir())
+
+
+def with_family(run: Path, family, monkeypatch) -> RunDirectory:
+    """The run as if it had been about another family; only uniform play needs nothing that the run has saved."""
+    experiment = replace(Request.of_run(RunDirectory.open(run).run).experiment(), family=family)
+    monkeypatch.setattr(render.Request, "of_run", lambda run: SimpleNamespace(experiment=lambda: experiment))
+    return RunDirectory.open(run)
+
+
+def test_render_draws_particle_worlds(run, tmp_path, monkeypatch):
+    family = ParticleClimbFamily(ParticleClimb(horizon=3))
+    directory = with_family(run, family, monkeypatch)
+    drawn: list[ParticlePlay] = []
+    monkeypatch.setitem(
+        render.PLAYS, ParticleClimbFamily, lambda *parts: drawn.append(ParticlePlay.of(*parts)) or drawn[0]
+    )
+    paths = render.render_run(directory, 1, "uniform", tmp_path / "play.gif")
+    assert [path.name for path in paths] == ["episode-task-01-uniform.png", "episode-task-01-uniform.svg", "play.gif"]
+    assert all(path.stat().st_size > 1_000 for path in paths)
+    (play,) = drawn
+    assert play.title == "mesa on climb-one, test task 1: policy uniform"
+    experiment = render.Request.of_run({}).experiment()
+    tasks = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
+    np.testing.assert_array_equal(play.landmarks, tasks.landmarks[1])
+    assert play.target == int(tasks.target[1]) and play.rewards.shape == (render.EPISODES, 3)
+
+
+def test_a_family_that_nobody_can_draw_is_one_line(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(render.PLAYS, ClimbFamily)
+    assert command_line("render", run, "--gif", tmp_path / "play.gif") == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "climb-one cannot be drawn: its tasks are of ClimbFamily, and render knows ParticleClimbFamily" in line
+    assert not list(tmp_path.iterdir())

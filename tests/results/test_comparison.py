@@ -1,0 +1,117 @@
+"""Which runs are pooled, which are compared, and what is said of those that cannot be."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fake_store import FakeRun, write_run
+from mesax.cli.parser import main
+from mesax.results.comparison import by_family, compare_directories, nothing_comparable, pool_seeds
+from mesax.results.drawing import draw_comparison
+from mesax.results.statistics import load_run, run_figures
+
+SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
+FAKES = {
+    "mesa-0": SMALL,
+    "mesa-1": replace(SMALL, seed=1),
+    "plain-0": replace(SMALL, method="plain"),
+    "plain-1-few": replace(SMALL, method="plain", seed=1, num_tasks=2),
+    "multi-mesa": replace(SMALL, env="climb-multi", num_stages=2),
+    "multi-plain": replace(SMALL, env="climb-multi", num_stages=2, method="plain"),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    return {name: write_run(root / name, fake) for name, fake in FAKES.items()}
+
+
+def runs_of(store, *names: str):
+    return [load_run(store[name]) for name in names]
+
+
+def with_config(run, **settings):
+    return replace(run, run={**run.run, "config": {**run.run["config"], **settings}})
+
+
+def test_seeds_are_pooled_and_other_differences_are_not(store):
+    mesa, plain, second = runs_of(store, "mesa-0", "plain-0", "mesa-1")
+    pooled, alone = pool_seeds([mesa, plain, second])
+    assert alone is plain
+    assert pooled.run["seed"] == [0, 1] and pooled.tasks.tolist() == list(range(8))
+    np.testing.assert_array_equal(pooled.final_returns, [*mesa.final_returns, *second.final_returns])
+    assert pooled.curves[4].label == f"seed 1: {second.curves[0].label}"
+    assert pooled.summary["env_steps"] == mesa.summary["env_steps"] + second.summary["env_steps"]
+    assert pool_seeds([mesa, mesa]) == [mesa, mesa], "the same tasks would count twice"
+
+
+def test_runs_of_another_configuration_are_not_pooled_even_if_their_names_agree(store):
+    mesa, second = runs_of(store, "mesa-0", "mesa-1")
+    assert len(pool_seeds([mesa, with_config(second, schedule={"total_steps": 7})])) == 2
+    one, other = with_config(mesa, seed=0, num_test_tasks=4), with_config(second, seed=1, num_test_tasks=2)
+    assert len(pool_seeds([one, other])) == 1
+
+
+def test_each_family_has_its_own_tables_and_pictures(store, tmp_path):
+    families = compare_directories(store[name] for name in ("mesa-0", "multi-mesa", "plain-0", "multi-plain"))
+    assert [family.title for family in families] == ["climb-one", "climb-multi"]
+    for family in families:
+        table, differences = family.tables
+        assert [row[0] for row in table.rows] == ["mesa", "plain"] and table.title.startswith(family.title + ",")
+        assert [row[3] for row in differences.rows] == ["same test tasks"] and not family.warning
+    assert nothing_comparable(families) is None
+    drawn = draw_comparison(families, tmp_path)
+    names = {f"compare-{kind}-{family.title}.png" for kind in ("curves", "returns") for family in families}
+    assert {path.name for path in drawn} == names
+    assert {path.name for path in draw_comparison(families[:1], tmp_path / "one")} == {
+        "compare-curves.png",
+        "compare-returns.png",
+    }
+
+
+def test_families_that_differ_only_in_a_setting_are_told_apart(store):
+    mesa, plain = runs_of(store, "mesa-0", "plain-0")
+    changed = with_config(plain, family={"num_actions": 20})
+    changed = replace(changed, run={**changed.run, "overrides": {"family.num-actions": "20", "lanes": "1"}})
+    families = by_family([mesa, changed])
+    assert [family.title for family in families] == ["climb-one (as it is)", "climb-one (family.num-actions=20)"]
+    assert "a family of tasks of its own" in (nothing_comparable(families) or "")
+    assert all(len(family.tables) == 1 for family in families)
+
+
+def test_rows_over_different_tasks_say_so_and_are_compared_over_what_both_have(store):
+    (family,) = compare_directories(store[name] for name in ("mesa-0", "mesa-1", "plain-0", "plain-1-few"))
+    mesa, plain = family.runs
+    assert (len(mesa.curves), len(plain.curves)) == (8, 6)
+    assert "mesa 8 of seed 0, 1; plain 6 of seed 0, 1" in family.warning
+    table, differences = family.tables
+    assert table.note.endswith(family.warning) and table.columns[-1] == "task runs"
+    assert differences.rows[0][3] == "the 6 test tasks of both"
+    (found,) = family.as_json()["differences"]
+    shared = [index for index in range(8) if index < 6]  # seed 1's first two tasks do not depend on their number
+    assert found["value"] == pytest.approx(np.mean(mesa.final_returns[shared]) - np.mean(plain.final_returns))
+
+
+def test_json_holds_the_numbers_of_the_table(store, tmp_path, capsys):
+    paths = [str(store[name]) for name in ("mesa-0", "mesa-1", "plain-0")]
+    assert main(["compare", *paths, "--out", str(tmp_path), "--json"]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    result = json.loads(last)
+    (family,) = result["families"]
+    mesa, plain = family["rows"]
+    assert (mesa["seeds"], plain["seeds"]) == ([0, 1], [0]) and result["note"] is None
+    assert run_figures(load_run(store["plain-0"])).items() <= plain.items()
+    assert plain["steps_to_optimum"] is None and isinstance(mesa["steps_to_optimum"], int)
+    assert family["differences"][0]["of"] == "mesa" and family["differences"][0]["shared_tasks"] == 4
+
+
+def test_runs_without_a_family_in_common_are_shown_with_a_note(store, tmp_path, capsys):
+    paths = [str(store[name]) for name in ("mesa-0", "multi-plain")]
+    assert main(["compare", *paths, "--out", str(tmp_path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("IQM: mean of the middle half") == 1, "what columns mean is said once"
+    assert "nothing to compare: each run has a family of tasks of its own (climb-one, climb-multi)" in text

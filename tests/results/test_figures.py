@@ -1,0 +1,221 @@
+"""Figures drawn from a small fake store hold what they should: panels, lines, labels, colors, cells."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from fake_store import FakeRun, write_run
+from mesax.errors import UsageError
+from mesax.results import figures
+from mesax.results.statistics import RunResults, final_return, load_run, mean_curve
+
+SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
+METHODS = ("mesa", "plain", "uniform")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> dict[str, RunResults]:
+    root = tmp_path_factory.mktemp("runs")
+    fakes = {method: replace(SMALL, method=method) for method in METHODS}
+    fakes["stages"] = replace(SMALL, env="climb-multi", num_stages=3)
+    fakes["three"] = replace(SMALL, num_agents=3)
+    return {name: load_run(write_run(root / name, fake)) for name, fake in fakes.items()}
+
+
+def runs_of(store) -> list[RunResults]:
+    return [store[method] for method in METHODS]
+
+
+def curve_lines(axes) -> dict:
+    return {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
+
+
+def texts(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text")))
+
+
+def test_learning_curves_draw_the_means_and_intervals_of_every_run(store):
+    runs = runs_of(store)
+    (axes,) = figures.learning_curves(runs).axes
+    lines = curve_lines(axes)
+    assert list(lines) == list(METHODS)
+    for run, line, band in zip(runs, lines.values(), axes.collections, strict=True):
+        steps, mean, low, high = mean_curve(run.curves)
+        np.testing.assert_array_equal(line.get_xdata(), steps)
+        np.testing.assert_array_equal(line.get_ydata(), mean)
+        heights = band.get_paths()[0].vertices[:, 1]
+        assert (heights.min(), heights.max()) == pytest.approx((low.min(), high.max()))
+        label = f"{run.run['method']} {final_return(mean):.2f}"
+        assert label in [text.get_text() for text in axes.texts]
+    assert len({line.get_color() for line in lines.values()}) == 3
+    assert axes.get_xlabel() == "environment steps" and "95%" in axes.get_ylabel()
+    assert axes.xaxis.get_major_formatter()(10_000, 0) == "10k"
+
+
+def test_learning_curves_mark_the_optimal_and_the_suboptimal_return(store):
+    (axes,) = figures.learning_curves([store["plain"]]).axes
+    dotted = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    assert dotted == [1.0, 0.5]
+    assert {"optimal", "suboptimal"} <= {text.get_text() for text in axes.texts}
+
+
+def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
+    grouped = figures.learning_curves(runs_of(store), by_group=True)
+    assert [axes.get_title(loc="left") for axes in grouped.axes] == [
+        "climb-one",
+        "climb-one, k=1",
+        "climb-one, k=2",
+    ]
+    stuck = curve_lines(grouped.axes[2])["plain"].get_ydata()
+    np.testing.assert_array_equal(stuck, mean_curve(store["plain"].curves, "k=2")[1])
+    both = figures.learning_curves([store["mesa"], store["stages"]])
+    assert [axes.get_title(loc="left") for axes in both.axes] == ["climb-one", "climb-multi"]
+    assert [list(curve_lines(axes)) for axes in both.axes] == [["mesa"], ["mesa"]]
+
+
+def test_labels_of_equal_curves_do_not_overlap(store):
+    runs = [replace(store["mesa"], run={**store["mesa"].run, "seed": seed}) for seed in range(6)]
+    figure = figures.learning_curves(runs)
+    figure.draw_without_rendering()
+    labels = [text for text in figure.axes[0].texts if "seed" in text.get_text()]
+    boxes = sorted((text.get_window_extent() for text in labels), key=lambda box: box.y0)
+    assert len(boxes) == 6
+    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in pairwise(boxes))
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+def test_dollar_signs_in_names_are_not_mathematics(store, tmp_path):
+    odd = replace(store["mesa"], run={**store["mesa"].run, "method": r"a$\frac$b", "env": "$$^$"})
+    figure = figures.learning_curves([odd, store["plain"]], by_group=True)
+    figures.save(figure, tmp_path / "odd")
+    figures.save(figures.final_returns([odd]), tmp_path / "odd-dots")
+
+
+def test_final_returns_show_every_task_run(store):
+    figure = figures.final_returns(runs_of(store))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["all task runs", "k=1", "k=2"]
+    everything, _, second = figure.axes
+    dots = [line.get_xdata() for line in everything.lines if line.get_marker() == "o"]
+    np.testing.assert_array_equal(dots, [run.final_returns for run in runs_of(store)])
+    assert [line.get_xdata().size for line in second.lines if line.get_marker() == "o"] == [2, 2, 2]
+    means = [line.get_xdata()[0] for line in everything.lines if line.get_marker() == "D"]
+    assert means == pytest.approx([run.final_returns.mean() for run in runs_of(store)])
+    assert [label.get_text() for label in everything.get_yticklabels()] == list(METHODS)
+
+
+def test_meta_training_has_a_line_for_each_explorer(store):
+    figure = figures.meta_training(store["mesa"])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "intrinsic return",
+        "true distinct visits",
+    ]
+    rows = [row for row in store["mesa"].metrics if row["phase"] == "explore" and row["policy"] == 1]
+    for axes, metric in zip(figure.axes, ("intrinsic_return", "distinct_visits"), strict=True):
+        line = curve_lines(axes)["explorer 2"]
+        assert line.get_xdata().tolist() == [row["step"] for row in rows]
+        assert line.get_ydata().tolist() == [row[metric] for row in rows]
+    assert set(curve_lines(figure.axes[1])) == {"explorer 1", "explorer 2", "uniform play"}
+
+
+def panels_of(figure: Figure) -> list:
+    """The panels that show cells, without the color bar."""
+    return [axes for axes in figure.axes if axes.images]
+
+
+def test_explorer_coverage_shows_payoff_dataset_and_every_visitor(store):
+    run = store["mesa"]
+    panels = panels_of(figures.explorer_coverage(run))
+    names = ["payoff", "$M_*$", "uniform", "explorer 1", "explorer 2", "all explorers"]
+    assert [axes.get_title() for axes in panels] == names
+    for axes, visitor in zip(panels[2:], run.coverage["visitors"], strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), visitor["frequency"][0])
+    assert len({axes.images[0].norm for axes in panels[2:]}) == 1, "one color scale for all visitors"
+    np.testing.assert_array_equal(panels[1].images[0].get_array(), run.coverage["dataset"][0])
+    share = np.sum(np.multiply(run.coverage["visitors"][3]["frequency"], run.coverage["dataset"]))
+    assert panels[5].get_xlabel().startswith(f"{share:.0%} /")
+
+
+@pytest.mark.parametrize(("task", "optimal"), [(0, 6), (1, 1)])
+def test_explorer_coverage_draws_the_payoff_of_the_task(store, task, optimal):
+    run = store["mesa"]
+    k, u = run.run["test_tasks"][task]["target"][0]
+    panel = panels_of(figures.explorer_coverage(run, task))[0]
+    levels = np.asarray(panel.images[0].get_array())
+    for row in range(4):
+        for column in range(4):
+            special = (row == u) + (column == u)
+            assert levels[row, column] == (2 if special == k else 1 if special == 0 else 0)
+    (stars,) = panel.lines
+    assert len(stars.get_xdata()) == optimal
+    assert panel.get_xlabel() == f"k={k}, u={u}"
+
+
+def test_explorer_coverage_picks_a_task_where_all_must_meet(store):
+    panel = panels_of(figures.explorer_coverage(store["mesa"]))[0]
+    assert panel.get_xlabel() == "k=2, u=0"
+
+
+def test_explorer_coverage_outlines_the_border_of_the_dataset(store):
+    dataset = np.zeros((1, 4, 4), dtype=int)
+    dataset[0, 1, 1:3] = 1
+    run = replace(store["mesa"], coverage={**store["mesa"].coverage, "dataset": dataset[0].tolist()})
+    for axes in panels_of(figures.explorer_coverage(run))[1:]:
+        (outline,) = (one for one in axes.collections if isinstance(one, LineCollection))
+        segments = {tuple(map(tuple, segment)) for segment in outline.get_segments()}
+        assert len(segments) == 6
+        assert ((0.5, 0.5), (1.5, 0.5)) in segments and ((2.5, 0.5), (2.5, 1.5)) in segments
+
+
+def test_explorer_coverage_has_a_row_for_each_stage(store):
+    run = store["stages"]
+    panels = panels_of(figures.explorer_coverage(run, task=1))
+    assert len(panels) == 3 * 6
+    targets = run.run["test_tasks"][1]["target"]
+    assert [axes.get_ylabel() for axes in panels[::6]] == ["stage 1", "stage 2", "stage 3"]
+    assert [axes.get_xlabel() for axes in panels[::6]] == [f"k={k}, u={u}" for k, u in targets]
+    third = np.asarray(run.coverage["visitors"][1]["frequency"][2])
+    np.testing.assert_array_equal(panels[12 + 3].images[0].get_array(), third)
+
+
+def test_explorer_coverage_of_three_agents_is_the_marginal_of_two_and_says_so(store):
+    run = store["three"]
+    figure = figures.explorer_coverage(run, task=1)
+    panels = panels_of(figure)
+    full = np.asarray(run.coverage["visitors"][1]["frequency"])[0]
+    np.testing.assert_allclose(panels[3].images[0].get_array(), full.sum(axis=-1))
+    np.testing.assert_array_equal(panels[1].images[0].get_array(), np.asarray(run.coverage["dataset"])[0].any(axis=-1))
+    k, u = run.run["test_tasks"][1]["target"][0]
+    levels = np.asarray(panels[0].images[0].get_array())
+    assert (k, levels[u, u], levels[u, u - 1], levels[u - 1, u - 2]) == (2, 2, 2, 1)
+    assert "first two of 3 agents" in texts(figure)
+    assert "first two" not in texts(figures.explorer_coverage(store["mesa"]))
+
+
+def test_what_cannot_be_drawn_is_one_clear_line(store):
+    with pytest.raises(UsageError, match="plain recorded no visits"):
+        figures.explorer_coverage(store["plain"])
+    with pytest.raises(UsageError, match="plain logged no training of explorers"):
+        figures.meta_training(store["plain"])
+    without_cells = replace(store["mesa"], coverage={**store["mesa"].coverage, "shape": None})
+    with pytest.raises(UsageError, match="recorded no visits"):
+        figures.explorer_coverage(without_cells)
+
+
+def test_save_writes_both_files_and_the_same_bytes_again(store, tmp_path):
+    png, svg = figures.save(figures.learning_curves(runs_of(store)), tmp_path / "figures" / "curves.v1")
+    assert (png.name, svg.name) == ("curves.v1.png", "curves.v1.svg")
+    assert png.read_bytes().startswith(b"\x89PNG") and b"<svg" in svg.read_bytes()
+    again = figures.save(figures.learning_curves(runs_of(store)), tmp_path / "again")
+    assert [path.read_bytes() for path in again] == [png.read_bytes(), svg.read_bytes()]
+
+
+def test_drawing_needs_neither_jax_nor_pyplot():
+    code = "import sys, mesax.results.report; print({'jax', 'matplotlib.pyplot'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

@@ -1,0 +1,273 @@
+"""Tables and the HTML report: the right numbers, whole without a network, safe with hostile labels."""
+
+import base64
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fake_store import FakeRun, write_run
+from mesax.errors import UsageError
+from mesax.results import tables
+from mesax.results.report import report_html, write_report
+from mesax.results.statistics import RunResults, bootstrap_interval, load_run, mean_steps_to_optimal
+
+SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
+METHODS = ("mesa", "plain", "uniform")
+VOID = {"meta", "img", "br"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    return {method: write_run(root / method, replace(SMALL, method=method)) for method in METHODS}
+
+
+@pytest.fixture(scope="module")
+def page(store, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("report") / "deep" / "report.html"
+    assert write_report([store["mesa"], store["plain"]], path) == path
+    assert [file.name for file in path.parent.iterdir()] == ["report.html"]
+    return path.read_text(encoding="utf-8")
+
+
+def runs_of(store) -> list[RunResults]:
+    return [load_run(store[method]) for method in METHODS]
+
+
+def cells_of(table: tables.Table, row: int) -> dict[str, str]:
+    return dict(zip(table.columns, table.rows[row], strict=True))
+
+
+# Tables
+
+
+def test_comparison_table_holds_the_numbers_of_each_run(store):
+    runs = runs_of(store)
+    table = tables.comparison_table(runs)
+    assert [row[0] for row in table.rows] == list(METHODS)
+    for index, run in enumerate(runs):
+        cells = cells_of(table, index)
+        interval = bootstrap_interval(run.final_returns)
+        assert cells["mean"] == f"{run.final_returns.mean():.2f}"
+        assert cells["95% interval"] == f"{interval.low:.2f}–{interval.high:.2f}"
+        assert cells["std"] == f"{run.final_returns.std():.2f}"
+        assert cells["k=1"] == "1.00" and cells["k=2"] == f"{run.summary['by_group']['k=2']:.2f}"
+        assert cells["solved"] == f"{np.mean(run.final_returns >= 0.99):.0%}"
+        assert cells["steps to optimum"] == tables.format_count(mean_steps_to_optimal(run.curves, 0.99))
+        assert cells["time"] == "1m23s"
+    assert [cells_of(table, index)["env steps"] for index in range(3)] == ["48k"] * 3
+    assert table.note.endswith("On training tasks before, not counted here: mesa 300k steps.")
+    assert table.title == "climb-one, preset quick, 4 task runs each"
+
+
+def test_steps_to_optimum_are_those_of_the_mean_over_all_task_runs(store):
+    run = load_run(store["mesa"])
+    steps = np.array([100, 300, 800])
+    curves = [
+        replace(curve, steps=steps, returns=(steps >= solved_at) * 1.0)
+        for curve, solved_at in zip(run.curves, [100, 300, 300, 800], strict=True)
+    ]
+    assert cells_of(tables.comparison_table([replace(run, curves=tuple(curves))]), 0)["steps to optimum"] == "800"
+    assert cells_of(tables.comparison_table([replace(run, curves=tuple(curves[:3]))]), 0)["steps to optimum"] == "300"
+    never = replace(run, curves=(replace(curves[0], returns=0.0 * steps),))
+    assert cells_of(tables.comparison_table([never]), 0)["steps to optimum"] == tables.NOTHING
+
+
+def test_task_table_has_a_row_for_each_task_run(store):
+    table = tables.task_table(load_run(store["plain"]))
+    assert table.columns == ("test task", "final return", "k=1", "k=2", "steps to solve")
+    assert table.rows[0][:4] == ("k=1 u=0", "1.00", "1.00", tables.NOTHING)
+    assert table.rows[1][-1] == tables.NOTHING
+
+
+def test_repeats_are_told_apart(tmp_path):
+    table = tables.task_table(load_run(write_run(tmp_path / "run", replace(SMALL, repeats=2))))
+    assert [row[:2] for row in table.rows[:3]] == [("k=1 u=0", "0"), ("k=1 u=0", "1"), ("k=2 u=0", "0")]
+
+
+def test_dataset_table_takes_the_last_row_of_each_training_task(store):
+    run = load_run(store["mesa"])
+    later = {"phase": "collect", "task": 0, "step": 60_000, "high_reward_pairs": 7, "distinct_pairs": 3}
+    table = tables.dataset_table(replace(run, metrics=(*run.metrics, later)))
+    assert table.columns == ("training task", "steps", "high reward pairs", "distinct pairs")
+    assert table.rows[0] == (run.run["train_tasks"][0]["label"], "60k", "7", "3")
+    assert len(table.rows) == 10
+    assert tables.dataset_table(load_run(store["plain"])).rows == ()
+
+
+def test_difference_table_compares_with_the_first_run(store):
+    table = tables.difference_table(runs_of(store))
+    runs = runs_of(store)
+    assert [row[0] for row in table.rows] == ["mesa against plain", "mesa against uniform"]
+    gain = runs[0].final_returns.mean() - runs[1].final_returns.mean()
+    assert table.rows[0][1].startswith(f"+{gain:.2f} [") and table.rows[0][3] == "same test tasks"
+
+
+def test_labels_name_what_differs(store):
+    mesa, plain, _ = runs_of(store)
+    assert tables.run_labels([mesa, plain]) == ["mesa", "plain"]
+    other_seed = replace(mesa, run={**mesa.run, "seed": 7})
+    assert tables.run_labels([mesa, other_seed]) == ["mesa seed 0", "mesa seed 7"]
+    changed = replace(mesa, run={**mesa.run, "overrides": {"algorithm.hidden": "32"}})
+    assert tables.run_labels([mesa, changed]) == ["mesa", "mesa algorithm.hidden=32"]
+    copy = replace(mesa, directory=mesa.directory.with_name("copy"))
+    assert tables.run_labels([mesa, copy]) == ["mesa mesa", "mesa copy"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0, "0"), (999, "999"), (1_000, "1k"), (12_500, "12.5k"), (999_600, "1M"), (3e6, "3M")],
+)
+def test_counts_are_short(value, text):
+    assert tables.format_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (8.24, "8.2s"), (59.96, "1m00s"), (185, "3m05s"), (7_800, "2h10m")]
+)
+def test_durations_are_short(value, text):
+    assert tables.format_seconds(value) == text
+
+
+def test_markdown_cells_cannot_break_the_table():
+    text = tables.to_markdown(tables.Table("t", ("a", "b"), (("x|y", "<b>\n2"),), note="why"))
+    assert text == "| a | b |\n|---|---:|\n| x\\|y | &lt;b> 2 |\n\nwhy\n"
+
+
+def test_terminal_table_fits_eighty_columns_and_prints_markup_literally(store):
+    console = Console(width=80, record=True, file=io.StringIO())
+    run = load_run(store["mesa"])
+    console.print(tables.to_rich(tables.comparison_table(runs_of(store))))
+    odd = replace(run, curves=tuple(replace(curve, label="[red]x[/red]") for curve in run.curves))
+    console.print(tables.to_rich(tables.task_table(odd)))
+    text = console.export_text()
+    assert "…" not in text and "[red]x[/red]" in text
+    assert re.search(r"plain +0\.\d\d +0\.\d\d–", text)
+
+
+# The report
+
+
+class Balance(HTMLParser):
+    """Checks that elements close in order, and collects the attributes that could load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parse(page: str) -> Balance:
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    return parser
+
+
+def test_report_is_whole_and_loads_nothing(page):
+    parser = parse(page)
+    assert not re.search(r"https?://|url\(|@import", page)
+    assert "script" not in parser.tags and "link" not in parser.tags
+    assert len(parser.sources) == 4, "curves, dots, explorers and their training"
+    for source in parser.sources:
+        kind, _, data = source.partition(",")
+        assert kind == "data:image/svg+xml;base64" and b"<svg" in base64.b64decode(data)
+
+
+def test_report_holds_the_numbers(page, store):
+    for method in ("mesa", "plain"):
+        summary = json.loads((store[method] / "summary.json").read_text())
+        assert f"{method}<b>{summary['mean_return']:.2f}</b>" in page
+        assert f"[{summary['ci_low']:.2f}, {summary['ci_high']:.2f}]" in page
+    gain = [load_run(store[method]).final_returns.mean() for method in ("mesa", "plain")]
+    assert f"mesa is {gain[0] - gain[1]:.2f} better than plain" in page
+    for expected in ("<td>k=2 u=0</td>", "<td>mesa against plain</td>", "<th>high reward pairs</th>"):
+        assert expected in page
+
+
+def test_report_says_where_the_run_came_from_and_how_it_differs(page):
+    for expected in (
+        "mesax run mesa climb-one --preset quick --seed 0",
+        "5f3a9c0d1e2b4a68",
+        "0123456789abcdef0123456789abcdef01234567",
+        "jax 0.7.0",
+        "<td>algorithm.actor_update</td><td>gumbel</td><td>coordinated</td>",
+        "<td>method.mixing.start</td><td>0.8</td>",
+        "<details><summary>Configuration</summary>",
+    ):
+        assert expected in page
+
+
+def test_report_says_why_something_is_missing(page):
+    assert "plain recorded no visits of joint actions." in page
+    assert "plain logged no training of explorers." in page
+    assert "There is no high-reward dataset: plain logged no collection." in page
+
+
+def test_report_of_an_old_or_unfinished_run_says_what_it_lacks(store):
+    run = load_run(store["plain"])
+    kept = ("method", "env", "preset", "seed", "family", "test_tasks")
+    bare = replace(run, run={key: run.run[key] for key in kept}, summary={}, status="running")
+    page = report_html([bare])
+    parse(page)
+    assert "status “running”" in page and "not recorded" in page
+    assert "The configuration is missing" in page and "Not known: run.json" in page
+    same = report_html([replace(run, run={**run.run, "paper_diff": []})])
+    assert "None: this is the paper's configuration." in same
+
+
+def test_report_escapes_everything_that_comes_from_outside(tmp_path):
+    attack = "<script>alert('x')</script>\"&"
+    fake = replace(SMALL, label_prefix=attack, overrides=((attack, attack),))
+    source = write_run(tmp_path / "source", fake)
+    run = json.loads((source / "run.json").read_text())
+    run |= {"command": attack, "git_commit": attack, "preset": attack, "method": attack, "env": attack}
+    run |= {
+        "config": {attack: attack},
+        "paper_diff": [[attack, attack, [attack]]],
+        "versions": {attack: attack},
+    }
+    (source / "run.json").write_text(json.dumps(run))
+    (source / "STATUS").write_text(attack)
+    other = tmp_path / "other"
+    shutil.copytree(source, other)
+    (other / "coverage.json").unlink()  # so that sentences about what is missing name the method
+    (other / "metrics.jsonl").unlink()
+    page = write_report([source, other], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page and "&lt;script&gt;" in page
+    assert "script" not in parse(page).tags
+
+
+def test_several_seeds_are_pooled_in_the_results_and_apart_below(store, tmp_path):
+    second = write_run(tmp_path / "second", replace(SMALL, seed=1))
+    page = report_html([load_run(store["mesa"]), load_run(second)])
+    assert "of 8 task runs solved" in page
+    assert "<h2>mesa seed 0: climb-one</h2>" in page and "<h2>mesa seed 1: climb-one</h2>" in page
+
+
+def test_a_failed_report_leaves_the_old_page(store, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with pytest.raises(UsageError, match="does not exist"):
+        write_report([store["mesa"], tmp_path / "missing"], path)
+    with pytest.raises(UsageError, match="at least one run directory"):
+        write_report([], path)
+    assert path.read_text() == "old"

@@ -1,0 +1,47 @@
+"""Rivals and other learners, from the command line to saved policies that play again; each on another kind of game."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mesax.cli.parser import main
+from mesax.errors import USAGE
+
+RUNS = [
+    (["mappo-rnd", "mpe-2a3l"], {"entropy", "learnt_return"}),
+    (["qmix", "swimmer"], {"q_mean", "target_mean"}),
+    pytest.param(["mappo", "climb-one"], {"entropy", "clipped"}, marks=pytest.mark.slow),
+    pytest.param(["mesa", "climb-one", "--learner", "qplex"], {"q_mean", "explorer_share"}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("arguments, logged", RUNS, ids=lambda value: "-".join(value) if type(value) is list else None)
+def test_a_run_learns_saves_and_plays_again(arguments, logged, tmp_path: Path, capsys):
+    out = tmp_path / "run"
+    assert main(["run", *arguments, "--preset", "smoke", "--workers", "1", "--quiet", "--json", "--out", str(out)]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["method"] == "+".join([arguments[0], *arguments[3:]]) and len(summary["per_task"]) == 2
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    learnt = [row for row in rows if row["phase"] == "adapt" and row["step"] > 0][-1]
+    assert logged <= set(learnt)
+    if arguments[0] == "mappo-rnd":  # the bonus is learnt from, and judged by nobody
+        assert learnt["learnt_return"] > learnt["train_return"]
+    assert main(["eval", str(out), "--episodes", "3", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["per_task"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plain", "swimmer", "--algorithm.algorithm.actor-update", "ExpectedGradient"], "needs discrete actions"),
+        (["mappo", "swimmer", "--schedule.num-envs", "2"], "4 minibatches need at least as many pieces"),
+        (["mesa", "mpe-2a5l", "--method.explore.num-envs", "7"], "8 minibatches need at least as many pieces"),
+        (["mappo", "climb-one", "--learner", "qmix"], "is a learner itself"),
+        (["plain", "climb-one", "--learner", "nobody"], "unknown learner 'nobody'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_built(arguments, message, tmp_path: Path, capsys):
+    out = tmp_path / "run"
+    assert main(["run", *arguments, "--out", str(out)]) == USAGE
+    assert message in capsys.readouterr().err and not out.exists()

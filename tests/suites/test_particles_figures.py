@@ -1,0 +1,174 @@
+"""Visits of places are drawn as bars, with the numbers of the coverage document, wherever they are no plane."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from fake_store import FakeRun, write_landmark_run, write_run
+from mesax.envs.climb import ClimbFamily
+from mesax.envs.particle_climb import ParticleClimbFamily
+from mesax.errors import UsageError
+from mesax.methods.mesa.coverage import configuration_grid
+from mesax.results import figures
+from mesax.results.drawing import draw_run
+from mesax.results.report import report_html
+from mesax.results.statistics import RunResults, load_run
+from mesax.suites.particles.figures import explorer_visits, in_a_row, place_visits
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> RunResults:
+    return load_run(write_landmark_run(tmp_path_factory.mktemp("runs") / "landmarks"))
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory) -> RunResults:
+    fake = FakeRun(num_tasks=2, evaluations=6, num_actions=4, num_explorers=2)
+    return load_run(write_run(tmp_path_factory.mktemp("runs") / "plane", fake))
+
+
+def with_coverage(run: RunResults, **changes) -> RunResults:
+    return replace(run, coverage={**run.coverage, **changes})
+
+
+def parts_of(figure: Figure) -> tuple[list, object]:
+    """The visitors' panels, and the one of distinct visits."""
+    *panels, distinct = [axes for axes in figure.axes if axes.axison]
+    return panels, distinct
+
+
+def test_the_fake_run_has_the_form_that_mesa_writes(run):
+    written = configuration_grid(ParticleClimbFamily(), np.array([0, 3]))
+    assert written == [[1.0, 0.0, 0.0, 1.0, 0.0]]
+    assert np.shape(written) == np.shape(run.coverage["visitors"][0]["frequency"])
+    assert list(ParticleClimbFamily().configuration_shape[1:]) == run.coverage["shape"]
+    assert set(ParticleClimbFamily().facts()) >= {"num_landmarks", "num_agents", "count"}
+
+
+def test_each_visitor_has_a_bar_for_each_landmark(run):
+    panels, distinct = parts_of(place_visits(run))
+    visitors = run.coverage["visitors"]
+    assert [axes.get_title(loc="left") for axes in panels] == [one["name"] for one in visitors]
+    for axes, visitor in zip(panels, visitors, strict=True):
+        assert [bar.get_height() for bar in axes.patches] == visitor["frequency"][0]
+        assert [label.get_text() for label in axes.get_xticklabels()] == list("01234")
+    assert len({axes.get_ylim() for axes in panels}) == 1, "one scale for all visitors"
+    assert panels[0].get_ylim()[1] >= max(max(visitor["frequency"][0]) for visitor in visitors), "no bar is cut off"
+    assert [bar.get_width() for bar in distinct.patches] == [one["distinct_visits"] for one in visitors]
+    assert [label.get_text() for label in distinct.get_yticklabels()] == [one["name"] for one in visitors]
+    assert [text.get_text() for text in distinct.texts] == [f"{one['distinct_visits']:.2f}" for one in visitors]
+
+
+def test_explorers_have_the_colors_of_their_training(run):
+    lines = {line.get_label(): to_hex(line.get_color()) for line in figures.meta_training(run).axes[1].lines}
+    panels, distinct = parts_of(place_visits(run))
+    bars = {axes.get_title(loc="left"): to_hex(axes.patches[0].get_facecolor()) for axes in panels}
+    assert bars["explorer 1"] == lines["explorer 1"] and bars["explorer 2"] == lines["explorer 2"]
+    assert [to_hex(bar.get_facecolor()) for bar in distinct.patches] == list(bars.values())
+    assert len(set(bars.values())) == len(bars)
+
+
+@pytest.mark.parametrize("landmarks, explorers", [(1, 1), (5, 2), (20, 9)])
+def test_any_number_of_landmarks_and_explorers_fits(tmp_path, landmarks, explorers):
+    figure = place_visits(load_run(write_landmark_run(tmp_path / "run", landmarks, explorers)))
+    panels, distinct = parts_of(figure)
+    assert len(panels) == explorers + 2
+    assert all(len(axes.patches) == landmarks for axes in panels)
+    figure.canvas.draw()
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert drawn.x0 >= 0 and drawn.y0 >= 0 and drawn.x1 <= width and drawn.y1 <= height
+    titles = [axes._left_title.get_window_extent() for axes in panels[:4]]
+    assert all(one.x1 < two.x0 for one, two in pairwise(titles))
+    assert titles[-1].x1 < distinct.yaxis.get_tightbbox().x0
+
+
+def test_a_single_agents_actions_are_places_too(run):
+    family = ClimbFamily(num_agents=1, num_actions=3, num_stages=2)
+    frequency = configuration_grid(family, np.array([0, 4]))
+    visitors = [{**one, "frequency": frequency} for one in run.coverage["visitors"]]
+    facts = {**run.run, "family": {**family.facts(), "optimal_return": 1.0, "suboptimal_return": 0.5}}
+    alone = replace(with_coverage(run, num_stages=2, shape=[3], visitors=visitors), run=facts)
+    figure = explorer_visits(alone)
+    assert [bar.get_height() for bar in parts_of(figure)[0][0].patches] == [1, 0, 0, 0, 1, 0]
+    assert "action, stage after stage" in [text.get_text() for text in figure.findobj(lambda o: hasattr(o, "get_text"))]
+
+
+def test_joint_actions_are_still_drawn_as_maps(run, plane):
+    assert in_a_row(run) and not in_a_row(plane) and not in_a_row(replace(plane, coverage=None))
+    assert explorer_visits(plane).axes[0].images and not explorer_visits(run).axes[0].images
+
+
+def test_what_cannot_be_drawn_is_one_clear_line(run, plane):
+    with pytest.raises(UsageError, match="mesa recorded no visits"):
+        explorer_visits(replace(run, coverage=None))
+    with pytest.raises(UsageError, match=r"mesa recorded none$"):
+        place_visits(plane)
+    with pytest.raises(UsageError, match=r"mesa recorded none$"):
+        explorer_visits(with_coverage(run, visitors=[]))
+    with pytest.raises(UsageError, match=r"5 configurations cannot be shown as maps of joint actions$"):
+        figures.explorer_coverage(run)
+    # A document about more configurations than `coverage_pictures` counts one by one.
+    unseen = [{**one, "frequency": None} for one in plane.coverage["visitors"]]
+    with pytest.raises(UsageError, match=r"200 x 200 configurations cannot be shown as maps of joint actions$"):
+        explorer_visits(with_coverage(plane, shape=[200, 200], visitors=unseen))
+    with pytest.raises(UsageError, match=r"mesa recorded none$"):
+        explorer_visits(with_coverage(run, visitors=unseen))
+
+
+# In the report
+
+
+def test_the_report_of_a_particle_run_has_both_figures(run):
+    page = report_html([run])
+    for heading in ("What the explorers visit", "Coverage during stage 2"):
+        after = page.split(f"<h3>{heading}</h3>")[1]
+        assert after.lstrip().startswith("<figure>"), heading
+    assert "spend at each place" in page and "beside the payoff" not in page
+
+
+def test_the_report_says_what_a_particle_run_lacks(run):
+    page = report_html([replace(run, coverage=None, metrics=())])
+    assert "mesa recorded no visits of joint actions." in page
+    assert "mesa logged no training of explorers." in page
+
+
+def test_the_run_s_own_figures_include_its_visits(run):
+    drawn = [path.name for path in draw_run(run.directory)]
+    assert drawn == ["learning-curves.png", "explorer-coverage.png", "meta-training.png"]
+
+
+# Coverage during stage 2
+
+
+def test_uniform_play_is_a_dashed_level_beside_the_explorers_visits(run):
+    (_, visits) = figures.meta_training(run).axes
+    lines = {line.get_label(): line for line in visits.lines}
+    assert set(lines) == {"explorer 1", "explorer 2", "uniform play"}
+    level = next(one["distinct_visits"] for one in run.coverage["visitors"] if one["name"] == "uniform")
+    assert lines["uniform play"].get_linestyle() == "--"
+    assert list(lines["uniform play"].get_ydata()) == [level, level]
+    for policy in range(2):
+        rows = [row for row in run.metrics if row.get("policy") == policy]
+        drawn = lines[f"explorer {policy + 1}"]
+        assert drawn.get_xdata().tolist() == [row["step"] for row in rows]
+        assert drawn.get_ydata().tolist() == [row["distinct_visits"] for row in rows]
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 40.0])
+def test_the_level_of_uniform_play_is_in_sight(run, level):
+    """Also where explorers are worse than chance, and where nobody visits anything."""
+    visitors = [{**one, "distinct_visits": level} for one in run.coverage["visitors"]]
+    metrics = tuple(row | {"distinct_visits": 0.0} for row in run.metrics if row["phase"] == "explore")
+    (_, visits) = figures.meta_training(replace(with_coverage(run, visitors=visitors), metrics=metrics)).axes
+    bottom, top = visits.get_ylim()
+    assert bottom == 0.0 and top > level
+    assert visits.get_xlim() == (0, max(row["step"] for row in metrics))
+
+
+def test_before_stage_2_has_ended_there_is_no_level_yet(run):
+    (_, visits) = figures.meta_training(replace(run, coverage=None)).axes
+    assert [line.get_label() for line in visits.lines] == ["explorer 1", "explorer 2"]
