@@ -201,7 +201,7 @@ def test_doctor_examines_and_really_computes(tmp_path, capsys, monkeypatch):
 
 
 def test_doctor_says_what_fails(capsys, monkeypatch):
-    from mesax.cli.parser import doctor
+    from mesax.cli import doctor
 
     def broken():
         raise RuntimeError("no\ncompiler")

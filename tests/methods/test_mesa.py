@@ -21,9 +21,9 @@ from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import load_explorers, save_explorers
 from mesax.methods.adapt import Plain, Uniform, policy_name
 from mesax.methods.base import Experiment
+from mesax.methods.mesa import method as mesa_module
 from mesax.methods.mesa.coverage import coverage_of
 from mesax.methods.mesa.method import Mesa, load_pairs
-from mesax.methods.mesa.method import method as mesa_module
 from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace

@@ -25,7 +25,7 @@ from mesax.store import trees as checkpoint
 from mesax.store.trees import load_tree, read_manifest, save_tree, verify
 from mesax.types import Discrete, EnvSpec
 
-SOURCE = Path(checkpoint.__file__).parent.parent
+SOURCE = Path(checkpoint.__file__).parents[2]
 
 
 class Pair(eqx.Module):
