@@ -12,7 +12,8 @@ import pytest
 
 from execution.test_runner import SMOKE, command_line, finished_run
 from mesax import __version__
-from mesax.cli.parser import IO_ERROR, USAGE, main
+from mesax.cli.parser import main
+from mesax.errors import IO_ERROR, USAGE
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.results import drawing as pictures
 from mesax.store.run_directory import RunDirectory

@@ -19,8 +19,7 @@ import pytest
 
 from execution.test_runner import command_line, only_line, run_tiny, status
 from execution.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
-from mesax.cli.parser import IO_ERROR, PREEMPTED
-from mesax.errors import Preempted, UsageError
+from mesax.errors import IO_ERROR, PREEMPTED, Preempted, UsageError
 from mesax.execution.jobs import JobHost, run_job
 from mesax.experiments.catalogue import experiment
 from mesax.methods.base import Experiment

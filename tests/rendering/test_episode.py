@@ -3,7 +3,6 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,8 @@ from mesax.cli.parser import USAGE
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import StoreError
-from mesax.experiments.request import Request
+from mesax.experiments.rebuild import experiment_of
+from mesax.methods.base import Experiment
 from mesax.rendering import episode as render
 from mesax.rendering.episode import play_policy, write_gif
 from mesax.store.run_directory import RunDirectory
@@ -70,7 +70,7 @@ def test_render_draws_what_an_explorer_visits(run, monkeypatch):
 
 def test_uniform_play_earns_what_chance_earns(run):
     directory = RunDirectory.open(run)
-    play = play_policy(directory, Request.of_run(directory.run).experiment(), 0, "uniform")
+    play = play_policy(directory, experiment_of(directory.run), 0, "uniform")
     assert isinstance(play, ClimbPlay)
     ((count, special),) = directory.run["test_tasks"][0]["target"]
     hits = np.sum(play.actions[:, 0] == special, axis=-1)
@@ -99,26 +99,23 @@ def test_bad_requests_are_one_line_and_draw_nothing(run, tmp_path, capsys, monke
     assert sorted((run / "figures").iterdir()) == before and not list(tmp_path.iterdir())
 
 
-def with_family(run: Path, family, monkeypatch) -> RunDirectory:
+def with_family(run: Path, family) -> Experiment:
     """The run as if it had been about another family; only uniform play needs nothing that the run has saved."""
-    experiment = replace(Request.of_run(RunDirectory.open(run).run).experiment(), family=family)
-    monkeypatch.setattr(render.Request, "of_run", lambda run: SimpleNamespace(experiment=lambda: experiment))
-    return RunDirectory.open(run)
+    return replace(experiment_of(RunDirectory.open(run).run), family=family)
 
 
 def test_render_draws_particle_worlds(run, tmp_path, monkeypatch):
     family = ParticleClimbFamily(ParticleClimb(horizon=3))
-    directory = with_family(run, family, monkeypatch)
+    experiment = with_family(run, family)
     drawn: list[ParticlePlay] = []
     monkeypatch.setitem(
         render.PLAYS, ParticleClimbFamily, lambda *parts: drawn.append(ParticlePlay.of(*parts)) or drawn[0]
     )
-    paths = render.render_run(directory, 1, "uniform", tmp_path / "play.gif")
+    paths = render.render_run(RunDirectory.open(run), experiment, 1, "uniform", tmp_path / "play.gif")
     assert [path.name for path in paths] == ["episode-task-01-uniform.png", "episode-task-01-uniform.svg", "play.gif"]
     assert all(path.stat().st_size > 1_000 for path in paths)
     (play,) = drawn
     assert play.title == "mesa on climb-one, test task 1: policy uniform"
-    experiment = render.Request.of_run({}).experiment()
     tasks = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
     np.testing.assert_array_equal(play.landmarks, tasks.landmarks[1])
     assert play.target == int(tasks.target[1]) and play.rewards.shape == (render.EPISODES, 3)

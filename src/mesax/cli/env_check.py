@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +17,7 @@ from mesax.envs.adapters.layout import Layout, gymnasium_spaces
 from mesax.envs.adapters.parallel import GymnasiumTeam
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.experiments.modules import attribute_of
 from mesax.types import Discrete
 
 TOLERANCE = 1e-4
@@ -80,27 +78,12 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     return 2 if problems else 0
 
 
-def load_factory(target: str) -> Callable[..., Any]:
+def load_factory(target: str) -> Callable[..., object]:
     """The function behind MODULE:FACTORY; modules are looked for in the current directory first."""
-    module_name, colon, path = target.partition(":")
-    if not colon or not module_name or not path:
-        raise UsageError(f"name a function as MODULE:FACTORY, such as my_env:make, not '{target}'")
-    if module_name.endswith(".py") or "/" in module_name:
-        proper = Path(module_name).with_suffix("").as_posix().replace("/", ".")
-        raise UsageError(f"'{module_name}' is a file: name the module, {proper}:{path}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        raise UsageError(f"module '{module_name}' cannot be imported: {type(error).__name__}: {error}") from error
-    for name in path.split("."):
-        if not hasattr(found, name):
-            raise UsageError(f"module '{module_name}' has no '{path}'")
-        found = getattr(found, name)
+    found = attribute_of(target)
     if not callable(found):
         raise UsageError(f"'{target}' is a {type(found).__name__}, not a function that makes environments")
-    factory: Callable[..., Any] = found
-    return factory
+    return found
 
 
 def takes_a_seed(factory: Callable[..., Any]) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import shlex
 import threading
 import time
 from contextlib import suppress
 from typing import Any
 
 from mesax.errors import PREEMPTED, Preempted, StoreError
+from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
 from mesax.execution.signals import stop_on_signal
-from mesax.execution.workers import InProcess, Pool
-from mesax.experiments.request import surroundings
+from mesax.execution.workers import InProcess, Workers, warn
+from mesax.experiments.modules import how_to_load
+from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.statistics import explorer_figures, summarize
 from mesax.store.checkpoints import sum_of
@@ -36,7 +38,7 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
     changed = changes(run)
     if changed:
         told = ", ".join(f"{name} {now} instead of {before}" for name, (before, now) in changed.items())
-        print(f"mesax: resumed under other conditions ({told}): the bytes may be others", file=sys.stderr, flush=True)
+        warn(f"resumed under other conditions ({told}): results may differ in their last digits")
     try:
         with stop_on_signal(lambda: _leave(run)) as stop:
             _do_stages(run, experiment, workers, quiet, stop, changed)
@@ -56,7 +58,7 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
 def _leave(run: RunDirectory) -> None:
     """Asked to stop, but in the middle of something long: what was saved last has to do."""
     try:
-        print(f"mesax: stopped at the last checkpoint; {how_to_continue(run)}", file=sys.stderr, flush=True)
+        warn(f"stopped at the last checkpoint; {how_to_continue(run)}")
         run.set_status("preempted")
     finally:
         os._exit(PREEMPTED)
@@ -64,14 +66,17 @@ def _leave(run: RunDirectory) -> None:
 
 def how_to_continue(run: RunDirectory) -> str:
     """For whoever stopped it."""
+    loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
+    command = shlex.join(["mesax", "resume", str(run.path), *loads])
     if "request" in run.run:
-        return f"continue with: mesax resume {run.path}"
-    return "run the same script again to continue"
+        return f"continue with: {command}"
+    return f"run the same script again to continue, or: {command}"
 
 
 def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
     """What is not as it was when the run was created, of all that may change a result: before, now."""
-    before, now = ({**facts.get("versions", {}), **facts} for facts in (run.run, surroundings()))
+    before = run.run.get("versions", {}) | run.run
+    now = versions() | surroundings()
     names = [name for name in now if name in before and name not in ("versions", "machine")]
     return {name: (before[name], now[name]) for name in names if before[name] != now[name]}
 
@@ -81,7 +86,7 @@ def _do_stages(
 ) -> None:
     started = time.time()
     title = f"{run.run['method']} on {run.run['env']}"
-    pool = InProcess(run, experiment, stop) if workers <= 1 else Pool(run, workers, stop)
+    pool = _workers(run, experiment, workers, stop)
     try:
         with Progress(title, quiet=quiet) as progress:
             for stage in experiment.method.stages(experiment):
@@ -93,7 +98,13 @@ def _do_stages(
             run.append_rows("clock.jsonl", [row | ({"changed": changed} if changed else {})])
 
 
-def _do_stage(run: RunDirectory, stage: Stage, pool: InProcess | Pool, progress: Progress) -> None:
+def _workers(run: RunDirectory, experiment: Experiment, number: int, stop: threading.Event) -> Workers:
+    if number <= 1:
+        return InProcess(run, experiment, stop)
+    return Processes(run, number, stop, how_to_load(experiment))
+
+
+def _do_stage(run: RunDirectory, stage: Stage, pool: Workers, progress: Progress) -> None:
     done = {job: steps for job, steps in enumerate(stage.job_steps) if run.job_done(stage.name, job)}
     left = [job for job in range(len(stage.job_steps)) if job not in done]
     progress.phase(stage.name, sum(stage.job_steps), sum(done.values()))

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mesax.errors import UsageError
-from mesax.experiments.request import Request
 from mesax.methods.adapt import policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
@@ -56,9 +55,8 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     return policy
 
 
-def evaluate_run(run: RunDirectory, episodes: int, seed: int) -> list[dict[str, Any]]:
+def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed: int) -> list[dict[str, Any]]:
     """Greedy returns of every saved final policy, one row each."""
-    experiment = Request.of_run(run.run).experiment()
     family = experiment.family
     test = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
     rows = []

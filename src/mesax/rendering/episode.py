@@ -21,7 +21,6 @@ from mesax.envs.particle_climb import ParticleClimbFamily
 from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import StoreError, UsageError
 from mesax.execution.saved_policies import named_policy
-from mesax.experiments.request import Request
 from mesax.methods.base import Experiment
 from mesax.results import figures
 from mesax.store.run_directory import RunDirectory
@@ -56,9 +55,8 @@ PLAYS: dict[type, Callable[[str, Any, Any, Episode], Play]] = {
 """How `(title, family, task, stacked episodes)` become a play, by family."""
 
 
-def render_run(run: RunDirectory, task: int, policy: str, gif: Path | None) -> list[Path]:
+def render_run(run: RunDirectory, experiment: Experiment, task: int, policy: str, gif: Path | None) -> list[Path]:
     """Play a saved policy on a test task; draw a still (PNG and SVG) and a GIF."""
-    experiment = Request.of_run(run.run).experiment()
     if not 0 <= task < experiment.num_test_tasks:
         raise UsageError(f"no test task {task}; this run has tasks 0 to {experiment.num_test_tasks - 1}")
     base = run.path / "figures" / f"episode-task-{task:02d}-{policy}"
