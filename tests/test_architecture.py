@@ -20,6 +20,8 @@ WITHOUT_JAX = [
     *(f"mesax.results.{name}" for name in ("statistics", "comparison", "figures", "report")),
     "mesax.store.run_directory",
     "mesax.execution.sweep",
+    "mesax.experiments.names",
+    "mesax.suites.registry",
 ]
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ".json", ".jsonl", ""}
 

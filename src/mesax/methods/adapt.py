@@ -7,9 +7,9 @@ Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ from mesax.training.driver import Chunk, learn
 from mesax.training.loops import loop_for
 from mesax.training.off_policy import Behavior, LearnerAlone, Mixing
 from mesax.types import tree_index
+
+if TYPE_CHECKING:
+    from mesax.methods.preset import Preset
 
 ADAPT_STREAM = 3
 
@@ -149,3 +152,13 @@ class Uniform:
         """Only the test tasks."""
         explorer = UniformPolicy(experiment.family.env.spec.action_space, EXPLORER)
         return (adapt_stage(experiment, self.mixing, lambda host: explorer),)
+
+
+def plain(preset: Preset) -> Experiment:
+    """The learner of a preset, alone."""
+    return replace(preset.mesa, method=Plain())
+
+
+def uniform(preset: Preset) -> Experiment:
+    """The learner of a preset with random episodes, as many as MESA plays with its explorers."""
+    return replace(preset.mesa, method=Uniform(preset.mixing))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,9 @@ from mesax.training.engines import Loop
 from mesax.training.loops import loop_for
 from mesax.training.off_policy import Budget, Mixing, Schedule
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
+
+if TYPE_CHECKING:
+    from mesax.methods.preset import Preset
 
 COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
@@ -311,3 +314,8 @@ def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPol
         return load_explorers(method.recipe(spec), directory)
     except StoreError as error:
         raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error
+
+
+def mesa(preset: Preset) -> Experiment:
+    """MESA as a preset has it."""
+    return preset.mesa
