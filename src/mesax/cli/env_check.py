@@ -17,7 +17,7 @@ from mesax.envs.adapters.layout import Layout, gymnasium_spaces
 from mesax.envs.adapters.parallel import GymnasiumTeam
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
-from mesax.experiments.modules import attribute_of
+from mesax.store.modules import attribute_of
 from mesax.types import Discrete
 
 TOLERANCE = 1e-4

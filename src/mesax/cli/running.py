@@ -84,7 +84,7 @@ def resume(options: argparse.Namespace) -> int:
 
 def stored_experiment(directory: RunDirectory, options: argparse.Namespace) -> Experiment:
     """The experiment of a run directory, built with the modules that `--load` names; says what to type if one lacks."""
-    from mesax.experiments.modules import load_modules
+    from mesax.store.modules import load_modules
     from mesax.experiments.rebuild import ModuleNeeded, experiment_of
 
     modules = load_modules(options.load)

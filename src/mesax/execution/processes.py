@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from mesax.errors import Preempted, WorkerLost
 from mesax.execution.workers import OnProgress, failure, log_of, warn
-from mesax.experiments.modules import search_path
+from mesax.store.modules import search_path
 from mesax.store.files import store_errors
 from mesax.store.run_directory import RunDirectory
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mesax.errors import Preempted, UsageError
 from mesax.execution.runner import execute, how_to_continue
-from mesax.experiments.modules import refuse_while_loading
+from mesax.store.modules import refuse_while_loading
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import check_found_again, stored_difference
 from mesax.experiments.request import facts_of

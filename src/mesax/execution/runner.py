@@ -15,7 +15,7 @@ from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.workers import InProcess, Workers, warn
-from mesax.experiments.modules import how_to_load
+from mesax.store.modules import how_to_load
 from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.statistics import explorer_figures, summarize

@@ -61,7 +61,7 @@ def _arguments() -> argparse.Namespace:
 def _prepared(options: argparse.Namespace) -> DoJob:
     """How to do a job of the run, once its experiment is rebuilt."""
     from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
-    from mesax.experiments.modules import load_modules  # noqa: PLC0415
+    from mesax.store.modules import load_modules  # noqa: PLC0415
     from mesax.experiments.rebuild import experiment_of  # noqa: PLC0415
     from mesax.store.run_directory import RunDirectory  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment as named_experiment
-from mesax.experiments.modules import how_to_load
+from mesax.store.modules import how_to_load
 from mesax.experiments.overrides import apply_all, difference, digest
 from mesax.experiments.provenance import surroundings
 from mesax.methods.base import Experiment
