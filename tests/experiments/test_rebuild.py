@@ -13,11 +13,11 @@ from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
 from mesax.errors import StoreError, UsageError
 from mesax.experiments.catalogue import experiment
-from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import apply_all, digest
 from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
 from mesax.methods.base import Experiment
+from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
 from mesax.store.settings import FROM_STRANGERS, from_plain, name_of, to_plain
 
 CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))

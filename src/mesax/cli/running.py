@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
     request = request_of(options)
     experiment = request.experiment()
-    experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
+    experiment.method.check(experiment)  # what does not fit is refused before there is a directory
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), experiment, options)
@@ -84,8 +84,8 @@ def resume(options: argparse.Namespace) -> int:
 
 def stored_experiment(directory: RunDirectory, options: argparse.Namespace) -> Experiment:
     """The experiment of a run directory, built with the modules that `--load` names; says what to type if one lacks."""
-    from mesax.store.modules import load_modules
     from mesax.experiments.rebuild import ModuleNeeded, experiment_of
+    from mesax.store.modules import load_modules
 
     modules = load_modules(options.load)
     try:
@@ -155,7 +155,7 @@ def _digest_of_what_fits() -> Callable[[list[str]], str]:
     def read(words: list[str]) -> str:
         experiment = request_of(parse(["run", *words])).experiment()
         if (like := replace(experiment, seed=0)) not in fitting:  # another seed fits as well
-            experiment.method.stages(experiment)
+            experiment.method.check(experiment)
             fitting.add(like)
         return digest(experiment)
 

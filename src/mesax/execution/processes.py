@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 
 from mesax.errors import Preempted, WorkerLost
 from mesax.execution.workers import OnProgress, failure, log_of, warn
-from mesax.store.modules import search_path
+from mesax.methods.base import Stage
 from mesax.store.files import store_errors
+from mesax.store.modules import search_path
 from mesax.store.run_directory import RunDirectory
 
 Event: TypeAlias = dict[str, Any]
@@ -45,18 +46,18 @@ class Processes:
     _workers: list[_Worker] = field(default_factory=list)
     _events: queue.Queue[tuple[_Worker, Event | None]] = field(default_factory=queue.Queue)
 
-    def do(self, stage: str, jobs: Sequence[int], on_progress: OnProgress) -> None:
+    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
         """Do the jobs, each by the next free worker."""
         waiting, running, stopped = deque(jobs), 0, False
         threads = max(1, self.size // max(1, len(jobs)))  # cores that no job wants may step host environments
         while len(self._workers) < min(self.size, len(jobs)):
             self._start()
         for worker in self._workers:
-            running += self._give(worker, stage, waiting, threads)
+            running += self._give(worker, stage.name, waiting, threads)
         while running:
             worker, event = self._next_event()
             if event is None:
-                raise WorkerLost(self._how_it_ended(worker, stage))
+                raise WorkerLost(self._how_it_ended(worker, stage.name))
             kind = event["kind"]
             if kind == "progress" and worker.job is not None:
                 on_progress(worker.job, event["done"], event["note"])
@@ -64,10 +65,10 @@ class Processes:
                 warn(event["message"])
             elif kind == "error":
                 log = log_of(self.run, worker.number)
-                raise failure(f"{stage} job {worker.job}", event["error"], event["message"], log)
+                raise failure(f"{stage.name} job {worker.job}", event["error"], event["message"], log)
             elif kind in ("done", "stopped"):
                 worker.job, stopped = None, stopped or kind == "stopped"
-                running += self._give(worker, stage, waiting, threads) - 1
+                running += self._give(worker, stage.name, waiting, threads) - 1
         if waiting or stopped:
             raise Preempted
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from mesax.errors import Preempted, UsageError
 from mesax.execution.runner import execute, how_to_continue
-from mesax.store.modules import refuse_while_loading
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import check_found_again, stored_difference
 from mesax.experiments.request import facts_of
 from mesax.methods.base import Experiment
 from mesax.runtime import configure
+from mesax.store.modules import refuse_while_loading
 from mesax.store.run_directory import RunDirectory
 
 
@@ -39,7 +39,7 @@ def run_experiment(
         raise UsageError(f"workers must be at least 1, not {workers}")
     configure()
     expected = _digest(experiment)
-    experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
+    experiment.method.check(experiment)  # what does not fit is refused before there is a directory
     if workers > 1:
         check_found_again(experiment)
     path = Path(path)

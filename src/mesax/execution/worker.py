@@ -15,7 +15,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
@@ -59,15 +58,17 @@ def _arguments() -> argparse.Namespace:
 
 
 def _prepared(options: argparse.Namespace) -> DoJob:
-    """How to do a job of the run, once its experiment is rebuilt."""
+    """How to do a job of the run: its experiment is rebuilt, and its stages are built, once."""
     from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
-    from mesax.store.modules import load_modules  # noqa: PLC0415
     from mesax.experiments.rebuild import experiment_of  # noqa: PLC0415
+    from mesax.store.modules import load_modules  # noqa: PLC0415
     from mesax.store.run_directory import RunDirectory  # noqa: PLC0415
 
     run = RunDirectory.open(options.run)
     run.attend()
-    return partial(run_job, run, experiment_of(run.run, load_modules(options.load)))
+    experiment = experiment_of(run.run, load_modules(options.load))
+    stages = {stage.name: stage for stage in experiment.method.stages(experiment)}
+    return lambda stage, *order: run_job(run, stages[stage], *order)
 
 
 def _serve(do_job: DoJob, order: Order, answers: TextIO, stop: threading.Event) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from mesax.errors import FORESEEN, Preempted, TrainingError, kind_of
-from mesax.methods.base import Experiment
+from mesax.methods.base import Stage
 from mesax.store.run_directory import RunDirectory
 
 OnProgress: TypeAlias = Callable[[int, int, str], None]
@@ -22,7 +22,7 @@ OnProgress: TypeAlias = Callable[[int, int, str], None]
 class Workers(Protocol):
     """Who does jobs, for as long as a run lasts."""
 
-    def do(self, stage: str, jobs: Sequence[int], on_progress: OnProgress) -> None:
+    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
         """Do these jobs of a stage; raises `Preempted` if the run was asked to stop before all were done."""
 
     def close(self) -> None:
@@ -34,23 +34,21 @@ class InProcess:
     """One worker: this process."""
 
     run: RunDirectory
-    experiment: Experiment
     stop: threading.Event
 
-    def do(self, stage: str, jobs: Sequence[int], on_progress: OnProgress) -> None:
+    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
         """Do the jobs one after another."""
         for job in jobs:
             if self.stop.is_set():
                 raise Preempted
             self._do_one(stage, job, on_progress)
 
-    def _do_one(self, stage: str, job: int, on_progress: OnProgress) -> None:
+    def _do_one(self, stage: Stage, job: int, on_progress: OnProgress) -> None:
         from mesax.execution.jobs import run_job  # noqa: PLC0415
 
         try:
             run_job(
                 self.run,
-                self.experiment,
                 stage,
                 job,
                 lambda done, note: on_progress(job, done, note),
@@ -61,7 +59,7 @@ class InProcess:
             log = log_of(self.run, 0)
             with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:  # the disk may be full
                 file.write(traceback.format_exc())
-            raise failure(f"{stage} job {job}", kind_of(error), str(error), log) from error
+            raise failure(f"{stage.name} job {job}", kind_of(error), str(error), log) from error
 
     def close(self) -> None:
         """Nothing to end."""

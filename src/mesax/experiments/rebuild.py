@@ -7,9 +7,9 @@ from functools import cache
 from types import ModuleType
 
 from mesax.errors import StoreError, UsageError
-from mesax.store.modules import loaded_modules, named_in
 from mesax.experiments.overrides import digest
 from mesax.methods.base import Experiment
+from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import OF_ONE_S_OWN, Named, UnknownName, from_plain, settings_in, to_plain
 
 PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "rewards", "training", "types")

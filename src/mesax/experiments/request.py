@@ -10,10 +10,10 @@ from jaxtyping import PyTree
 
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment as named_experiment
-from mesax.store.modules import how_to_load
 from mesax.experiments.overrides import apply_all, difference, digest
 from mesax.experiments.provenance import surroundings
 from mesax.methods.base import Experiment
+from mesax.store.modules import how_to_load
 from mesax.store.settings import to_plain
 from mesax.types import leading_size, tree_index
 
