@@ -134,8 +134,15 @@ def how_to_load(value: object) -> tuple[str, ...]:
     """What to give `--load` so that all classes and functions among the settings are there: modules, or the script."""
     script = script_path() if sys.modules["__main__"].__spec__ is None else None
     return tuple(
-        str(script) if script is not None and module == script_name() else module for module in foreign_modules(value)
+        _from_here(script) if script is not None and module == script_name() else module
+        for module in foreign_modules(value)
     )
+
+
+def _from_here(path: Path) -> str:
+    """A path as short as it can be said in the current directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def loaded_modules(value: object) -> tuple[ModuleType, ...]:
