@@ -217,7 +217,7 @@ def test_report_says_where_the_run_came_from_and_how_it_differs(page):
 
 
 def test_report_says_why_something_is_missing(page):
-    assert "plain recorded no visits of joint actions." in page
+    assert "There is no figure: plain recorded no visits of joint actions, or too many to be shown as maps." in page
     assert "plain logged no training of explorers." in page
     assert "There is no high-reward dataset: plain logged no collection." in page
 

@@ -348,7 +348,7 @@ def _render(options: argparse.Namespace) -> int:
 
     run = RunDirectory.open(options.run)
     _compute()
-    from mesax.rendering.episode import render_run
+    from mesax.execution.saved_policies import render_run
 
     for path in render_run(run, options.task, options.policy, options.gif):
         print(f"drawn    {path}")
