@@ -11,7 +11,8 @@ import pytest
 from gymnasium import spaces
 
 from envs.adapters.toys import Line, Pair, Spoiled
-from mesax.cli import env_check, main
+from mesax.cli import env_check
+from mesax.cli.parser import main
 from mesax.cli.env_check import Finding, load_factory, takes_a_seed
 from mesax.errors import UsageError
 

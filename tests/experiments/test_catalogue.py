@@ -16,8 +16,8 @@ from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import LARGEST_SEED, Request, paper_difference, run_json
-from mesax.methods.adapt import Plain, Uniform
 from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Gru
 from mesax.rewards.base import TaskReward
@@ -25,7 +25,7 @@ from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.rnd import Rnd
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.registry import suite_of
-from mesax.training.off_policy import Schedule
+from mesax.training.schedule import Schedule
 
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
 # The other learners share their class with one of these, and are wrapped below.

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.envs.host import HostEnvironment
+from mesax.envs.base import HostEnvironment
 from mesax.errors import UsageError
 from mesax.experiments.request import Request
-from mesax.methods.adapt import policy_name
+from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
@@ -30,17 +30,13 @@ EPISODES, EPISODES_ON_HOST = 200, 20
 
 def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
     """The greedy policy learnt on one test task."""
-    spec = experiment.family.env.spec
     path = run.path / "policies" / policy_name(task, repeat)
     if not path.is_dir():
         raise UsageError(
             f"{run.path} has no policy for task {task}, run {repeat}: the run has {experiment.num_test_tasks} tasks"
             f" and its status is '{run.status}'"
         )
-    like = jax.eval_shape(
-        lambda key: experiment.algorithm.greedy(spec, experiment.algorithm.init(spec, key)), jax.random.key(0)
-    )
-    policy: Policy = load_tree(path, like)
+    policy: Policy = load_tree(path, greedy_shape(experiment))
     return policy
 
 

@@ -26,11 +26,11 @@ WRAPPERS = {
     ),
     "plain": Wrapper(
         "the same learner alone: the control without explorers",
-        "mesax.methods.adapt:plain",
+        "mesax.methods.controls:plain",
     ),
     "uniform": Wrapper(
         "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
-        "mesax.methods.adapt:uniform",
+        "mesax.methods.controls:uniform",
     ),
 }
 """Methods that take a learner."""

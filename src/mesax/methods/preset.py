@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
+from mesax.algorithms.base import Learner
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.rewards.base import RewardModel, TaskReward
-from mesax.training.off_policy import Budget, Mixing, Schedule
+from mesax.training.behavior import Mixing
+from mesax.training.schedule import Budget, Schedule
 
 
 @dataclass(frozen=True)
 class NamedLearner:
     """A learner by its name: its settings, its budget, and what it is paid for."""
 
-    algorithm: OffPolicyAlgorithm | OnPolicyAlgorithm
+    algorithm: Learner
     schedule: Schedule | Budget | None = None
     """None: the schedule of MESA's learner."""
     reward_model: RewardModel = TaskReward()
-
-    @property
-    def learns_from_replay(self) -> bool:
-        """Whether it can learn from what others played, as methods around a learner need it."""
-        return self.schedule is None or isinstance(self.schedule, Schedule)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.normalized import Normalized
-from mesax.training.off_policy import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule
 
 Entry = TypeVar("Entry")
 

@@ -22,7 +22,8 @@ from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import columns, coordinated, on_policy
-from mesax.training.off_policy import Mixing, Schedule
+from mesax.training.behavior import Mixing
+from mesax.training.schedule import Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.

@@ -22,7 +22,8 @@ from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import columns, coordinated, on_policy
-from mesax.training.off_policy import Budget, Mixing, Schedule
+from mesax.training.behavior import Mixing
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 1e-4, 300 trajectories an update, 50K random steps.

@@ -25,7 +25,8 @@ from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
 from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import columns, coordinated, on_policy
-from mesax.training.off_policy import Budget, Mixing, Schedule
+from mesax.training.behavior import Mixing
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
 
 # Table 1 of the paper: as particle worlds, with 8 trajectories an update. Actions are continuous, so the gradient
