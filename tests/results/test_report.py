@@ -16,8 +16,10 @@ from rich.console import Console
 from fake_store import FakeRun, write_run
 from mesax.errors import UsageError
 from mesax.results import tables
+from mesax.results.curves import mean_steps_to_optimal
+from mesax.results.intervals import bootstrap_interval
 from mesax.results.report import report_html, write_report
-from mesax.results.statistics import RunResults, bootstrap_interval, load_run, mean_steps_to_optimal
+from mesax.store.reading import RunResults, load_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")
@@ -266,7 +268,7 @@ def test_several_seeds_are_pooled_in_the_results_and_apart_below(store, tmp_path
 def test_a_failed_report_leaves_the_old_page(store, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="no run directory at"):
         write_report([store["mesa"], tmp_path / "missing"], path)
     with pytest.raises(UsageError, match="at least one run directory"):
         write_report([], path)

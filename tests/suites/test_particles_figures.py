@@ -16,7 +16,7 @@ from mesax.methods.mesa.coverage import configuration_grid
 from mesax.results import figures
 from mesax.results.drawing import draw_run
 from mesax.results.report import report_html
-from mesax.results.statistics import RunResults, load_run
+from mesax.store.reading import RunResults, load_run
 from mesax.suites.particles.figures import explorer_visits, in_a_row, place_visits
 
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import equinox as eqx
 import jax
 import optax
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree, ScalarLike
 
 from mesax.errors import UsageError
 
@@ -49,7 +49,7 @@ class Trainable(eqx.Module, Generic[NetT]):
         """Fresh optimizer state for `net`."""
         return Trainable(net, optimizer.transform.init(net))
 
-    def descend(self, gradients: NetT, optimizer: Adam, scale: Array | float = 1.0) -> Trainable[NetT]:
+    def descend(self, gradients: NetT, optimizer: Adam, scale: ScalarLike = 1.0) -> Trainable[NetT]:
         """One optimizer step along `gradients`, its length scaled (an annealed learning rate)."""
         updates, state = optimizer.transform.update(gradients, self.optimizer_state, self.net)
         if not (isinstance(scale, float) and scale == 1.0):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from mesax.errors import UsageError
 from mesax.results import figures
 from mesax.results.comparison import FamilyComparison
-from mesax.results.statistics import load_run
+from mesax.store.reading import load_run
 from mesax.suites.particles import figures as figures_particles
 from mesax.suites.swimmer import figures as figures_swimmer
 

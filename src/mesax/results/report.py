@@ -15,13 +15,9 @@ from matplotlib.figure import Figure
 from mesax.errors import UsageError
 from mesax.results import figures
 from mesax.results.comparison import by_family
-from mesax.results.statistics import (
-    RunResults,
-    bootstrap_interval,
-    compare_runs,
-    load_run,
-    optimal_fraction,
-)
+from mesax.results.curves import optimal_fraction
+from mesax.results.intervals import bootstrap_interval
+from mesax.results.summary import compare_runs
 from mesax.results.tables import (
     Table,
     dataset_table,
@@ -32,6 +28,7 @@ from mesax.results.tables import (
     task_table,
     to_html,
 )
+from mesax.store.reading import RunResults, load_run
 from mesax.suites.particles import figures as figures_particles
 from mesax.suites.swimmer import figures as figures_swimmer
 

@@ -5,17 +5,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from mesax.results.statistics import (
-    Curve,
-    Interval,
-    Json,
-    RunResults,
-    compare_runs,
-    final_return,
-    groups_of,
-    run_figures,
-    steps_to_optimal,
-)
+from mesax.results.curves import groups_of, steps_to_optimal
+from mesax.results.intervals import Interval
+from mesax.results.summary import compare_runs, run_figures
+from mesax.store.json_values import Json
+from mesax.store.reading import Curve, RunResults, final_return
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

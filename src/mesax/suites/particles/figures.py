@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from mesax.errors import UsageError
 from mesax.results import figures
-from mesax.results.statistics import RunResults
 from mesax.results.tables import format_number
+from mesax.store.reading import RunResults
 
 PER_LINE = 4
 MOST_NUMBERS = 12

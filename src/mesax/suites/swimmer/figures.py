@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Polygon, Rectangle
 
 from mesax.errors import UsageError
 from mesax.results import figures
-from mesax.results.statistics import RunResults
+from mesax.store.reading import RunResults
 
 PER_LINE = 3
 LEAST_DEGREES = 34.0
