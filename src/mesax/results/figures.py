@@ -18,9 +18,10 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mesax.errors import UsageError
+from mesax.formatting import format_count, format_number
 from mesax.results.curves import groups_of, mean_curve
 from mesax.results.intervals import bootstrap_interval
-from mesax.results.tables import format_count, format_number, run_labels
+from mesax.results.tables import run_labels
 from mesax.store.reading import Curve, RunResults, final_return
 
 P = ParamSpec("P")

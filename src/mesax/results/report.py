@@ -13,21 +13,13 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
+from mesax.formatting import format_number
 from mesax.results import figures
 from mesax.results.comparison import by_family
 from mesax.results.curves import optimal_fraction
 from mesax.results.intervals import bootstrap_interval
 from mesax.results.summary import compare_runs
-from mesax.results.tables import (
-    Table,
-    dataset_table,
-    explorer_table,
-    format_number,
-    leak_table,
-    run_labels,
-    task_table,
-    to_html,
-)
+from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.particles import figures as figures_particles
 from mesax.suites.swimmer import figures as figures_swimmer

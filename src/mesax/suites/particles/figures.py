@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from mesax.errors import UsageError
+from mesax.formatting import format_number
 from mesax.results import figures
-from mesax.results.tables import format_number
 from mesax.store.reading import RunResults
 
 PER_LINE = 4
