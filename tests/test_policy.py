@@ -36,7 +36,7 @@ class Fixed(eqx.Module):
         del obs, key
         return self.action, memory + 1
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
         return jnp.asarray(LEARNER, jnp.int32)
 
@@ -52,7 +52,7 @@ class Sampler(eqx.Module):
     def act(self, memory, obs, key):
         return jax.random.categorical(key, self.logits + memory * obs), memory
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
         return jnp.asarray(LEARNER, jnp.int32)
 
@@ -68,7 +68,7 @@ def play_all(policy, keys):
             return memory, action
 
         memory, actions = jax.lax.scan(step, memory, jax.random.split(key_act, TIME))
-        return actions, policy.actor(memory)
+        return actions, policy.label(memory)
 
     return jax.vmap(episode)(keys)
 
@@ -141,8 +141,8 @@ class StartedAs(eqx.Module):
     def act(self, memory, obs, key):
         return self.policy.act(memory, obs, key)
 
-    def actor(self, memory):
-        return self.policy.actor(memory)
+    def label(self, memory):
+        return self.policy.label(memory)
 
 
 def test_the_drawn_explorer_plays_as_if_alone(getkey):
@@ -168,7 +168,7 @@ class Counter(eqx.Module):
         count, draw = memory
         return jnp.stack([count, jnp.floor(100 * draw).astype(jnp.int32)]), (count + 1, draw)
 
-    def actor(self, memory):
+    def label(self, memory):
         return jnp.asarray(memory[0], jnp.int32)
 
 

@@ -34,7 +34,7 @@ def episode() -> Episode:
         reward=jnp.array([1.0, 2.0, 0.0]),
         terminated=jnp.array([False, True, False]),
         mask=jnp.array([True, True, False]),
-        actor=jnp.asarray(0),
+        label=Label.of(jnp.asarray(0)),
     )
 
 

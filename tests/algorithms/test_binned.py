@@ -96,7 +96,7 @@ def test_plays_and_learns(learner, on_policy: bool):
         greedy = play(GAME, TASK, learner.greedy(GAME.spec, state), key, 2)
         batch = episodes if on_policy else play(GAME, TASK, UniformPolicy(GAME.spec.action_space), key, 8)
         rest = (Elapsed.at(0.5), key) if on_policy else (key,)
-        return episodes.action, greedy.action, episodes.actor, learner.update(GAME.spec, state, batch, *rest)[1]
+        return episodes.action, greedy.action, episodes.label.actor, learner.update(GAME.spec, state, batch, *rest)[1]
 
     played, greedy, actor, metrics = run(jax.random.key(0))
     for actions in (played, greedy):

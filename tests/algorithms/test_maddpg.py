@@ -64,7 +64,7 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
         reward=jnp.array([1.0, 2.0]),
         terminated=jnp.array(terminated),
         mask=jnp.array([True, not terminated[0]]),
-        actor=jnp.asarray(0, jnp.int32),
+        label=Label.of(jnp.asarray(0, jnp.int32)),
     )
 
 
@@ -209,7 +209,7 @@ def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int
         ),
         terminated=fill(time[None] == length[:, None] - 1, junk.random(shape[:2]) < 0.5, after),
         mask=jnp.asarray(~after),
-        actor=jnp.full(8, actor, jnp.int32),
+        label=Label.of(jnp.full(8, actor, jnp.int32)),
     )
 
 
@@ -303,7 +303,7 @@ def test_pool_holds_replay_explorers_and_elites():
     batch = replace(batch, actor=jnp.array([0, 0, 1, 0, 0, 0, 2, 0], jnp.int32))
     update = replace(SAMPLED, num_replay=40, num_explorer=10, num_elite=4)
     pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
-    mask, explored = np.asarray(batch.mask), np.asarray(batch.actor) > 0
+    mask, explored = np.asarray(batch.mask), np.asarray(batch.label.actor) > 0
     assert len(pool) == update.pool_size == 54
     assert set(pool[:40]) <= joint_actions(batch, mask) and len(set(pool[:40])) > 4
     assert set(pool[40:50]) == joint_actions(batch, mask & explored[:, None])
@@ -394,7 +394,7 @@ def test_joint_improvement_finds_the_optimum_of_a_larger_game():
         reward=jnp.asarray(np.choose(players, [0.5, 0.0, 1.0]), jnp.float32)[:, None],
         terminated=jnp.ones((episodes, 1), bool),
         mask=jnp.ones((episodes, 1), bool),
-        actor=jnp.zeros(episodes, jnp.int32),
+        label=Label.of(jnp.zeros(episodes, jnp.int32)),
     )
     greedy = larger_game(data)
     assert greedy.tolist() == [special, special]

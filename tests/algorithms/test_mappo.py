@@ -74,7 +74,7 @@ def episodes(junk: float = 0.0) -> Episode:
         ),
         terminated=jnp.asarray(np.where(after, junk > 0, ends)),
         mask=jnp.asarray(~after),
-        actor=jnp.zeros(number, jnp.int32),
+        label=Label.of(jnp.zeros(number, jnp.int32)),
     )
 
 

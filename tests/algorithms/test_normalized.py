@@ -95,7 +95,7 @@ def test_policies_act_on_standardized_observations(algorithm):
         memory = policy.start(key)
         seen = state.moments.standardize(obs, learner.least, learner.limit)
         np.testing.assert_array_equal(policy.act(memory, obs, key)[0], inner.act(inner.start(key), seen, key)[0])
-        assert int(policy.actor(memory)) == 0
+        assert int(policy.label(memory)) == 0
 
 
 def test_a_learner_solves_what_its_units_hid():

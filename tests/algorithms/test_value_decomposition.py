@@ -52,7 +52,7 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
         reward=jnp.array([1.0, 2.0]),
         terminated=jnp.array(terminated),
         mask=jnp.array([True, not terminated[0]]),
-        actor=jnp.asarray(0, jnp.int32),
+        label=Label.of(jnp.asarray(0, jnp.int32)),
     )
 
 
@@ -279,7 +279,7 @@ def test_exploration_is_counted_in_steps():
         np.testing.assert_allclose(share, [1 - epsilon / 2, epsilon / 2], atol=0.03)
     policy = algorithm.greedy(SPEC, state)
     assert policy.act(policy.start(jax.random.key(0)), obs, jax.random.key(0))[0].tolist() == [1, 0]
-    assert int(policy.actor(policy.start(jax.random.key(0)))) == 0
+    assert int(policy.label(policy.start(jax.random.key(0)))) == 0
 
 
 def test_an_explorer_can_play_the_episode():
@@ -298,7 +298,7 @@ def test_an_explorer_can_play_the_episode():
     alone, expected, _ = run(jax.random.key(0), 0.0)
     jax.tree.map(np.testing.assert_array_equal, alone, expected)
     explored, _, metrics = run(jax.random.key(0), 1.0)
-    assert np.all(explored.actor == 1) and all(np.isfinite(value) for value in metrics.values())
+    assert np.all(explored.label.actor == 1) and all(np.isfinite(value) for value in metrics.values())
 
 
 @pytest.mark.parametrize(

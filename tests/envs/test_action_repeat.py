@@ -87,7 +87,7 @@ class Wavering(eqx.Module):
         del key
         return 0.7 * jnp.sin(5.0 * obs + memory) + 0.2, memory + 1.0
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
         return jnp.zeros((), jnp.int32)
 

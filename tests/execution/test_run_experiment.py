@@ -13,7 +13,7 @@ import pytest
 from mesax.errors import UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.experiments.request import Request, run_json
-from mesax.methods.adapt import Plain
+from mesax.methods.controls import Plain
 from mesax.methods.base import Experiment
 from mesax.store.reading import load_run
 from mesax.store.run_directory import RunDirectory

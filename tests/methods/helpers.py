@@ -20,7 +20,7 @@ from mesax.methods.base import Experiment
 from mesax.nets import Mlp
 from mesax.policy import EpsilonRandom
 from mesax.store.trees import save_tree
-from mesax.training.off_policy import Schedule
+from mesax.training.schedule import Schedule
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Linear, Metrics, masked_mean
 
 # k = 2 always: the optimum of target u is (u, u) and nothing else.
@@ -43,7 +43,7 @@ class LinearPolicy(eqx.Module):
         del key
         return jnp.argmax(jnp.einsum("no,noa->na", obs, self.weight), axis=-1), memory
 
-    def actor(self, memory: Any) -> Array:
+    def label(self, memory: Any) -> Label:
         del memory
         return jnp.zeros((), jnp.int32)
 
@@ -61,7 +61,7 @@ class Preferences(eqx.Module):
         del obs
         return jax.random.categorical(key, self.logits), memory
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
         return jnp.zeros((), jnp.int32)
 
@@ -120,7 +120,7 @@ SICK = IndependentQ(bad_loss_from=30.0)
 
 
 @dataclass
-class MemoryHost:
+class MemoryServices:
     """Keeps what jobs say; those of all stages share the lists."""
 
     root: Path
@@ -176,9 +176,9 @@ class MemoryHost:
         return [row for row in self.metrics if row["phase"] == name]
 
 
-def run(experiment: Experiment, root: Path, *stages: str) -> MemoryHost:
+def run(experiment: Experiment, root: Path, *stages: str) -> MemoryServices:
     """Do all jobs of the given stages (of all stages, if none is given) one after another."""
-    host = MemoryHost(root)
+    host = MemoryServices(root)
     for stage in experiment.method.stages(experiment):
         if not stages or stage.name in stages:
             for job in range(len(stage.job_steps)):

@@ -16,8 +16,8 @@ from mesax.nets import Adam, Mlp
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd, RndState, novelty
 from mesax.training.driver import learn
-from mesax.training.loops import loop_for
-from mesax.training.off_policy import Budget, Schedule
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, EnvSpec, Episode
 
 SPEC = EnvSpec(2, 3, Discrete(4), 5)
@@ -114,7 +114,7 @@ def test_any_learner_can_be_paid_so(name: str):
     algorithm, schedule = LEARNERS[name]
     family = ClimbFamily(num_stages=1)
     rnd = Rnd(features=ObsActionFeatures(action_weight=1.0), weight=1.0)
-    loop = loop_for(family.env, algorithm, schedule, reward_model=rnd)
+    loop = LearningLoop(family.env, algorithm, schedule, reward_model=rnd)
     tasks = jax.tree.map(lambda leaf: leaf[:2, None], family.split(0, 4, 2).train)
     *_, last = learn(loop, tasks, jax.random.split(jax.random.key(0), 2))
     assert np.all(last.metrics["learnt_return"] > last.metrics["train_return"])

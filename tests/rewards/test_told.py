@@ -15,8 +15,9 @@ from mesax.nets import Mlp
 from mesax.policy import Repeated
 from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, ObsActionFeatures, RecordReward, Told
 from mesax.rewards.features import SortedOccupancy
-from mesax.training.off_policy import Budget, OffPolicyLoop, Schedule
-from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.schedule import Budget, Schedule
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.learning_loop import LearningLoop
 from mesax.training.rollout import play_episode
 from mesax.types import Discrete, EnvSpec, tree_index, tree_stack
 from probes import Walk, WalkTask
@@ -66,7 +67,7 @@ class Recorder(eqx.Module):
         action = 0.25 * jnp.sin(7.0 * shown + 6.0 * phase) + 0.15
         return action, (count + 1, phase, notes.at[count].set(obs))
 
-    def actor(self, memory):
+    def label(self, memory):
         return memory[2]
 
 
@@ -85,7 +86,7 @@ def notes_of(env, task, policy, keys):
         return (state, memory, outcome.obs), None
 
     (_, memory, _), _ = jax.lax.scan(step, (state, policy.start(keys[0, 1]), obs), keys[1:])
-    return policy.actor(memory)
+    return policy.label(memory)
 
 
 def shown_and_learnt(reward, times: int = 1):
@@ -161,7 +162,7 @@ def test_what_is_told_by_hand():
         [[1.0, 1 / 64, 10.0, 1.0, 1.0]] * 2,
         [[2.0, 1 / 64, 10.0, 2.0, 2.0]] * 2,
     ]
-    np.testing.assert_allclose(policy.actor(memory), expected, rtol=1e-5)
+    np.testing.assert_allclose(policy.label(memory), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -197,8 +198,8 @@ def test_both_loops_learn_from_what_is_told():
     """Shapes only: learners are built for, play on and learn from the longer observations."""
     reward = REWARDS["records"]
     net = Mlp((4,))
-    off_policy = OffPolicyLoop(ENV, Maddpg(net, net), Schedule(60, 2, replay_capacity=8), reward_model=reward)
-    on_policy = OnPolicyLoop(ENV, Mappo(net, net), Budget(60, 2), reward_model=reward)
+    off_policy = LearningLoop(ENV, Maddpg(net, net), Schedule(60, 2, replay_capacity=8), reward_model=reward)
+    on_policy = LearningLoop(ENV, Mappo(net, net), Budget(60, 2), reward_model=reward)
     for loop in (off_policy, on_policy):
 
         def run(key, loop=loop):

@@ -51,7 +51,7 @@ class Tour(eqx.Module):
         forward = jnp.take_along_axis(way, axis[:, None], axis=1)[:, 0] > 0
         return jnp.where(jnp.abs(way).max(axis=1) < 0.05, 0, 1 + 2 * axis + forward), memory + 1
 
-    def actor(self, memory):
+    def label(self, memory):
         return jnp.zeros((), jnp.int32)
 
 

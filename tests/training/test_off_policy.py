@@ -16,7 +16,10 @@ from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp
 from mesax.policy import EpsilonRandom, ExplorationPolicySet
 from mesax.training.evaluate import mean_rewards
-from mesax.training.off_policy import Mixing, OffPolicyLoop, Schedule, summarize
+from mesax.training.behavior import Mixing
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.schedule import Schedule
+from mesax.training.loop import mean_over_rounds
 from mesax.types import Linear, masked_mean, tree_index, tree_stack
 from methods.helpers import Preferences
 
@@ -71,14 +74,14 @@ class Tenfold:
 
 
 EXPLORERS = ExplorationPolicySet(Preferences(1e3 * jax.nn.one_hot(jnp.array([[0, 1], [2, 2]]), 3)))
-LOOP = OffPolicyLoop(FAMILY.env, TableLearner(), SCHEDULE, reward_model=Tenfold(), keep_episodes=True)
+LOOP = LearningLoop(FAMILY.env, TableLearner(), SCHEDULE, reward_model=Tenfold(), keep_episodes=True)
 
 
-def begin(loop: OffPolicyLoop, tasks, key):
+def begin(loop: LearningLoop, tasks, key):
     return loop.warm_up(tasks, loop.init(jnp.zeros((), jnp.int32), key), key)
 
 
-def advance(loop: OffPolicyLoop, tasks, state, key, rounds: int, explorer=()):
+def advance(loop: LearningLoop, tasks, state, key, rounds: int, explorer=()):
     return loop.advance(tasks, explorer, state, key, rounds)
 
 
@@ -115,7 +118,7 @@ def test_warm_up_is_random_and_teaches_nothing(run):
     actions = np.asarray(log.episodes.action)
     joint = np.bincount((actions @ [3, 1]).ravel(), minlength=9) / (actions.size / 2)
     np.testing.assert_allclose(joint, np.full(9, 1 / 9), atol=0.08)
-    assert not np.any(log.episodes.actor)
+    assert not np.any(log.episodes.label.actor)
     assert len({round_.tobytes() for round_ in actions}) == WARM_UP  # rounds do not repeat
 
 
@@ -184,13 +187,13 @@ def test_mixing_follows_its_schedule(run):
     start, _, _, _ = run
     loop = replace(LOOP, behavior=Mixing(Linear(1.0, 0.0, 0.5)))
     _, log = jit_advance(loop, TASKS, start, KEY, 4, EXPLORERS)
-    actor, action = np.asarray(log.episodes.actor), np.asarray(log.episodes.action)
+    actor, action = np.asarray(log.episodes.label.actor), np.asarray(log.episodes.action)
     assert set(actor[0]) == {1, 2}
     np.testing.assert_allclose(np.mean(actor > 0, axis=1), [1.0, 0.75, 0.5, 0.25], atol=0.2)
     for explorer, joint in [(1, [0, 1]), (2, [2, 2])]:
         assert np.all(action[actor == explorer] == joint)
     returns = np.asarray(log.episodes.reward).sum(axis=2)
-    np.testing.assert_allclose(summarize(log.metrics)["explorer_return"], returns[actor > 0].mean(), rtol=1e-5)
+    np.testing.assert_allclose(mean_over_rounds(log.metrics)["explorer_return"], returns[actor > 0].mean(), rtol=1e-5)
     np.testing.assert_allclose(log.metrics["explorer_share"], np.mean(actor > 0, axis=1), rtol=1e-6)
 
 
@@ -251,7 +254,7 @@ def test_impossible_schedules(settings: dict, message: str):
 
 
 CLIMB = ClimbFamily(num_actions=5, counts=(2,))
-CLIMB_LOOP = OffPolicyLoop(
+CLIMB_LOOP = LearningLoop(
     CLIMB.env,
     Maddpg(
         actor_net=Mlp((16,)),

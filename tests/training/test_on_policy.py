@@ -13,8 +13,8 @@ from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, learn
-from mesax.training.off_policy import Budget
-from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.schedule import Budget
+from mesax.training.learning_loop import LearningLoop
 from mesax.types import tree_index
 from methods.helpers import TWO_STAGE, Preferences, same_bits
 
@@ -70,10 +70,10 @@ class Tenfold:
         return state, replace(episodes, reward=10.0 * episodes.reward)
 
 
-LOOP = OnPolicyLoop(TWO_STAGE.env, TableLearner(), BUDGET, reward_model=Tenfold(), keep_episodes=True)
+LOOP = LearningLoop(TWO_STAGE.env, TableLearner(), BUDGET, reward_model=Tenfold(), keep_episodes=True)
 
 
-def start(loop: OnPolicyLoop, lanes: list[int], eval_episodes: int = 2, **options) -> Iterator[Chunk]:
+def start(loop: LearningLoop, lanes: list[int], eval_episodes: int = 2, **options) -> Iterator[Chunk]:
     """Lane i has task i and key i, wherever it stands."""
     keys = jnp.stack([jax.random.fold_in(jax.random.key(7), lane) for lane in lanes])
     tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], TWO_STAGE.split(0, 3, 0).train)
@@ -147,7 +147,7 @@ def test_a_lane_alone_computes_the_same_to_rounding(chunks: list[Chunk]):
 
 def test_neighbors_and_position_change_nothing_for_mappo():
     """With networks too, bit for bit; leaves without numbers (no deviations of discrete actions) pass the driver."""
-    loop = OnPolicyLoop(TWO_STAGE.env, Mappo(Mlp((4,)), Mlp((4,)), epochs=1), Budget(60, 10, 1))
+    loop = LearningLoop(TWO_STAGE.env, Mappo(Mlp((4,)), Mlp((4,)), epochs=1), Budget(60, 10, 1))
     runs = [list(start(loop, lanes, eval_episodes=0)) for lanes in ([0, 1], [1, 2])]
     assert [chunk.step for chunk in runs[0]] == [0, 60]
     for pair, swapped in zip(*runs, strict=True):

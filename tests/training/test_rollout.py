@@ -29,7 +29,7 @@ class Scripted(eqx.Module):
         del obs, key
         return self.script[memory], memory + 1
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
         return jnp.asarray(3, jnp.int32)
 
@@ -45,7 +45,7 @@ class Echo(eqx.Module):
         del key
         return jnp.argmax(obs[:, :3], axis=1), memory
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
         return jnp.asarray(0, jnp.int32)
 
@@ -65,7 +65,7 @@ def test_an_episode_holds_what_happened():
     np.testing.assert_array_equal(episode.reward, [1.0, 1.0, 0.0])
     np.testing.assert_array_equal(episode.terminated, [False, False, True])
     np.testing.assert_array_equal(episode.mask, [True, True, True])
-    assert episode.actor == 3
+    assert episode.label.actor == 3
     assert episode.obs.shape == (4, 2, 3 + 2 * 2 * 3)
     np.testing.assert_array_equal(episode.obs[:3, 0, :3], np.eye(3))
     np.testing.assert_array_equal(episode.obs[2, 1, 3:].reshape(2, 2, 3), np.eye(3)[np.asarray(script[:2])])
