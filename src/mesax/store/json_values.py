@@ -39,6 +39,19 @@ def json_ready(value: object) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
+def flatten(settings: Mapping[str, object], at: str = "") -> dict[str, object]:
+    """Nested settings on one level, each under its path as the command line spells it.
+
+    The type of a part stands under the path of the part itself: `{"net": {"type": "Mlp", "hidden": 8}}` becomes
+    `{"net": "Mlp", "net.hidden": 8}`.
+    """
+    flat: dict[str, object] = {}
+    for name, value in settings.items():
+        path = at if at and name == "type" else ".".join(filter(None, (at, name.replace("_", "-"))))
+        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
 def parse_object(data: bytes) -> Json:
     """The JSON object that `data` is; a `ValueError` that begins with "is not" if it is none, or nested too deep."""
     try:
