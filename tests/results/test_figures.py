@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from fake_store import FakeRun, write_run
 from mesax.rendering.canvas import save
 from mesax.results import figures
-from mesax.results.statistics import RunResults, final_return, load_run, mean_curve
+from mesax.results.curves import mean_curve
+from mesax.store.reading import RunResults, final_return, load_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")

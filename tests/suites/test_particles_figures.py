@@ -15,7 +15,7 @@ from mesax.methods.mesa.coverage import configuration_grid
 from mesax.results import figures
 from mesax.results.drawing import draw_run, world_figures
 from mesax.results.report import report_html
-from mesax.results.statistics import RunResults, load_run
+from mesax.store.reading import RunResults, load_run
 from mesax.suites.climb.figures import FIGURES as CLIMB_FIGURES
 from mesax.suites.particles.figures import landmark_visits
 from mesax.suites.visits import are_in_a_row

@@ -16,7 +16,7 @@ from fake_store import FakeRun, write_run
 from mesax.envs.swimmer_climb import MODEL, SwimmerClimb, SwimmerFamily, SwimmerTask
 from mesax.errors import UsageError
 from mesax.rendering.episode import write_gif
-from mesax.results.statistics import load_run
+from mesax.store.reading import load_run
 from mesax.suites.swimmer import render as render_swimmer
 from mesax.suites.swimmer.figures import FIGURES, joint_angle_plane
 from mesax.suites.swimmer.render import (

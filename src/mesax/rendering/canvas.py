@@ -15,6 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
+from mesax.formatting import format_tenths
+
 P = ParamSpec("P")
 
 # Okabe and Ito's colors, apart for color-blind readers too.
@@ -97,14 +99,10 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def short(value: float) -> str:
-    """A return with at most one digit after the point."""
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def counted(number: int, word: str) -> str:
-    """For example `1 episode`, `20 episodes`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def mean_return(returns: np.ndarray) -> str:
+    """For example `mean return of 20 episodes 12.5`."""
+    number = len(returns)
+    return f"mean return of {number} episode{'' if number == 1 else 's'} {format_tenths(float(returns.mean()))}"
 
 
 def title_room(title: str, width: float) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,6 +15,7 @@ from PIL import Image
 
 from mesax.errors import StoreError
 from mesax.rendering.canvas import save
+from mesax.store.json_values import Json
 
 
 class Play(Protocol):
@@ -26,11 +27,11 @@ class Play(Protocol):
     def frames(self) -> Iterator[tuple[Figure, float]]:
         """Pictures of one size, each with the seconds for which it is shown."""
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """Other stills by name, beside what meta-training found (empty if there was none)."""
 
 
-def draw_play(play: Play, base: Path, gif: Path, coverage: dict[str, Any]) -> list[Path]:
+def draw_play(play: Play, base: Path, gif: Path, coverage: Json) -> list[Path]:
     """Write stills (PNG and SVG) at `base`, a path without suffix, and the GIF; all files, in order."""
     drawn = [*save(play.picture(), base)]
     for name, figure in play.more(coverage).items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from mesax.rendering.canvas import save
 from mesax.results.comparison import FamilyComparison
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES, learning_curves
-from mesax.results.statistics import RunResults, load_run
+from mesax.store.reading import RunResults, load_run
 from mesax.suites.base import RunFigure
 from mesax.suites.registry import suite_of_run
 

@@ -9,9 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from mesax.formatting import format_count, format_number
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
-from mesax.results.statistics import Curve, Json, RunResults, bootstrap_interval, final_return, groups_of, mean_curve
-from mesax.results.tables import format_count, format_number, run_labels
+from mesax.results.curves import groups_of, mean_curve
+from mesax.results.intervals import bootstrap_interval
+from mesax.results.tables import run_labels
+from mesax.store.json_values import Json
+from mesax.store.reading import Curve, RunResults, final_return
 from mesax.suites.base import RunFigure
 
 # A known method has the same color in every figure.

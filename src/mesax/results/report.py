@@ -12,27 +12,17 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
+from mesax.formatting import format_number
 from mesax.rendering import canvas
 from mesax.results.comparison import by_family
+from mesax.results.curves import optimal_fraction
 from mesax.results.drawing import world_figures
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
-from mesax.results.statistics import (
-    RunResults,
-    bootstrap_interval,
-    compare_runs,
-    load_run,
-    optimal_fraction,
-)
-from mesax.results.tables import (
-    Table,
-    dataset_table,
-    explorer_table,
-    format_number,
-    leak_table,
-    run_labels,
-    task_table,
-    to_html,
-)
+from mesax.results.intervals import bootstrap_interval
+from mesax.results.summary import compare_runs
+from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
+from mesax.store.json_values import flatten
+from mesax.store.reading import RunResults, load_run
 from mesax.suites.base import RunFigure
 
 STYLE = """
@@ -159,7 +149,7 @@ def _run_section(label: str, run: RunResults) -> str:
     parts += ["<h3>Provenance</h3>", _pairs(_provenance(run))]
     config = run.run.get("config")
     if config:
-        details = _pairs(_flatten(config))
+        details = _pairs(flatten(config))
         parts += [f"<details><summary>Configuration</summary>{details}</details>"]
     else:
         parts += [_note("The configuration is missing: run.json does not hold it.")]
@@ -194,13 +184,6 @@ def _provenance(run: RunResults) -> dict[str, object]:
     known["versions"] = " ".join(f"{name} {version}" for name, version in versions.items()) or None
     known |= {"directory": str(run.directory), "status": run.status}
     return {name: "not recorded" if value is None else value for name, value in known.items()}
-
-
-def _flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in config.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _text(value: object) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
-    from mesax.results.statistics import RunResults
+    from mesax.store.reading import RunResults
     from mesax.types import Episode
 
 Kind = TypeVar("Kind")

@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from mesax.formatting import format_number
 from mesax.rendering.canvas import INK, PALETTE, literal, new_figure, styled
-from mesax.results.statistics import Json, RunResults
-from mesax.results.tables import format_number
+from mesax.store.json_values import Json
+from mesax.store.reading import RunResults
 
 PER_LINE = 4
 MOST_NUMBERS = 12

@@ -12,9 +12,9 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from mesax.formatting import format_number
 from mesax.rendering.canvas import EDGE, MARK, PAYOFF_COLORS, literal, new_figure, styled, visits_colormap
-from mesax.results.statistics import RunResults
-from mesax.results.tables import format_number
+from mesax.store.reading import RunResults
 from mesax.suites.base import RunFigure
 from mesax.suites.visits import PLACES_CAPTION, VISITS_TITLE, are_in_a_row, place_visits
 

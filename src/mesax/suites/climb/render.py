@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.rendering import canvas
 from mesax.rendering.canvas import EDGE, OPTIMAL, PAYOFF_COLORS
+from mesax.store.json_values import Json
 from mesax.types import Episode
 
 MOST_STAGES = 20
@@ -67,7 +68,7 @@ class ClimbPlay:
         """The first episode, whole, with all visits."""
         return draw(self, still(self))
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else to see."""
         del coverage
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from mesax.results.statistics import RunResults
+from mesax.store.reading import RunResults
 from mesax.suites.base import RunFigure
 from mesax.suites.visits import PLACES_CAPTION, VISITS_TITLE, are_in_a_row, place_visits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,8 +17,10 @@ from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, ParticleTask
+from mesax.formatting import format_tenths
 from mesax.rendering import canvas
-from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, SOFT, short
+from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, SOFT
+from mesax.store.json_values import Json
 from mesax.types import Episode
 
 STILL_EPISODES = 4
@@ -118,7 +120,7 @@ class ParticlePlay:
         """A few episodes from start to end."""
         return draw(self, [Moment(episode, self.horizon) for episode in range(min(STILL_EPISODES, len(self.rewards)))])
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else to see."""
         del coverage
         return {}
@@ -255,7 +257,11 @@ def _draw_strip(axes: Axes, play: ParticlePlay, moment: Moment) -> None:
 def _write_panel(arena: Axes, strip: Axes, play: ParticlePlay, moment: Moment) -> None:
     total, done = play.returns[moment.episode], moment.time >= play.horizon
     so_far = play.rewards[moment.episode, : moment.time].sum()
-    earned = f"return {short(total)}" if done else f"step {moment.time}, return {short(so_far)} of {short(total)}"
+    earned = (
+        f"return {format_tenths(total)}"
+        if done
+        else f"step {moment.time}, return {format_tenths(so_far)} of {format_tenths(total)}"
+    )
     arena.set_title(f"episode {moment.episode + 1}: {earned}", loc="center", fontsize=9, pad=5)
     order = play.order(moment.episode, moment.time)
     shown = ", ".join(map(str, order[:12])) + (", …" if len(order) > 12 else "")
@@ -264,7 +270,7 @@ def _write_panel(arena: Axes, strip: Axes, play: ParticlePlay, moment: Moment) -
 
 def _explanation(play: ParticlePlay) -> str:
     return (
-        f"mean return of {canvas.counted(len(play.returns), 'episode')} {short(play.returns.mean())}; "
+        f"{canvas.mean_return(play.returns)}; "
         f"reward 1 with just {play.count} of {play.num_agents} on the target\n"
         f"“together at”: where just {play.count} met and no agent was astray, by first time"
     )

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Polygon, Rectangle
 
 from mesax.errors import UsageError
 from mesax.rendering.canvas import INK, OPTIMAL, PALETTE, literal, new_figure, styled
-from mesax.results.statistics import RunResults
+from mesax.store.reading import RunResults
 from mesax.suites.base import RunFigure
 from mesax.suites.visits import PLACES_CAPTION, VISITS_TITLE, are_in_a_row, place_visits
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,8 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Wedge
 
 from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, SwimmerTask
+from mesax.formatting import format_tenths
 from mesax.rendering import canvas
-from mesax.rendering.canvas import OPTIMAL, OPTIMAL_AREA, SOFT, place_axes, short
+from mesax.rendering.canvas import OPTIMAL, OPTIMAL_AREA, SOFT, place_axes
+from mesax.store.json_values import Json
 from mesax.suites.swimmer.figures import joint_angle_plane
 from mesax.types import Episode
 
@@ -94,7 +95,7 @@ class SwimmerPlay:
         """A few episodes from start to end."""
         return draw_still(self)
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """The plane of joint angles: this policy's paths, and the explorers' beside them over M_*."""
         ends = np.arange(self.angles.shape[1])[None] <= self.lengths[:, None]
         own = np.deg2rad(np.where(ends[..., None], self.angles, np.nan))[:SHOWN_PATHS]
@@ -231,15 +232,15 @@ def _episode_title(play: SwimmerPlay, episode: int, time: int | None = None) -> 
     total, length = play.returns[episode], int(play.lengths[episode])
     if time is not None and time < length:
         so_far = play.rewards[episode, :time].sum()
-        return f"episode {episode + 1}: step {time}, return {short(so_far)} of {short(total)}"
+        return f"episode {episode + 1}: step {time}, return {format_tenths(so_far)} of {format_tenths(total)}"
     cut = f", cut short after {length} steps" if length < play.horizon else ""
     high = int(np.sum(play.rewards[episode, :length] >= 1.0))
-    return f"episode {episode + 1}: return {short(total)}, {high} of {play.horizon} steps with reward 1{cut}"
+    return f"episode {episode + 1}: return {format_tenths(total)}, {high} of {play.horizon} steps with reward 1{cut}"
 
 
 def _explanation(play: SwimmerPlay) -> str:
     return (
-        f"mean return of {canvas.counted(len(play.returns), 'episode')} {short(play.returns.mean())}; reward 1 with"
+        f"{canvas.mean_return(play.returns)}; reward 1 with"
         f" both joints within {play.band:g}° of {play.target:+.1f}°, {play.safe_reward:.3g} with none"
     )
 
