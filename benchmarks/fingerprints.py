@@ -33,7 +33,7 @@ def digests() -> dict[str, str]:
     found = {}
     for environment, preset in product(ENVIRONMENTS, PRESETS):
         learners = suite_of(environment).preset(environment, preset).learners
-        wrapped = [name for name, entry in learners.items() if entry.learns_from_replay]
+        wrapped = [name for name, entry in learners.items() if entry.algorithm.needs_replay]
         names = [(method, None) for method in (*WRAPPERS, *learners)] + list(product(WRAPPERS, wrapped))
         for method, learner in names:
             name = method if learner is None else f"{method}+{learner}"

@@ -74,7 +74,7 @@ def render(options: argparse.Namespace) -> int:
 
     directory = RunDirectory.open(options.run)
     prepare_jax()
-    from mesax.rendering.episode import render_run
+    from mesax.execution.saved_policies import render_run
 
     experiment = stored_experiment(directory, options)
     for path in render_run(directory, experiment, options.task, options.policy, options.gif):

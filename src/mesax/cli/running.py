@@ -111,8 +111,8 @@ def _execute(directory: RunDirectory, experiment: Experiment, options: argparse.
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
     """Table, figures and files of a finished run."""
     from mesax.results.drawing import draw_run
-    from mesax.results.statistics import load_run
     from mesax.results.tables import comparison_table, print_table, task_table
+    from mesax.store.reading import load_run
 
     result = load_run(path)
     print_table(task_table(result))

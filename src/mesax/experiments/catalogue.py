@@ -40,7 +40,7 @@ def builder(method: str) -> Callable[[Preset], Experiment]:
 
 def _around(environment: str, preset: Preset, learner: str) -> Preset:
     """The preset around a learner that learns from what others played too."""
-    fitting = [name for name, entry in preset.learners.items() if entry.learns_from_replay]
+    fitting = [name for name, entry in preset.learners.items() if entry.algorithm.needs_replay]
     if learner not in preset.learners:
         raise _unknown("learner", learner, environment, fitting)
     if learner not in fitting:

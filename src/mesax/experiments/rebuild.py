@@ -9,6 +9,7 @@ from types import ModuleType
 from mesax.errors import StoreError, UsageError
 from mesax.experiments.overrides import digest
 from mesax.methods.base import Experiment
+from mesax.store.json_values import flatten
 from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import OF_ONE_S_OWN, Named, UnknownName, from_plain, settings_in, to_plain
 
@@ -75,7 +76,8 @@ def own_kinds() -> Mapping[str, Named]:
 
 def stored_difference(run: Mapping[str, object], experiment: Experiment) -> str:
     """Settings of an experiment that differ from those of a run.json, as one line."""
-    stored, asked = _flat(run.get("config")), _flat(to_plain(experiment))
+    config = run.get("config")
+    stored, asked = flatten(config if isinstance(config, dict) else {}), flatten(to_plain(experiment))
     paths = [path for path in {**stored, **asked} if stored.get(path, ...) != asked.get(path, ...)]
     texts = [f"{path} {_shown(stored, path)} there, {_shown(asked, path)} here" for path in paths]
     more = f"; {len(texts) - SHOWN_DIFFERENCES} more" if len(texts) > SHOWN_DIFFERENCES else ""
@@ -93,13 +95,6 @@ def _unknown(run: Mapping[str, object], name: str, kinds: Iterable[str]) -> Usag
     listed = run.get("modules")
     needed = [str(entry) for entry in listed] if isinstance(listed, list) else []
     return ModuleNeeded(f"run {run.get('id')} needs '{name}', which is not part of mesax", needed or [module])
-
-
-def _flat(plain: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(plain, dict):
-        return {prefix: plain}
-    parts = (_flat(entry, f"{prefix}.{key}".replace("_", "-").lstrip(".")) for key, entry in plain.items())
-    return {path: value for part in parts for path, value in part.items()}
 
 
 def _shown(settings: Mapping[str, object], path: str) -> str:

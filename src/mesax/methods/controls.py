@@ -7,16 +7,13 @@ Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Stage
+from mesax.methods.preset import Preset
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.behavior import Mixing
 from mesax.training.loop import Start
-
-if TYPE_CHECKING:
-    from mesax.methods.preset import Preset
 
 
 @dataclass(frozen=True)

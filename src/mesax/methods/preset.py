@@ -22,11 +22,6 @@ class NamedLearner:
     """None: the schedule of MESA's learner."""
     reward_model: RewardModel = TaskReward()
 
-    @property
-    def learns_from_replay(self) -> bool:
-        """Whether it can learn from what others played, as methods around a learner need it."""
-        return self.schedule is None or isinstance(self.schedule, Schedule)
-
 
 @dataclass(frozen=True)
 class Preset:

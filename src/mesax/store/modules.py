@@ -102,10 +102,14 @@ def _script(path: Path) -> ModuleType:
 
 
 def named_in(module: ModuleType) -> dict[str, Named]:
-    """Classes and functions that a module, or a package with its parts, defines itself, by the names files use."""
+    """Classes and functions that a module, or a package with those of its parts that are loaded, defines itself.
+
+    By the names that files use; what it imports from elsewhere is not among them.
+    """
     home = script_name() if module.__name__ == "__main__" else module.__name__
     found: dict[str, Named] = {}
-    for named in _members(module):
+    inner = [sys.modules[name] for name in sorted(sys.modules) if name.startswith(f"{home}.")]
+    for named in (named for part in (module, *inner) for named in _members(part)):
         where = module_of(named)
         if where == home or where.startswith(f"{home}."):
             found.setdefault(name_of(named), named)

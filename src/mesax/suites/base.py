@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from mesax.errors import UsageError
 
 if TYPE_CHECKING:
     from jaxtyping import Array
+    from matplotlib.figure import Figure
 
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
+    from mesax.store.reading import RunResults
     from mesax.types import Episode
 
 Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A figure of one run: what its files are called, what is said of it, whether there is one, and how it is drawn."""
+
+    name: str
+    title: str
+    """Its heading in a report; figures of one title stand below the same."""
+    caption: str
+    applies: Callable[[RunResults], bool]
+    draw: Callable[[RunResults], Figure]
+    absent: str = ""
+    """What a report says of a method whose run has nothing under this title; nothing at all if empty."""
 
 
 @runtime_checkable
@@ -35,6 +52,9 @@ class Suite(Protocol):
 
     def preset(self, environment: str, preset: str) -> Preset:
         """MESA's experiment and every learner there, in one of the presets."""
+
+    def figures(self) -> Sequence[RunFigure]:
+        """What is drawn of its runs, beside what is drawn of all; needs no JAX."""
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
         """Stacked episodes of one task, ready to be drawn."""

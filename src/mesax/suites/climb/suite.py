@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesax.suites.base import expect
+from mesax.suites.base import RunFigure, expect
 
 if TYPE_CHECKING:
     from jaxtyping import Array
@@ -42,6 +42,12 @@ class ClimbSuite:
         from mesax.suites.climb import presets
 
         return presets.preset(environment, preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """Which joint actions explorers try."""
+        from mesax.suites.climb.figures import FIGURES
+
+        return FIGURES
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
         """Payoffs of every stage, with what was played."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesax.suites.base import expect
+from mesax.suites.base import RunFigure, expect
 
 if TYPE_CHECKING:
     from jaxtyping import Array
@@ -45,6 +45,12 @@ class ParticlesSuite:
         from mesax.suites.particles import presets
 
         return presets.preset(environment, preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """Where explorers meet."""
+        from mesax.suites.particles.figures import FIGURES
+
+        return FIGURES
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
         """Agents among the landmarks, and their rewards."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesax.suites.base import expect
+from mesax.suites.base import RunFigure, expect
 
 if TYPE_CHECKING:
     from jaxtyping import Array
@@ -39,6 +39,12 @@ class SwimmerSuite:
         from mesax.suites.swimmer import presets
 
         return presets.preset(preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """At which angles explorers are, and how they get there."""
+        from mesax.suites.swimmer.figures import FIGURES
+
+        return FIGURES
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
         """Angles against the band that pays, rewards and poses."""
