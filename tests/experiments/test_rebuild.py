@@ -13,12 +13,13 @@ from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
 from mesax.errors import StoreError, UsageError
 from mesax.experiments.catalogue import experiment
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import apply_all, digest
 from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
 from mesax.methods.base import Experiment
 from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
 from mesax.store.settings import FROM_STRANGERS, from_plain, name_of, to_plain
+from mesax.suites.registry import suite_of
 
 CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))
 HERE = sys.modules[__name__]
@@ -31,7 +32,9 @@ def described(entry: Experiment) -> dict:
 
 @pytest.mark.parametrize("method, env, preset", CELLS)
 def test_every_cell_survives_its_configuration(method: str, env: str, preset: str):
-    for learner in (None, *LEARNERS) if method in WRAPPERS else (None,):
+    known = suite_of(env).preset(env, preset).learners
+    wrapped = [name for name, learner in known.items() if learner.algorithm.needs_replay] if method in WRAPPERS else []
+    for learner in (None, *wrapped):
         entry = experiment(method, env, preset, learner)
         rebuilt = experiment_of(described(entry))
         assert rebuilt == entry and digest(rebuilt) == digest(entry)
