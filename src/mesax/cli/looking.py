@@ -57,7 +57,8 @@ def evaluate(options: argparse.Namespace) -> int:
     prepare_jax()
     from mesax.execution.saved_policies import evaluate_run
 
-    rows = evaluate_run(directory, stored_experiment(directory, options), options.episodes, options.seed)
+    experiment, _ = stored_experiment(directory, options)
+    rows = evaluate_run(directory, experiment, options.episodes, options.seed)
     for row in rows:
         groups = "  ".join(f"{name} {value:.3f}" for name, value in row["groups"].items())
         print(f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}  return {row['return']:.4f}  {groups}")
@@ -76,8 +77,8 @@ def render(options: argparse.Namespace) -> int:
     prepare_jax()
     from mesax.execution.saved_policies import render_run
 
-    experiment = stored_experiment(directory, options)
-    for path in render_run(directory, experiment, options.task, options.policy, options.gif):
+    experiment, modules = stored_experiment(directory, options)
+    for path in render_run(directory, experiment, options.task, options.policy, options.gif, modules):
         print(f"drawn    {path}")
     return 0
 

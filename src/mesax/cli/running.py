@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mesax.cli.telling import check_workers, fail, prepare_jax
@@ -79,17 +80,21 @@ def resume(options: argparse.Namespace) -> int:
     if directory.status == "done":
         return _show(directory.path, options, directory.read_json("summary.json"))
     prepare_jax()
-    return _execute(directory, stored_experiment(directory, options), options)
+    experiment, _ = stored_experiment(directory, options)
+    return _execute(directory, experiment, options)
 
 
-def stored_experiment(directory: RunDirectory, options: argparse.Namespace) -> Experiment:
-    """The experiment of a run directory, built with the modules that `--load` names; says what to type if one lacks."""
+def stored_experiment(
+    directory: RunDirectory, options: argparse.Namespace
+) -> tuple[Experiment, tuple[ModuleType, ...]]:
+    """The experiment of a run directory, and the user's modules that `--load` names; says what to type if one lacks."""
     from mesax.experiments.rebuild import ModuleNeeded, experiment_of
     from mesax.store.modules import load_modules
+    from mesax.suites.registry import packages_of_suites
 
-    modules = load_modules(options.load)
+    modules = (*load_modules(options.load), *packages_of_suites())
     try:
-        return experiment_of(directory.run, modules)
+        return experiment_of(directory.run, modules), modules
     except ModuleNeeded as error:
         loads = [word for module in (*options.load, *error.modules) for word in ("--load", module)]
         command = shlex.join(["mesax", options.verb, str(options.run), *dict.fromkeys(loads)])

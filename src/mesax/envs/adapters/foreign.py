@@ -95,13 +95,17 @@ class ForeignEnvironment:
 
 def _made(make: Callable[[int], Any], task_seed: int) -> Any:
     """One environment, as a `ParallelEnv`."""
+    return as_parallel(made_by(make, task_seed))
+
+
+def made_by(make: Callable[[int], Any], task_seed: int) -> Any:
+    """One environment as its factory gives it; a factory that breaks is an `EnvironmentFault`."""
     try:
-        env = make(task_seed)
+        return make(task_seed)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
         raise EnvironmentFault(f"making the environment of task seed {task_seed}: {_told(error)}") from error
-    return as_parallel(env)
 
 
 @lru_cache(maxsize=64)
