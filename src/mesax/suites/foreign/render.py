@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mesax.envs.base import Task, TaskFamily
-from mesax.formatting import counted
+from mesax.formatting import format_number
 from mesax.rendering.canvas import (
     AGENTS,
     EDGE,
@@ -100,10 +100,10 @@ class ForeignPlay:
         return figure
 
     def _text(self) -> str:
-        played = counted(len(self.returns), "episode")
         what = "one of the actions" if self.choices is not None else "numbers of the action"
-        mean = f"mean return {np.mean(self.returns):.4g} over {played}, {self.returns[0]:.4g} in this one"
-        return f"task {self.task}: {mean}. Below: {what} of each agent, from low to high."
+        mean, own = (format_number(float(value)) for value in (np.mean(self.returns), self.returns[0]))
+        paid = f"return {own}, on average of {len(self.returns)} such episodes {mean}"
+        return f"task {self.task}: {paid}\nbelow: {what} of each agent, from low to high"
 
     def _draw_rewards(self, axes: Axes, past: int) -> None:
         edges = np.arange(len(self.rewards) + 1)
