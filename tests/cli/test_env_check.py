@@ -192,11 +192,11 @@ def test_the_command_on_what_does_not_fit(module, capsys):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("make", "name a function as MODULE:FACTORY"),
+        ("make", "name it as MODULE:ATTRIBUTE"),
         ("folder/own.py:make", "is a file: name the module, folder.own:make"),
         ("no_such_module_here:make", "cannot be imported: ModuleNotFoundError"),
         ("{module}:nothing", "has no 'nothing'"),
-        ("{module}:number", "is a int, not a function"),
+        ("{module}:number", "is a int, and a function that makes environments was expected"),
     ],
 )
 def test_bad_targets(module, target, message):

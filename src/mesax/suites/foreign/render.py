@@ -94,16 +94,16 @@ class ForeignPlay:
             self._draw_actions(axes, agent, past)
             axes.set_xticks([])
         axes.set_xticks([0, len(self.rewards)])
-        axes.set_xlabel("step", labelpad=-6)
+        axes.set_xlabel("step", fontsize=7.5, labelpad=-6)
         for axes in figure.axes:
             mark_now(axes, past)
         return figure
 
     def _text(self) -> str:
-        what = "one of the actions" if self.choices is not None else "numbers of the action"
+        what = f"which of {self.choices} actions" if self.choices is not None else "the numbers of its action"
         mean, own = (format_number(float(value)) for value in (np.mean(self.returns), self.returns[0]))
         paid = f"return {own}, on average of {len(self.returns)} such episodes {mean}"
-        return f"task {self.task}: {paid}\nbelow: {what} of each agent, from low to high"
+        return f"task {self.task}: {paid}\nbelow: {what} each agent chose, from low to high"
 
     def _draw_rewards(self, axes: Axes, past: int) -> None:
         edges = np.arange(len(self.rewards) + 1)
