@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from fake_store import FakeRun, write_run
 from mesax.store.reading import RunResults, load_run
-from mesax.suites.climb.figures import FIGURES, are_in_a_plane, explorer_coverage
+from mesax.suites.climb.figures import FIGURES, explorer_coverage
+from mesax.suites.visits import are_in_a_plane
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 

@@ -123,6 +123,15 @@ def test_a_file_cannot_name_an_import():
     assert result.stdout.split() == ["None", "False", "False"]
 
 
+def test_figures_need_no_jax():
+    code = (
+        "import sys; from mesax.suites.registry import BUILT_IN;"
+        "print(*(len(suite.figures()) for suite in BUILT_IN), 'jax' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["2", "1", "2", "False"]
+
+
 @pytest.mark.parametrize("environment, shape", [("climb-multi", (5, 2)), ("mpe-3a5l", (2,)), ("swimmer", (1,))])
 def test_goals_tell_what_a_task_asks_for(environment, shape):
     suite = suite_of(environment)

@@ -26,11 +26,21 @@ PLACES_CAPTION = (
 
 
 def are_in_a_row(run: RunResults) -> bool:
-    """Whether the run's visits are counted for each place rather than in a plane."""
+    """Whether the run's visits are counted for each place."""
+    return _counted_axes(run) == 1
+
+
+def are_in_a_plane(run: RunResults) -> bool:
+    """Whether the run's visits are counted for each joint action of two agents or more."""
+    return _counted_axes(run) > 1
+
+
+def _counted_axes(run: RunResults) -> int:
+    """How many axes the configurations have that visits are counted for; 0 if they are not counted one by one."""
     coverage = run.coverage or {}
     visitors = coverage.get("visitors") or ()
-    counted = bool(visitors) and all(one["frequency"] is not None for one in visitors)
-    return counted and len(coverage.get("shape") or ()) == 1
+    counted = bool(visitors) and all(one.get("frequency") is not None for one in visitors)
+    return len(coverage.get("shape") or ()) if counted else 0
 
 
 @styled

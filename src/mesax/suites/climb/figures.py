@@ -16,18 +16,11 @@ from mesax.formatting import format_number
 from mesax.rendering.canvas import EDGE, MARK, PAYOFF_COLORS, literal, new_figure, styled, visits_colormap
 from mesax.store.reading import RunResults
 from mesax.suites.base import RunFigure
-from mesax.suites.visits import PLACES_CAPTION, VISITS_TITLE, are_in_a_row, place_visits
+from mesax.suites.visits import PLACES_CAPTION, VISITS_TITLE, are_in_a_plane, are_in_a_row, place_visits
 
 DATASET_FILL = "#F6D9C4"
 PALEST = 0.12
 """The color of the fewest visits that are shown."""
-
-
-def are_in_a_plane(run: RunResults) -> bool:
-    """Whether visits of joint actions were counted one by one, for two agents or more."""
-    coverage = run.coverage or {}
-    counted = all(one["frequency"] is not None for one in coverage.get("visitors") or ())
-    return counted and len(coverage.get("shape") or ()) > 1
 
 
 @styled
