@@ -38,7 +38,7 @@ def test_it_says_what_a_named_run_says():
     from mesax.execution.run_experiment import _run_json
 
     own = _run_json(request.experiment(), Path("runs/x"), "plain", "climb-one")
-    assert named.keys() - own.keys() == {"request", "overrides"}
+    assert named.keys() - own.keys() == {"request", "overrides", "suite"}
     for name in ("config", "config_hash", "family", "train_tasks", "test_tasks", "versions"):
         assert own[name] == named[name]
 

@@ -15,6 +15,7 @@ from mesax.experiments.provenance import surroundings
 from mesax.methods.base import Experiment
 from mesax.store.modules import how_to_load
 from mesax.store.settings import to_plain
+from mesax.suites.registry import suite_of
 from mesax.types import leading_size, tree_index
 
 LARGEST_SEED = 2**32 - 1
@@ -70,6 +71,7 @@ def run_json(request: Request, experiment: Experiment) -> dict[str, object]:
         "id": request.run_id(),
         "method": request.label,
         "env": request.env,
+        "suite": suite_of(request.env).name,
         "preset": request.preset,
         "seed": request.seed,
         "request": asdict(request),
