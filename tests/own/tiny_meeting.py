@@ -34,10 +34,8 @@ class Ring(ParallelEnv):
         return spaces.Discrete(3)
 
     def see(self):
-        return {
-            name: np.eye(CELLS, dtype=np.float32)[place]
-            for name, place in zip(self.possible_agents, self.places, strict=True)
-        }
+        rows = np.eye(CELLS, dtype=np.float32)[self.places]
+        return dict(zip(self.possible_agents, rows, strict=True))
 
     def reset(self, seed=None, options=None):
         self.agents, self.time = list(self.possible_agents), 0

@@ -13,7 +13,7 @@ from mesax.experiments.catalogue import experiment as named_experiment
 from mesax.experiments.overrides import apply_all, difference, digest
 from mesax.experiments.provenance import surroundings
 from mesax.methods.base import Experiment
-from mesax.store.modules import how_to_load
+from mesax.store.modules import file_name, how_to_load
 from mesax.store.settings import to_plain
 from mesax.suites.registry import suite_of
 from mesax.types import leading_size, tree_index
@@ -53,8 +53,7 @@ class Request:
 
     def run_id(self) -> str:
         """Name of the run: readable, and different for different configurations."""
-        env = self.env.replace(":", ".")  # which some file systems do not allow in a name
-        return f"{self.label}-{env}-{self.preset}-seed{self.seed}-{digest(self.experiment())}"
+        return f"{self.label}-{file_name(self.env)}-{self.preset}-seed{self.seed}-{digest(self.experiment())}"
 
 
 def paper_difference(request: Request, experiment: Experiment) -> list[list[object]]:

@@ -25,6 +25,11 @@ def is_reference(text: str) -> bool:
     return ":" in text
 
 
+def file_name(environment: str) -> str:
+    """An environment's name for a directory: some file systems do not allow a colon there."""
+    return environment.replace(":", ".")
+
+
 def split_reference(text: str) -> tuple[str, str]:
     """Module and attribute of `module:attribute`."""
     module, colon, attribute = text.partition(":")
