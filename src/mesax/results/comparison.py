@@ -8,16 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mesax.results.statistics import (
-    Curve,
-    Json,
-    RunResults,
-    compare_runs,
-    finals_by_task,
-    load_run,
-    run_figures,
-)
+from mesax.results.summary import compare_runs, finals_by_task, run_figures
 from mesax.results.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
+from mesax.store.json_values import Json
+from mesax.store.reading import Curve, RunResults, load_run
 
 NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
 from mesax.errors import DamageError, StoreError
-from mesax.store.files import store_errors, sync_directory
+from mesax.store.files import read_regular_file, store_errors, sync_directory
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -87,7 +86,7 @@ def exists(directory: Path) -> bool:
 def read_manifest(directory: Path) -> Manifest:
     """The manifest, checked against its own checksum; `["facts"]` are the caller's."""
     path = _settled(directory) / MANIFEST
-    data = _read(path, LARGEST_MANIFEST)
+    data = read_regular_file(path, LARGEST_MANIFEST)
     try:
         manifest = json.loads(data, parse_constant=_refuse_constant)
         intact = _manifest_bytes(manifest) == data
@@ -363,22 +362,6 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _read(path: Path, largest: int) -> bytes:
-    """Contents of a regular file (no link, no pipe) of at most `largest` bytes."""
-    with store_errors(path, "read"):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except FileNotFoundError:
-            raise DamageError(f"{path} is missing") from None
-        with open(descriptor, "rb") as file:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode):
-                raise DamageError(f"{path} is not a regular file")
-            if facts.st_size > largest:
-                raise DamageError(f"{path} has {facts.st_size} bytes, but at most {largest} are expected")
-            return file.read(facts.st_size + 1)
-
-
 def _load_arrays(directory: Path, manifest: Manifest) -> dict[str, np.ndarray]:
     """All stored arrays, after checking size and checksum of every file; one read serves both."""
     path = directory / ARRAYS
@@ -394,7 +377,7 @@ def _load_arrays(directory: Path, manifest: Manifest) -> dict[str, np.ndarray]:
 
 def _checked(path: Path, expected: dict[str, Any]) -> bytes:
     """The contents of a file, if they are what the manifest says."""
-    data = _read(path, expected["bytes"])
+    data = read_regular_file(path, expected["bytes"])
     if len(data) != expected["bytes"]:
         raise DamageError(f"{path} has {len(data)} bytes, but {expected['bytes']} are expected")
     found = hashlib.sha256(data).hexdigest()
