@@ -169,7 +169,7 @@ def test_lucky_visits_are_no_coverage(host: MemoryServices, tmp_path: Path, monk
 
     def learn_nothing(loop, tasks, keys, **_):
         learner = jax.tree.map(lambda leaf: leaf[None], aimless.init(loop.env.spec, keys[0]))
-        yield Chunk(0, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, 1.0)
+        yield Chunk(0, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
 
     monkeypatch.setattr(mesa_module, "learn", learn_nothing)
     (tmp_path / "collect").symlink_to(host.root / "collect")
@@ -192,7 +192,7 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
         state = LEARNER.init(loop.env.spec, keys[0])
         for step, weight in enumerate(learnt):
             learner = jax.tree.map(lambda leaf: leaf[None], state | {"weight": weight})
-            yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, 1.0)
+            yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
 
     monkeypatch.setattr(mesa_module, "learn", learn_and_forget)
     (tmp_path / "collect").symlink_to(host.root / "collect")
