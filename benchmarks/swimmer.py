@@ -29,9 +29,9 @@ import numpy as np  # noqa: E402
 from mesax.envs.host import HostBatch  # noqa: E402
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerTask  # noqa: E402
 from mesax.experiments.catalogue import experiment  # noqa: E402
+from mesax.training.behavior import LearnerAlone  # noqa: E402
 from mesax.training.engines import OnHost, _Learn, _Player  # noqa: E402
 from mesax.training.host_rollout import play_on_host  # noqa: E402
-from mesax.training.behavior import LearnerAlone  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
 
 STEPS = 100

@@ -28,8 +28,8 @@ from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily  # noqa
 from mesax.nets import Gru  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
-from mesax.training.schedule import Schedule  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
+from mesax.training.schedule import Schedule  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402
 
 MIXERS = {kind.__name__: kind() for kind in (Independent, Sum, Monotonic, Duplex)}

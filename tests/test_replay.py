@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesax.replay import Replay
-from mesax.types import Episode
+from mesax.types import Episode, Label
 
 TIME, AGENTS = 2, 2
 

@@ -14,6 +14,7 @@ from mesax.types import (
     Elapsed,
     EnvSpec,
     Episode,
+    Label,
     Linear,
     LinearOwnSteps,
     LinearSteps,

@@ -10,9 +10,10 @@ import pytest
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import Environment
 from mesax.nets import Adam, Gru, Mlp, unroll
-from mesax.training.schedule import Budget
 from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.training.rollout import play
+from mesax.training.schedule import Budget
 from mesax.types import Elapsed, tree_stack
 from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, side_by_side, worst
 
@@ -40,7 +41,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
 
     def run(task, key):
         alone = tree_stack([task])
-        state = loop.init((), key)
+        state = loop.init(Start(), (), key)
         state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
         learner = state.learner
         episodes = play(env, alone, algorithm.behavior(env.spec, learner, Elapsed.end()), key, NUM_ENVS)

@@ -15,8 +15,8 @@ from mesax.experiments.catalogue import FAMILIES, experiment
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import LARGEST_SEED, Request, paper_difference, run_json
-from mesax.methods.controls import Plain, Uniform
 from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Gru
 from mesax.rewards.base import TaskReward

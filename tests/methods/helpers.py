@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.methods.base import Experiment
@@ -21,7 +22,7 @@ from mesax.nets import Mlp
 from mesax.policy import EpsilonRandom
 from mesax.store.trees import save_tree
 from mesax.training.schedule import Schedule
-from mesax.types import Elapsed, EnvSpec, Episode, Key, Linear, Metrics, masked_mean
+from mesax.types import Elapsed, EnvSpec, Episode, Key, Label, Linear, Metrics, masked_mean
 
 # k = 2 always: the optimum of target u is (u, u) and nothing else.
 ONE_STEP = ClimbFamily(2, 3, 1, counts=(2,))
@@ -45,7 +46,7 @@ class LinearPolicy(eqx.Module):
 
     def label(self, memory: Any) -> Label:
         del memory
-        return jnp.zeros((), jnp.int32)
+        return Label.of(0)
 
 
 class Preferences(eqx.Module):
@@ -63,11 +64,11 @@ class Preferences(eqx.Module):
 
     def label(self, memory):
         del memory
-        return jnp.zeros((), jnp.int32)
+        return Label.of(0)
 
 
 @dataclass(frozen=True)
-class IndependentQ:
+class IndependentQ(OffPolicy):
     """Independent Q-learning without networks: as unlike MADDPG as an off-policy algorithm can be."""
 
     rate: float = 0.3
@@ -97,9 +98,9 @@ class IndependentQ:
         return EpsilonRandom(LinearPolicy(state["weight"]), self.exploration(elapsed), spec.action_space)
 
     def update(
-        self, spec: EnvSpec, state: dict[str, Array], batch: Episode, key: Key
+        self, spec: EnvSpec, state: dict[str, Array], batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[dict[str, Array], Metrics]:
-        del key
+        del elapsed, key
         played = spec.action_space.encode(batch.action)
 
         def loss_of(weight: Array) -> Array:

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.algorithms.base import Learner
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import StoreError, TrainingError, UsageError
-from mesax.explorers.recipe import load_explorers, save_explorers
-from mesax.methods.controls import Plain, Uniform, policy_name
+from mesax.explorers.recipe import save_explorers, saved_explorers
 from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain, Uniform, policy_name
 from mesax.methods.mesa import method as mesa_module
 from mesax.methods.mesa.coverage import coverage_of
 from mesax.methods.mesa.method import Mesa, load_pairs
@@ -28,9 +28,10 @@ from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace
 from mesax.store.trees import load_tree, read_manifest
-from mesax.training.driver import Chunk, play_episodes
 from mesax.training.behavior import Mixing
+from mesax.training.driver import Chunk, play_episodes
 from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.types import Elapsed, EnvSpec, Episode, Linear, tree_index
 from methods.helpers import (
     ONE_STEP,
@@ -108,7 +109,7 @@ def trajectories(host: MemoryServices, task: int) -> Episode:
     (directory,) = host.root.glob(f"collect/*/trajectories-{task:02d}")
     number = read_manifest(directory)["facts"]["episodes"]
     loop = LearningLoop(TWO_STAGE.env, LEARNER, TINY)
-    example = jax.eval_shape(lambda: loop.init((), jax.random.key(0)).replay.episodes)
+    example = jax.eval_shape(lambda: loop.init(Start(), (), jax.random.key(0)).replay.episodes)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((number, *leaf.shape[1:]), leaf.dtype), example)
     return load_tree(directory, like)
 
@@ -223,8 +224,8 @@ def test_true_distinct_visits_are_counted_by_hand(host: MemoryServices):
     assert 0 < report.distinct_visits == pytest.approx(np.mean([len(found) for found in distinct]))
     assert report.distinct_union == len(set.union(*distinct))
     assert report.high_reward_steps == pytest.approx((episodes.reward == 1.0).sum(axis=1).mean())
-    _, paid = METHOD.reward.observe(TWO_STAGE.env.spec, state, jax.tree.map(jnp.asarray, episodes))
-    assert report.coverage_return == pytest.approx(float(paid.reward.sum(axis=1).mean()), rel=1e-5)
+    paid = METHOD.reward.paid(TWO_STAGE.env.spec, state, jax.tree.map(jnp.asarray, episodes))
+    assert report.coverage_return == pytest.approx(float(paid.sum(axis=1).mean()), rel=1e-5)
     assert report.clusters_visited == pytest.approx((visits > 0).sum(axis=1).mean())
     np.testing.assert_allclose(report.mean_visits, visits.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(report.visit_chance, (visits > 0).mean(axis=0), rtol=1e-6)
@@ -276,7 +277,7 @@ def test_stage_3_mixes_explorers_in_and_lets_go_of_them(host: MemoryServices):
     assert [(row["task"], row["step"]) for row in host.eval] == [(t, s) for s in (200, 400, 600, 800) for t in (0, 1)]
 
 
-def policies_of(host: MemoryServices, algorithm: OffPolicyAlgorithm, spec: EnvSpec) -> list[Policy]:
+def policies_of(host: MemoryServices, algorithm: Learner, spec: EnvSpec) -> list[Policy]:
     """The final policies of the test tasks."""
     like = jax.eval_shape(lambda key: algorithm.greedy(spec, algorithm.init(spec, key)), jax.random.key(0))
     return [load_tree(host.outputs("adapt")[0] / policy_name(task, 0), like) for task in (0, 1)]
@@ -324,7 +325,7 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
     spec = TWO_STAGE.env.spec
     policies = [noisy.behavior(spec, noisy.init(spec, jax.random.key(seed)), Elapsed.end()) for seed in range(3)]
     save_explorers(METHOD.recipe(spec), policies, tmp_path / "explorers")
-    loaded = load_explorers(replace(METHOD, explorer=noisy).recipe(spec), tmp_path / "explorers")
+    loaded = saved_explorers(replace(METHOD, explorer=noisy).recipe(spec), tmp_path / "explorers")
     for number, policy in enumerate(policies):
         before, after = (
             play_episodes(TWO_STAGE.env, train_tasks(), one, jax.random.key(8), METHOD.coverage_episodes)

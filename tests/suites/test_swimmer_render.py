@@ -31,7 +31,7 @@ from mesax.suites.swimmer.render import (
     pose,
     pose_times,
 )
-from mesax.types import Episode
+from mesax.types import Episode, Label
 
 HORIZON, EPISODES, DEGREES = 60, 3, np.pi / 180
 

@@ -12,10 +12,11 @@ from mesax.compiling import compiled
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import TrainingError
 from mesax.policy import EXPLORER, UniformPolicy
+from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, NotFiniteError, learn, play_episodes
 from mesax.training.evaluate import evaluation_key
-from mesax.training.behavior import Mixing
 from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.types import Linear, tree_index
 from methods.helpers import ONE_STEP, SICK, TINY, TINY_MADDPG, TWO_STAGE, IndependentQ, same_bits
 
@@ -172,7 +173,7 @@ def test_the_explorers_return_is_a_mean_over_their_episodes():
     """Also where they seldom play: rounds without them must not pull it down."""
     loop = replace(LOOP, behavior=Mixing(Linear(0.1, 0.1, 1.0)))
     explorer = UniformPolicy(loop.env.spec.action_space, EXPLORER)
-    for chunk in list(start(loop, [0, 1], explorer=explorer))[1:]:
+    for chunk in list(start(loop, [0, 1], start=Start(explorer=explorer)))[1:]:
         explored = np.asarray(chunk.episodes.label.actor) == EXPLORER
         assert not explored.any(axis=-1).all(), "some rounds have none"
         returns = np.asarray(chunk.episodes.reward).sum(axis=-1)

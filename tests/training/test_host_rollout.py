@@ -14,13 +14,13 @@ from mesax.envs.base import HostEnvironment
 from mesax.envs.host import EnvironmentFault, repeating
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, ExploreOrExploit, UniformPolicy
+from mesax.training.behavior import Mixing
 from mesax.training.driver import BrokenEnvironmentError, learn, play_episodes
 from mesax.training.host_rollout import as_lane, play_on_host, running
-from mesax.training.schedule import Budget, Schedule
-from mesax.training.behavior import Mixing
 from mesax.training.learning_loop import LearningLoop
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.training.rollout import play
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, Linear, tree_index, tree_stack
 from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame, Walk, WalkTask
 
@@ -106,8 +106,8 @@ LOOPS = {
 def test_the_host_path_learns_the_same(name: str):
     """Chunk by chunk: steps, metrics, evaluation, learner; on programs cut differently, so to rounding."""
     loop, explorer = LOOPS[name]
-    ours = learn(replace(loop, env=Hosted(loop.env)), LANES, KEYS, explorer=explorer, eval_episodes=3)
-    theirs = learn(loop, LANES, KEYS, explorer=explorer, eval_episodes=3)
+    ours = learn(replace(loop, env=Hosted(loop.env)), LANES, KEYS, start=Start(explorer=explorer), eval_episodes=3)
+    theirs = learn(loop, LANES, KEYS, start=Start(explorer=explorer), eval_episodes=3)
     for found, expected in zip(ours, theirs, strict=True):
         assert found.step == expected.step
         assert found.metrics.keys() == expected.metrics.keys()

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesax.algorithms.actor_updates import JointImprovement
+from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp
 from mesax.policy import EpsilonRandom, ExplorationPolicySet
-from mesax.training.evaluate import mean_rewards
 from mesax.training.behavior import Mixing
+from mesax.training.evaluate import mean_rewards
 from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start, mean_over_rounds
 from mesax.training.schedule import Schedule
-from mesax.training.loop import mean_over_rounds
 from mesax.types import Linear, masked_mean, tree_index, tree_stack
 from methods.helpers import Preferences
 
@@ -34,7 +35,7 @@ KEY = jax.random.key(4)
 
 
 @dataclass(frozen=True)
-class TableLearner:
+class TableLearner(OffPolicy):
     """As little as an off-policy algorithm can be: prefer actions that paid. Compiles at once."""
 
     def init(self, spec, key):
@@ -47,7 +48,7 @@ class TableLearner:
     def behavior(self, spec, state, elapsed):
         return EpsilonRandom(Preferences(state), 1.0 - elapsed.fraction, spec.action_space)
 
-    def update(self, spec, state, batch, key):
+    def update(self, spec, state, batch, elapsed, key):
         paid = spec.action_space.encode(batch.action) * batch.reward[..., None, None]
         noise = 0.01 * jax.random.normal(key, state.shape)
         metrics = {"paid": masked_mean(batch.reward, batch.mask)}
@@ -68,7 +69,7 @@ class Tenfold:
     def begin(self, spec, given, key):
         return given
 
-    def observe(self, spec, state, episodes):
+    def observe(self, spec, state, episodes, key):
         del spec
         return state + len(episodes.reward), replace(episodes, reward=10.0 * episodes.reward)
 
@@ -78,7 +79,7 @@ LOOP = LearningLoop(FAMILY.env, TableLearner(), SCHEDULE, reward_model=Tenfold()
 
 
 def begin(loop: LearningLoop, tasks, key):
-    return loop.warm_up(tasks, loop.init(jnp.zeros((), jnp.int32), key), key)
+    return loop.warm_up(tasks, loop.init(Start(), jnp.zeros((), jnp.int32), key), key)
 
 
 def advance(loop: LearningLoop, tasks, state, key, rounds: int, explorer=()):
@@ -112,7 +113,7 @@ def test_steps_are_counted(run):
 
 def test_warm_up_is_random_and_teaches_nothing(run):
     start, log, _, _ = run
-    fresh = jax.jit(lambda key: LOOP.init(jnp.zeros((), jnp.int32), key))(KEY)
+    fresh = jax.jit(lambda key: LOOP.init(Start(), jnp.zeros((), jnp.int32), key))(KEY)
     assert_same(start.learner, fresh.learner)
     assert int(fresh.replay.size) == 0 and int(fresh.round) == 0
     actions = np.asarray(log.episodes.action)
@@ -207,7 +208,7 @@ class KeyKeeper(TableLearner):
 
 
 def test_a_fresh_learner_shares_no_key_with_a_round():
-    fresh = replace(LOOP, algorithm=KeyKeeper()).init(jnp.zeros((), jnp.int32), KEY)
+    fresh = replace(LOOP, algorithm=KeyKeeper()).init(Start(), jnp.zeros((), jnp.int32), KEY)
     learner_key = jax.random.wrap_key_data(fresh.learner)
     rounds = {jax.random.key_data(jax.random.fold_in(KEY, r)).tobytes() for r in range(50)}
     own = {jax.random.key_data(key).tobytes() for key in [learner_key, *jax.random.split(learner_key, 2)]}

@@ -9,7 +9,7 @@ from mesax.envs.climb import ClimbGame, ClimbTask
 from mesax.policy import UniformPolicy
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.rollout import play
-from mesax.types import Discrete, tree_stack
+from mesax.types import Discrete, Label, tree_stack
 from probes import HORIZON, PROBES, TabularGame
 
 GAME = ClimbGame(num_agents=2, num_actions=3, num_stages=3)
@@ -31,7 +31,7 @@ class Scripted(eqx.Module):
 
     def label(self, memory):
         del memory
-        return jnp.asarray(3, jnp.int32)
+        return Label.of(3)
 
 
 class Echo(eqx.Module):
@@ -47,7 +47,7 @@ class Echo(eqx.Module):
 
     def label(self, memory):
         del memory
-        return jnp.asarray(0, jnp.int32)
+        return Label.of(0)
 
 
 def rollout(env, tasks, policy, number: int, seed: int = 0):

@@ -160,6 +160,8 @@ class LearningLoop:
 
     def player(self, learner: PyTree, reward: PyTree, number: Int[Array, ""], explorer: PyTree) -> Policy:
         """Who plays round `number`."""
+        if explorer is not None and not self.algorithm.needs_replay:
+            raise UsageError("an on-policy learner cannot learn from another's episodes")
         elapsed = self.elapsed(number)
         own = self.algorithm.behavior(self.learner_spec, learner, elapsed)
         own = self.reward_model.equip(self.env.spec, reward, own)

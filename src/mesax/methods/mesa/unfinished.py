@@ -36,7 +36,7 @@ def all_episodes(services: Services, blank: Episode, lane: int) -> list[Episode]
 
 
 def _flatten_rounds(episodes: Episode) -> Episode:
-    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes)
+    return jax.tree.map(lambda leaf: np.concatenate(np.asarray(leaf)), episodes)
 
 
 def put_explorer(services: Services, number: int, explorer: tuple[PyTree, CoverageReport]) -> None:
