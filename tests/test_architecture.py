@@ -17,7 +17,7 @@ UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # What works on stored results must open at once.
 WITHOUT_JAX = [
     "mesax.cli.parser",
-    *(f"mesax.results.{name}" for name in ("intervals", "curves", "summary", "comparison", "figures", "report")),
+    *(f"mesax.results.{name}" for name in ("intervals", "curves", "summary", "comparison", "drawing", "report")),
     *(f"mesax.store.{name}" for name in ("reading", "run_directory")),
     "mesax.execution.sweep",
     "mesax.experiments.names",

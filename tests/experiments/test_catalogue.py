@@ -255,7 +255,7 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
 
 def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
     modules = [import_module(f"mesax.algorithms.{name}") for name in ("maddpg", "mappo", "value_decomposition")]
-    assert {name: text for module in modules for name, text in module.NAMES.items()} == LEARNERS
+    assert [item for module in modules for item in module.NAMES.items()] == list(LEARNERS.items()), "and none twice"
     assert list(METHODS) == [*WRAPPERS, *LEARNERS]
 
 

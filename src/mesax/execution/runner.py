@@ -18,8 +18,7 @@ from mesax.execution.workers import InProcess, Workers, warn
 from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
-from mesax.store.checkpoints import sum_of
-from mesax.store.files import remove_tree
+from mesax.store.files import file_checksum, remove_tree
 from mesax.store.modules import how_to_load
 from mesax.store.run_directory import CHECKSUMS, RunDirectory
 from mesax.store.trees import copy_tree
@@ -158,5 +157,5 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     run.write_json("summary.json", summary)
     described = (run.path.glob(pattern) for pattern in ("policies/*/manifest.json", "jobs/*/*/done.json"))
     names = [*MERGED, *(path.relative_to(run.path).as_posix() for paths in described for path in sorted(paths))]
-    run.write_json(CHECKSUMS, {name: sum_of(run.path / name) for name in names if (run.path / name).is_file()})
+    run.write_json(CHECKSUMS, {name: file_checksum(run.path / name) for name in names if (run.path / name).is_file()})
     return summary

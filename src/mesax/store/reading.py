@@ -81,13 +81,25 @@ def load_run(path: str | Path) -> RunResults:
     curves = curves_from_rows(run, read_rows(evaluations), evaluations)
     if not curves:
         raise _not_evaluated(evaluations, status)
-    summary, coverage = (_optional_json(directory / name) for name in ("summary.json", "coverage.json"))
+    summary = _optional_json(directory / "summary.json")
     if summary:
         _check_numbers(directory / "summary.json", summary, SUMMARY_NUMBERS)
-    if coverage:
-        _check_coverage(directory / "coverage.json", coverage)
     metrics = tuple(read_rows(directory / "metrics.jsonl"))
-    return RunResults(directory, run, curves, summary, metrics, coverage or None, status)
+    return RunResults(directory, run, curves, summary, metrics, read_coverage(directory) or None, status)
+
+
+def read_coverage(directory: Path) -> Json:
+    """What coverage.json says of who visits what, with all `visitors` described; empty if there is none."""
+    path = directory / "coverage.json"
+    coverage = _optional_json(path)
+    if not coverage:
+        return {}
+    _check_entries(path, coverage, ("visitors",))
+    if not isinstance(coverage["visitors"], list):
+        raise DamageError(f"{path}: visitors is not a list")
+    for visitor in coverage["visitors"]:
+        _check_entries(path, visitor, VISITOR_ENTRIES)
+    return coverage
 
 
 def curves_from_rows(run: Json, rows: Iterable[Json], source: object = "eval.jsonl") -> tuple[Curve, ...]:
@@ -138,14 +150,6 @@ def _check_run(path: Path, run: Json) -> None:
         raise DamageError(f"{path}: test_tasks is not a list")
     for task in run["test_tasks"]:
         _check_entries(path, task, ("label",))
-
-
-def _check_coverage(path: Path, coverage: Json) -> None:
-    _check_entries(path, coverage, ("visitors",))
-    if not isinstance(coverage["visitors"], list):
-        raise DamageError(f"{path}: visitors is not a list")
-    for visitor in coverage["visitors"]:
-        _check_entries(path, visitor, VISITOR_ENTRIES)
 
 
 def _check_entries(path: Path, value: object, names: Sequence[str]) -> None:
