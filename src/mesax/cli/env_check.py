@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -50,8 +50,8 @@ class Play:
     returns: list[float] = field(default_factory=list)
     """Of the episodes that came to an end."""
     same_rewards: bool = True
-    left_early: set[Any] = field(default_factory=set)
-    outside: set[Any] = field(default_factory=set)
+    left_early: set[Hashable] = field(default_factory=set)
+    outside: set[Hashable] = field(default_factory=set)
     """Agents whose observations overstepped their space."""
     seconds: float = 0.0
 
@@ -89,14 +89,14 @@ def load_factory(target: str) -> Callable[..., object]:
     return make
 
 
-def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Finding]:
+def _walk(factory: Callable[..., object], seeds: int, steps: int) -> Iterator[Finding]:
     """All findings; ends at the first problem after which nothing more can be said."""
     make = factory
     if takes_a_seed(factory):
         yield Finding("ok", "factory", "takes a seed")
     else:
 
-        def make(seed: int) -> Any:
+        def make(seed: int) -> object:
             del seed
             return factory()
 
@@ -138,7 +138,7 @@ def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Findi
         yield Finding("problem", "spaces", str(error))
 
 
-def _bare(running: Running) -> Any:
+def _bare(running: Running) -> object:
     """The object that the factory made."""
     close(running.env)
     return running.env.env if isinstance(running.env, GymnasiumTeam) else running.env
@@ -227,7 +227,7 @@ def _stepped(play: Play, running: Running, layout: Layout, steps: int, episode_s
         yield
 
 
-def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: dict[Any, Any]) -> None:
+def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: Mapping[Hashable, Any]) -> None:
     play.rewards.append(outcome.reward)
     play.same_rewards &= len(set(outcome.rewards.values())) <= 1
     if not (outcome.terminated or outcome.truncated):

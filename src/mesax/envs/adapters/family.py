@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from mesax.envs.base import TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, TaskInfo, TaskSplit
 from mesax.errors import UsageError
 from mesax.types import Transition
 
@@ -19,11 +19,20 @@ SEEDS = 2**31
 """Seeds that tasks are drawn from, for training and for testing each."""
 
 
+@runtime_checkable
+class PaysAgents(Protocol):
+    """An environment that makes one reward for the team out of those of its agents."""
+
+    @property
+    def team_reward(self) -> str:
+        """How."""
+
+
 @dataclass(frozen=True)
 class ForeignFamily:
     """Seeds as tasks of a `ForeignEnvironment` or a `JaxMarlEnvironment`, disjoint between training and testing."""
 
-    env: Any
+    env: AnyEnvironment
     """The environment all tasks live in."""
     optimal_return: float
     """Best possible sum of rewards of an episode; results are reported relative to it."""
@@ -67,15 +76,11 @@ class ForeignFamily:
         """None."""
         return ()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         spec = self.env.spec
-        return {
-            "num_agents": spec.num_agents,
-            "horizon": spec.horizon,
-            "team_reward": self.env.team_reward,
-            "return_is": "sum",
-        }
+        known = {"num_agents": spec.num_agents, "horizon": spec.horizon, "return_is": "sum"}
+        return known | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysAgents) else {})
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Disjoint seeds: even ones to train and odd ones to test on, or the two ends of a shuffled list."""
