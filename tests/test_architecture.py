@@ -16,11 +16,13 @@ COMPILERS = {"jit", "filter_jit", "pmap", "filter_pmap"}
 UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # What works on stored results must open at once.
 WITHOUT_JAX = [
-    "mesax.cli.parser",
+    "mesax",
+    *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking")),
     *(f"mesax.results.{name}" for name in ("intervals", "curves", "summary", "comparison", "drawing", "report")),
-    *(f"mesax.store.{name}" for name in ("reading", "run_directory")),
+    *(f"mesax.store.{name}" for name in ("reading", "run_directory", "modules", "settings")),
     "mesax.execution.sweep",
     "mesax.experiments.names",
+    "mesax.experiments.provenance",
     "mesax.suites.registry",
 ]
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ".json", ".jsonl", ""}

@@ -112,9 +112,9 @@ def test_what_cannot_be_found_again_is_refused():
     class Inside(Maddpg):
         """Nobody can import this."""
 
-    with pytest.raises(UsageError, match=r"Inside.*inside a function, or use workers=1"):
+    with pytest.raises(UsageError, match=r"Inside.*inside a function; only run_experiment"):
         check_found_again(replace(own(), algorithm=Inside()))
-    with pytest.raises(UsageError, match="use workers=1"):
+    with pytest.raises(UsageError, match="cannot be rebuilt from its settings"):
         check_found_again(replace(own(), family=ForeignFamily(ForeignEnvironment(lambda seed: None, 5), 5.0)))
 
 

@@ -147,6 +147,7 @@ BAD = {
     "no seed": (f"{OWN}:seedless", "cannot be called with one seed, and a suite, a task family"),
     "it leaves": (f"{OWN}:leaves", "cannot be used: making the environment of task seed 0: SystemExit: 3"),
     "no environment": ("builtins:str", "'builtins:str' cannot be used: str is no environment"),
+    "no name": (f"{OWN}:nameless", "cannot be used: a partial cannot be a setting; write a function"),
     "a file": ("own/tiny_meeting.py:make", "is a file: name the module, own.tiny_meeting:make"),
 }
 

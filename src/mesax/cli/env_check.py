@@ -19,6 +19,7 @@ from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
 from mesax.store.modules import attribute_of
+from mesax.store.settings import to_plain
 from mesax.suites.foreign.families import takes_a_seed
 
 TOLERANCE = 1e-4
@@ -106,6 +107,10 @@ def _walk(factory: Callable[..., object], seeds: int, steps: int) -> Iterator[Fi
             "takes no seed, so that all tasks would be one and the same",
             "def make(seed): return an environment whose hidden task (goal, map, roles) is drawn from the seed",
         )
+    try:
+        to_plain(factory)
+    except TypeError as error:
+        yield Finding("problem", "factory", str(error), "write it as a function: def make(seed): ...")
     env = ForeignEnvironment(make, steps)
     try:
         if is_jaxmarl(probe := made_by(make, PROBE_SEED)):

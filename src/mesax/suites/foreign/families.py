@@ -16,6 +16,7 @@ from mesax.envs.adapters.parallel import is_jaxmarl
 from mesax.envs.base import TaskFamily
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.store.settings import to_plain
 
 LIMITS = ("max_cycles", "max_episode_steps", "_max_episode_steps", "max_steps", "episode_length", "episode_limit")
 """Under these names environments keep the number of steps after which they end an episode themselves."""
@@ -27,7 +28,11 @@ OF_A_FAMILY = ("env", "split", "describe", "score", "breakdown", "optimal_return
 def family_of(reference: str, found: object, expected: str) -> TaskFamily:
     """The tasks of what a user has named; what is of no known kind, or breaks, is one line that names it."""
     try:
-        return _family_of(found)
+        family = _family_of(found)
+        to_plain(family)
+        return family
+    except TypeError as error:
+        raise UsageError(f"'{reference}' cannot be used: {error}; write a function or a frozen dataclass") from error
     except _Unknown as error:
         raise UsageError(f"'{reference}' is {error}, and {expected} was expected") from None
     except (UsageError, EnvironmentFault) as error:
