@@ -20,6 +20,7 @@ from mesax.errors import USAGE, UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import PRESETS
 from mesax.methods.preset import Preset
+from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.foreign.families import environment_of, own_limit, random_length
@@ -76,6 +77,11 @@ def test_a_suite_draws_its_runs_only_if_its_module_was_named_by_the_user():
     run = {"env": f"{__name__}:SUITE:climb-one", "suite": "climb"}
     assert suite_of_run(run) is None
     assert suite_of_run(run, [sys.modules[__name__]]).name == "climb"
+
+
+def test_packages_of_installed_suites_offer_their_classes(monkeypatch):
+    monkeypatch.setattr(registry, "installed", lambda: (SUITE,))
+    assert registry.packages_of_suites() == (sys.modules["mesax"],)
 
 
 class Limited(gymnasium.Env):
