@@ -11,6 +11,9 @@ CACHE = Path(
 # Before JAX is imported, and in the environment, so that commands started by tests have it too.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("MESAX_CACHE_DIR", str(CACHE / "tests"))
+# Nearly all the time of the tests is compiling, and their nets are tiny: LLVM's optimizer and XLA's newer emitters for
+# fusions cost two thirds of it and gain nothing here. `XLA_FLAGS` chooses otherwise: `make test-slow` computes as users do.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 from mesax import runtime  # noqa: E402
 
