@@ -29,8 +29,8 @@ from mesax.algorithms.mappo import Mappo  # noqa: E402
 from mesax.envs.simple_spread import SimpleSpread  # noqa: E402
 from mesax.nets import Adam, Gru, Mlp  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.loops import loop_for  # noqa: E402
-from mesax.training.off_policy import Budget, Schedule  # noqa: E402
+from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.schedule import Budget, Schedule  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ WORK = {
 
 def measure(work: Work) -> tuple[float, float, float]:
     """(steps per processor second, steps per second, processor seconds until the first chunk was done) of a learner."""
-    loop = loop_for(SimpleSpread(3, horizon=work.horizon), work.algorithm, work.schedule)
+    loop = LearningLoop(SimpleSpread(3, horizon=work.horizon), work.algorithm, work.schedule)
     tasks = jnp.zeros((1, 1), jnp.uint32)
     best, wall, first, before, started = 0.0, 0.0, 0.0, None, time.process_time()
     for chunk in learn(loop, tasks, jax.random.split(jax.random.key(0), 1), eval_episodes=0):

@@ -27,7 +27,7 @@ from mesax.methods.mesa.method import Mesa  # noqa: E402
 from mesax.policy import ExplorationPolicySet  # noqa: E402
 from mesax.rewards.high_reward import build_subspace  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.off_policy import OffPolicyLoop  # noqa: E402
+from mesax.training.learning_loop import LearningLoop  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed, tree_stack  # noqa: E402
 
@@ -90,7 +90,7 @@ def main() -> None:
     explorer = recipe.deployed(ExplorationPolicySet(policies))
     short = replace(schedule, total_steps=schedule.warmup_steps + 60 * schedule.steps_per_round(spec.horizon))
     short = replace(short, num_evaluations=6)
-    adapt = OffPolicyLoop(env, algorithm, short, method.mixing)
+    adapt = LearningLoop(env, algorithm, short, method.mixing)
     tasks, keys = jax.tree.map(lambda leaf: leaf[None], split.test), key[None]
     clock, done, wall = 0.0, 0, time.perf_counter()
     for number, chunk in enumerate(learn(adapt, tasks, keys, explorer=explorer, eval_episodes=mesa.eval_episodes)):

@@ -33,8 +33,8 @@ from mesax.results.statistics import Interval, bootstrap_interval  # noqa: E402
 from mesax.results.tables import Table, format_count, format_interval, format_seconds, to_markdown  # noqa: E402
 from mesax.store.settings import to_plain  # noqa: E402
 from mesax.training.driver import Loop, learn, play_episodes  # noqa: E402
-from mesax.training.loops import loop_for  # noqa: E402
-from mesax.training.off_policy import Budget, Schedule  # noqa: E402
+from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.schedule import Budget, Schedule  # noqa: E402
 from mesax.types import Linear, LinearSteps, tree_index  # noqa: E402
 
 BAR = 0.8
@@ -82,9 +82,9 @@ QMIX = ValueDecomposition(
 )
 # What a learner is called -> how it learns; a new one is a line here.
 LOOPS: dict[str, Loop] = {
-    "mappo": loop_for(FAMILY.env, MAPPO, Budget(2_000_000, 128, 20)),
-    "maddpg": loop_for(FAMILY.env, MADDPG, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
-    "qmix": loop_for(FAMILY.env, QMIX, Schedule(2_000_000, 64, 20, 25_000, 16, 32, 5_000)),
+    "mappo": LearningLoop(FAMILY.env, MAPPO, Budget(2_000_000, 128, 20)),
+    "maddpg": LearningLoop(FAMILY.env, MADDPG, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
+    "qmix": LearningLoop(FAMILY.env, QMIX, Schedule(2_000_000, 64, 20, 25_000, 16, 32, 5_000)),
 }
 
 

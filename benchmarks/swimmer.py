@@ -29,9 +29,10 @@ import numpy as np  # noqa: E402
 from mesax.envs.host import HostBatch  # noqa: E402
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerTask  # noqa: E402
 from mesax.experiments.catalogue import experiment  # noqa: E402
+from mesax.training.behavior import LearnerAlone  # noqa: E402
 from mesax.training.engines import OnHost, _Learn, _Player  # noqa: E402
 from mesax.training.host_rollout import play_on_host  # noqa: E402
-from mesax.training.off_policy import LearnerAlone, OffPolicyLoop  # noqa: E402
+from mesax.training.learning_loop import LearningLoop  # noqa: E402
 
 STEPS = 100
 BAR = 2.0
@@ -111,7 +112,7 @@ class TimedBatch:
 def overhead(rounds: int) -> dict[str, float]:
     """Processor seconds of a few rounds of the quick preset's learner, by where they go."""
     entry = experiment("plain", "swimmer", "quick")
-    loop = OffPolicyLoop(Timed(entry.training_env), entry.algorithm, entry.schedule, LearnerAlone())
+    loop = LearningLoop(Timed(entry.training_env), entry.algorithm, entry.schedule, LearnerAlone())
     lanes = entry.lanes
     keys = jax.random.split(jax.random.key(0), lanes)
     tasks = SwimmerTask(jnp.full((lanes, 1), 0.3))

@@ -27,8 +27,9 @@ from mesax.algorithms.value_decomposition import ValueDecomposition  # noqa: E40
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily  # noqa: E402
 from mesax.nets import Gru  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.off_policy import OffPolicyLoop, Schedule  # noqa: E402
+from mesax.training.learning_loop import LearningLoop  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
+from mesax.training.schedule import Schedule  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402
 
 MIXERS = {kind.__name__: kind() for kind in (Independent, Sum, Monotonic, Duplex)}
@@ -47,7 +48,7 @@ def seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 100) -
     return best
 
 
-def end_to_end(loop: OffPolicyLoop, tasks: Any, key: jax.Array) -> tuple[float, float, float]:
+def end_to_end(loop: LearningLoop, tasks: Any, key: jax.Array) -> tuple[float, float, float]:
     """(best steps per processor second of a chunk, the same by the wall clock, processor seconds to compile)."""
     clocks, walls, steps = [time.process_time()], [time.perf_counter()], [0]
     for chunk in learn(loop, tasks, key[None], eval_episodes=0):
@@ -91,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as empty:  # nothing compiled before may help
         jax.config.update("jax_compilation_cache_dir", empty)
         rate, wall, compiling = end_to_end(
-            OffPolicyLoop(env, algorithm, budget), jax.tree.map(lambda leaf: leaf[None], tasks), key
+            LearningLoop(env, algorithm, budget), jax.tree.map(lambda leaf: leaf[None], tasks), key
         )
     for what, value, met, bar in (
         ("learning, environment steps per processor second", rate, rate >= SPEED_BAR, f">= {SPEED_BAR:,}"),

@@ -32,7 +32,7 @@ from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Mlp
 from mesax.rewards.coverage import RecordReward
-from mesax.training.off_policy import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear
 
 DISTANCE = 0.12

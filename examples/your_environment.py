@@ -34,7 +34,7 @@ from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Mlp
 from mesax.rewards.coverage import RecordReward
 from mesax.rewards.features import SortedOccupancy
-from mesax.training.off_policy import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule
 
 NEAR = 0.35
 LENGTH = 25

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from mesax.envs.host import EnvironmentFault, HostStep
+from mesax.envs.base import HostStep
+from mesax.envs.host import EnvironmentFault
 from mesax.types import EnvSpec, tree_index
 
 

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.algorithms.base import Learner
 from mesax.envs.base import Environment, Step
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
-from mesax.types import Action, Box, Discrete, EnvSpec, Episode, Key, random_index, tree_index, tree_stack
+from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, random_index, tree_index, tree_stack
 
 DISCOUNT = 0.5
 NUM_AGENTS = 2
@@ -250,7 +250,7 @@ def random_episodes(env: Environment, task: PyTree, key: Key, number: int) -> Ep
 
 
 def learn_offline(
-    algorithm: OffPolicyAlgorithm, spec: EnvSpec, episodes: Episode, key: Key, updates: int, batch_size: int = 16
+    algorithm: Learner, spec: EnvSpec, episodes: Episode, key: Key, updates: int, batch_size: int = 16
 ) -> Any:
     """The learner after many updates from the same episodes."""
     number = episodes.reward.shape[0]
@@ -258,7 +258,7 @@ def learn_offline(
     def learn(state: Any, key: Key) -> tuple[Any, None]:
         key_sample, key_update = jax.random.split(key)
         batch = tree_index(episodes, random_index(key_sample, (batch_size,), number))
-        return algorithm.update(spec, state, batch, key_update)[0], None
+        return algorithm.update(spec, state, batch, Elapsed.end(), key_update)[0], None
 
     key_init, key_learn = jax.random.split(key)
     return jax.lax.scan(learn, algorithm.init(spec, key_init), jax.random.split(key_learn, updates))[0]

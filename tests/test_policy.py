@@ -17,7 +17,7 @@ from mesax.policy import (
     UniformPolicy,
     with_noise,
 )
-from mesax.types import Box, Discrete, EnvSpec, tree_index
+from mesax.types import Box, Discrete, EnvSpec, Label, tree_index
 
 AGENTS, ACTIONS, TIME, EPISODES = 2, 5, 4, 2_000
 OBS = jnp.zeros((AGENTS, 1))
@@ -36,9 +36,9 @@ class Fixed(eqx.Module):
         del obs, key
         return self.action, memory + 1
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
-        return jnp.asarray(LEARNER, jnp.int32)
+        return Label.of(LEARNER)
 
 
 class Sampler(eqx.Module):
@@ -52,9 +52,9 @@ class Sampler(eqx.Module):
     def act(self, memory, obs, key):
         return jax.random.categorical(key, self.logits + memory * obs), memory
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
-        return jnp.asarray(LEARNER, jnp.int32)
+        return Label.of(LEARNER)
 
 
 @jax.jit
@@ -68,7 +68,7 @@ def play_all(policy, keys):
             return memory, action
 
         memory, actions = jax.lax.scan(step, memory, jax.random.split(key_act, TIME))
-        return actions, policy.actor(memory)
+        return actions, policy.label(memory).actor
 
     return jax.vmap(episode)(keys)
 
@@ -84,7 +84,7 @@ def constant(*values: float) -> Fixed:
 
 
 def test_uniform_policy(getkey):
-    actions, actors = play(UniformPolicy(Discrete(ACTIONS), label=3), getkey())
+    actions, actors = play(UniformPolicy(Discrete(ACTIONS), number=3), getkey())
     np.testing.assert_allclose(np.bincount(actions.ravel()) / actions.size, np.full(ACTIONS, 0.2), atol=0.02)
     assert set(actors) == {3}
 
@@ -141,8 +141,8 @@ class StartedAs(eqx.Module):
     def act(self, memory, obs, key):
         return self.policy.act(memory, obs, key)
 
-    def actor(self, memory):
-        return self.policy.actor(memory)
+    def label(self, memory):
+        return self.policy.label(memory)
 
 
 def test_the_drawn_explorer_plays_as_if_alone(getkey):
@@ -168,8 +168,8 @@ class Counter(eqx.Module):
         count, draw = memory
         return jnp.stack([count, jnp.floor(100 * draw).astype(jnp.int32)]), (count + 1, draw)
 
-    def actor(self, memory):
-        return jnp.asarray(memory[0], jnp.int32)
+    def label(self, memory):
+        return Label.of(memory[0])
 
 
 @pytest.mark.parametrize(("times", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 0, 1, 1]), (3, [0, 0, 0, 1])])
@@ -187,7 +187,7 @@ def test_actions_are_repeated(getkey, times: int, expected: list[int]):
 def test_repeated_random_actions_are_drawn_at_decisions(getkey):
     key, space = getkey(), Box(2)
     once, _ = play(UniformPolicy(space), key)
-    twice, actors = play(Repeated(UniformPolicy(space, label=2), EnvSpec(AGENTS, 1, space, TIME), 2), key)
+    twice, actors = play(Repeated(UniformPolicy(space, number=2), EnvSpec(AGENTS, 1, space, TIME), 2), key)
     np.testing.assert_array_equal(twice, np.repeat(once[:, ::2], 2, axis=1))
     assert set(actors) == {2}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesax.replay import Replay
-from mesax.types import Episode
+from mesax.types import Episode, Label
 
 TIME, AGENTS = 2, 2
 
@@ -28,7 +28,7 @@ def episodes(numbers) -> Episode:
         reward=fill(TIME),
         terminated=fill(TIME, dtype=np.int32) % 2 == 0,
         mask=fill(TIME, dtype=np.int32) % 3 == 0,
-        actor=fill(dtype=np.int32),
+        label=Label.of(fill(dtype=np.int32)),
     )
 
 
@@ -40,9 +40,9 @@ sample = jax.jit(lambda replay, key, size: replay.sample(key, size), static_argn
 def numbers_in(batch: Episode) -> list[int]:
     """The episodes' numbers, after making sure that no episode is a mixture."""
     batch = jax.tree.map(np.asarray, batch)
-    expected = episodes(batch.actor)
+    expected = episodes(batch.label.actor)
     jax.tree.map(np.testing.assert_array_equal, batch, expected)
-    return batch.actor.tolist()
+    return batch.label.actor.tolist()
 
 
 @pytest.mark.parametrize("capacity", [3, 7])
@@ -90,4 +90,4 @@ def test_replays_can_be_batched():
     batches = jax.tree.map(lambda *leaves: np.stack(leaves), episodes([1, 2]), episodes([5, 6]))
     lanes = jax.jit(jax.vmap(partial(Replay.add)))(lanes, batches)
     np.testing.assert_array_equal(lanes.added, [2, 2])
-    np.testing.assert_array_equal(lanes.episodes.actor[:, :2], [[1, 2], [5, 6]])
+    np.testing.assert_array_equal(lanes.episodes.label.actor[:, :2], [[1, 2], [5, 6]])

@@ -14,6 +14,7 @@ from mesax.types import (
     Elapsed,
     EnvSpec,
     Episode,
+    Label,
     Linear,
     LinearOwnSteps,
     LinearSteps,
@@ -34,7 +35,7 @@ def episode() -> Episode:
         reward=jnp.array([1.0, 2.0, 0.0]),
         terminated=jnp.array([False, True, False]),
         mask=jnp.array([True, True, False]),
-        actor=jnp.asarray(0),
+        label=Label.of(jnp.asarray(0)),
     )
 
 

@@ -1,24 +1,27 @@
 """Policies with an episode memory, and the choice of who plays an episode.
 
 A joint policy is a value: `start(key) -> memory`, `act(memory, obs, key) -> (action, memory)`, and
-`actor(memory) -> int`, which names who plays this episode (0: the learner itself) for logs and replay.
+`label(memory) -> Label`, which says who plays this episode (0: the learner itself) and what was drawn for it.
 Memory is a GRU state, or "which explorer runs this episode".
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from mesax.nets import Memory
-from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, leading_size, random_index, tree_where
+from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, Label, leading_size, random_index, tree_where
 
 LEARNER = 0
 EXPLORER = 1
+LATENT_STREAM = 2
+"""Beside `EXPLORER`, which is a stream of its own too."""
 
 
 class Policy(Protocol):
@@ -30,15 +33,16 @@ class Policy(Protocol):
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Joint action for one joint observation."""
 
-    def actor(self, memory: Memory) -> Int[Array, ""]:
-        """Who plays this episode: 0 the learner, e explorer number e."""
+    def label(self, memory: Memory) -> Label:
+        """Who plays this episode, and what was drawn for it."""
 
 
 class UniformPolicy(eqx.Module):
     """Independent uniformly random actions."""
 
     action_space: ActionSpace = eqx.field(static=True)
-    label: int = eqx.field(static=True, default=LEARNER)
+    number: int = eqx.field(static=True, default=LEARNER)
+    """Who plays (see `Label.actor`)."""
 
     def start(self, key: Key) -> Memory:
         """Nothing to remember."""
@@ -49,16 +53,16 @@ class UniformPolicy(eqx.Module):
         """Ignore the observation."""
         return self.action_space.sample(key, (obs.shape[0],)), memory
 
-    def actor(self, memory: Memory) -> Array:
-        """The label given at construction."""
+    def label(self, memory: Memory) -> Label:
+        """The number given at construction."""
         del memory
-        return jnp.asarray(self.label, jnp.int32)
+        return Label.of(self.number)
 
 
 class EpsilonRandom(eqx.Module):
     """Each agent's discrete action is replaced by a uniformly random one with probability `epsilon`."""
 
-    policy: Any
+    policy: Policy
     epsilon: Float[Array, ""]
     action_space: Discrete = eqx.field(static=True)
 
@@ -73,16 +77,15 @@ class EpsilonRandom(eqx.Module):
         slip, which = jax.random.uniform(key_slip, (2, obs.shape[0]))  # one draw compiles faster than two
         return jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action), memory
 
-    def actor(self, memory: Memory) -> Array:
-        """Whoever the wrapped policy says."""
-        actor: Array = self.policy.actor(memory)
-        return actor
+    def label(self, memory: Memory) -> Label:
+        """As the wrapped policy says."""
+        return self.policy.label(memory)
 
 
 class GaussianNoise(eqx.Module):
     """Adds clipped Gaussian noise to a continuous action."""
 
-    policy: Any
+    policy: Policy
     scale: Float[Array, ""]
 
     def start(self, key: Key) -> Memory:
@@ -96,16 +99,41 @@ class GaussianNoise(eqx.Module):
         noise = self.scale * jax.random.normal(key_noise, action.shape)
         return jnp.clip(action + noise, -1.0, 1.0), memory
 
-    def actor(self, memory: Memory) -> Array:
-        """Whoever the wrapped policy says."""
-        actor: Array = self.policy.actor(memory)
-        return actor
+    def label(self, memory: Memory) -> Label:
+        """As the wrapped policy says."""
+        return self.policy.label(memory)
+
+
+class Relabeled(eqx.Module):
+    """A policy whose episodes somebody else learns from: they carry a latent of the learner's own prior.
+
+    What the policy itself had drawn means nothing to that learner. A learner without latents changes nothing.
+    """
+
+    policy: Policy
+    prior: Callable[[Key], Float[Array, " latent"]] = eqx.field(static=True)
+    """Hashable, for it names a compiled program."""
+
+    def start(self, key: Key) -> Memory:
+        """Memory of the wrapped policy, and a latent from a stream beside its own."""
+        return self.policy.start(key), self.prior(jax.random.fold_in(key, LATENT_STREAM))
+
+    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+        """As the wrapped policy does."""
+        inner, latent = memory
+        action, inner = self.policy.act(inner, obs, key)
+        return action, (inner, latent)
+
+    def label(self, memory: Memory) -> Label:
+        """Who plays, with the latent of the learner."""
+        inner, latent = memory
+        return Label(self.policy.label(inner).actor, latent)
 
 
 class ExplorationPolicySet(eqx.Module):
     """E stacked policies; one is drawn uniformly per episode (Algorithm 2, line 4)."""
 
-    policies: Any
+    policies: Policy
     """One policy whose leaves carry a leading axis of E."""
 
     def start(self, key: Key) -> Memory:
@@ -120,9 +148,11 @@ class ExplorationPolicySet(eqx.Module):
         actions, inner = jax.vmap(lambda policy, memory: policy.act(memory, obs, key))(self.policies, inner)
         return actions[which], (which, inner)
 
-    def actor(self, memory: Memory) -> Array:
-        """Number of the drawn explorer, from 1."""
-        return jnp.asarray(memory[0] + EXPLORER, jnp.int32)
+    def label(self, memory: Memory) -> Label:
+        """Number of the drawn explorer, from 1, and what it has drawn."""
+        which, inner = memory
+        labels = jax.vmap(lambda policy, memory: policy.label(memory))(self.policies, inner)
+        return Label(jnp.asarray(which + EXPLORER, jnp.int32), labels.latent[which])
 
 
 class ExploreOrExploit(eqx.Module):
@@ -131,8 +161,9 @@ class ExploreOrExploit(eqx.Module):
     The learner's random stream does not depend on the choice: `probability = 0` equals the learner alone, bit for bit.
     """
 
-    learner: Any
-    explorer: Any
+    learner: Policy
+    explorer: Policy
+    """Its labels must have a latent of the learner's size (see `Relabeled`)."""
     probability: Float[Array, ""]
 
     def start(self, key: Key) -> Memory:
@@ -148,13 +179,13 @@ class ExploreOrExploit(eqx.Module):
         explore, explorer_memory = self.explorer.act(explorer_memory, obs, jax.random.fold_in(key, EXPLORER))
         return tree_where(explores, explore, exploit), (explores, learner_memory, explorer_memory)
 
-    def actor(self, memory: Memory) -> Array:
-        """0 or the explorer's number."""
+    def label(self, memory: Memory) -> Label:
+        """The label of whoever plays."""
         explores, learner_memory, explorer_memory = memory
-        return jnp.where(explores, self.explorer.actor(explorer_memory), self.learner.actor(learner_memory))
+        return tree_where(explores, self.explorer.label(explorer_memory), self.learner.label(learner_memory))
 
 
-def with_noise(policy: Any, epsilon: Array, action_space: ActionSpace) -> Any:
+def with_noise(policy: Policy, epsilon: Array, action_space: ActionSpace) -> Policy:
     """A policy's own exploration: random slips for discrete actions, Gaussian noise of that scale for a box."""
     if isinstance(action_space, Discrete):
         return EpsilonRandom(policy, epsilon, action_space)
@@ -164,7 +195,7 @@ def with_noise(policy: Any, epsilon: Array, action_space: ActionSpace) -> Any:
 class Repeated(eqx.Module):
     """Plays each action of a policy several times in a row: fewer, longer decisions."""
 
-    policy: Any
+    policy: Policy
     spec: EnvSpec = eqx.field(static=True)
     times: int = eqx.field(static=True)
 
@@ -180,7 +211,6 @@ class Repeated(eqx.Module):
         )
         return action, (inner, count + 1, action)
 
-    def actor(self, memory: Memory) -> Array:
-        """Whoever the wrapped policy says."""
-        actor: Array = self.policy.actor(memory[0])
-        return actor
+    def label(self, memory: Memory) -> Label:
+        """As the wrapped policy says."""
+        return self.policy.label(memory[0])

@@ -120,6 +120,21 @@ class Transition(eqx.Module):
     next_obs: Float[Array, "agents obs"]
 
 
+class Label(eqx.Module):
+    """What a policy leaves in the episode that it plays: who it was, and what it had drawn before the first step."""
+
+    actor: Int[Array, "*batch"]
+    """0 the learner, e explorer number e."""
+    latent: Float[Array, "*batch latent"]
+    """Numbers drawn once per episode that whoever learns from it must know; most policies draw none (size 0)."""
+
+    @staticmethod
+    def of(actor: int | Array) -> Label:
+        """A label without a latent."""
+        actor = jnp.asarray(actor, jnp.int32)
+        return Label(actor, jnp.zeros((*actor.shape, 0)))
+
+
 class Episode(eqx.Module):
     """One episode, padded to the horizon.
 
@@ -135,8 +150,8 @@ class Episode(eqx.Module):
     reward: Float[Array, " time"]
     terminated: Bool[Array, " time"]
     mask: Bool[Array, " time"]
-    actor: Int[Array, ""]
-    """Who played: 0 the learner, e explorer number e (see `Policy.actor`)."""
+    label: Label
+    """Who played, and what was drawn for this episode (see `Policy.label`)."""
 
     @property
     def continues(self) -> Float[Array, " time"]:
@@ -154,7 +169,7 @@ class Episode(eqx.Module):
         return Transition(self.obs[:-1], self.action, self.obs[1:])
 
 
-def blank_episode(spec: EnvSpec) -> Episode:
+def blank_episode(spec: EnvSpec, latent_size: int = 0) -> Episode:
     """An episode of the right shapes, with nothing in it."""
     time, agents = spec.horizon, spec.num_agents
     return Episode(
@@ -163,7 +178,7 @@ def blank_episode(spec: EnvSpec) -> Episode:
         jnp.zeros(time),
         jnp.zeros(time, bool),
         jnp.zeros(time, bool),
-        jnp.zeros((), jnp.int32),
+        Label(jnp.zeros((), jnp.int32), jnp.zeros(latent_size)),
     )
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.binned import Binned, BinnedPolicy, Grid
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Sum
@@ -54,27 +55,33 @@ def test_the_nearest_point_wins():
 
 
 @dataclass(frozen=True)
-class Recorder:
+class Recorder(OffPolicy):
     """An algorithm that keeps what it was given."""
 
     def init(self, spec, key):
         return spec
 
-    def update(self, spec, state, batch, *rest):
-        return (spec, batch), {"given": jnp.asarray(len(rest))}
+    def observe(self, spec, state, fresh):
+        return spec, fresh
+
+    def update(self, spec, state, batch, elapsed, key):
+        return (spec, batch), {"elapsed": elapsed, "key": key}
 
 
-@pytest.mark.parametrize("rest", [(0,), (0.5, 0)], ids=["off-policy", "on-policy"])
-def test_learners_see_indices(rest):
+@pytest.mark.parametrize("way", ["update", "observe"])
+def test_learners_see_indices(way):
     learner, batch = Binned(Recorder(), bins=5), tree_stack([blank_episode(SPEC)] * 3)
     action = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, batch.action.shape), jnp.float32)
     batch = replace(batch, action=action)
-    (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, None), batch, *rest)
+    if way == "update":
+        (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, None), batch, 0.5, 7)
+        assert metrics == {"elapsed": 0.5, "key": 7}
+    else:
+        spec, seen = learner.observe(SPEC, learner.init(SPEC, None), batch)
     assert spec == learner.init(SPEC, None) == replace(SPEC, action_space=Discrete(25))
     np.testing.assert_array_equal(seen.action, Grid(5, 2).index(action))
     assert seen.action.dtype == jnp.int32 and seen.action.shape == (3, 4, 2)
     np.testing.assert_array_equal(seen.obs, batch.obs)
-    assert int(metrics["given"]) == len(rest)
 
 
 MAPPO = Mappo(Mlp((4,)), Mlp((4,)), epochs=1)
@@ -95,8 +102,8 @@ def test_plays_and_learns(learner, on_policy: bool):
         episodes = play(GAME, TASK, policy, key, 8)
         greedy = play(GAME, TASK, learner.greedy(GAME.spec, state), key, 2)
         batch = episodes if on_policy else play(GAME, TASK, UniformPolicy(GAME.spec.action_space), key, 8)
-        rest = (Elapsed.at(0.5), key) if on_policy else (key,)
-        return episodes.action, greedy.action, episodes.actor, learner.update(GAME.spec, state, batch, *rest)[1]
+        metrics = learner.update(GAME.spec, state, batch, Elapsed.at(0.5), key)[1]
+        return episodes.action, greedy.action, episodes.label.actor, metrics
 
     played, greedy, actor, metrics = run(jax.random.key(0))
     for actions in (played, greedy):

@@ -12,7 +12,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Joi
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, Team, Trainable
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Linear, random_index, tree_index, tree_stack
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
 from probes import Summing
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
@@ -64,7 +64,7 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
         reward=jnp.array([1.0, 2.0]),
         terminated=jnp.array(terminated),
         mask=jnp.array([True, not terminated[0]]),
-        actor=jnp.asarray(0, jnp.int32),
+        label=Label.of(jnp.asarray(0, jnp.int32)),
     )
 
 
@@ -101,7 +101,9 @@ def test_losses_and_targets_of_an_update_by_hand():
     algorithm = Maddpg(discount=0.9, target_rate=0.25, logit_penalty=0.1, entropy_bonus=0.5)
     state = linear_state(algorithm, [CRITIC, 2 * CRITIC])
     batch = tree_stack([episode(), episode(terminated=(True, False))])
-    new, metrics = jax.jit(lambda state, batch: algorithm.update(SPEC, state, batch, jax.random.key(0)))(state, batch)
+    new, metrics = jax.jit(lambda state, batch: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0)))(
+        state, batch
+    )
     targets = np.array([1 + 0.9 * NEXT[0], 2 + 0.9 * 2 * NEXT[1], 1.0])
     values = np.array([[21.5, 43.0], [15.75, 31.5], [21.5, 43.0]])
     np.testing.assert_allclose(metrics["target_mean"], targets.mean(), rtol=1e-5)
@@ -180,7 +182,7 @@ def test_logit_penalty_and_entropy_bonus_by_hand():
     algorithm = Maddpg(logit_penalty=0.1, entropy_bonus=0.5, critic_optimizer=Adam(learning_rate=0.0))
     state = linear_state(algorithm, [0 * CRITIC])
     batch = tree_stack([episode(), episode(terminated=(True, False))])
-    _, metrics = jax.jit(lambda batch: algorithm.update(SPEC, state, batch, jax.random.key(0)))(batch)
+    _, metrics = jax.jit(lambda batch: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0)))(batch)
     squares = np.mean([np.mean([0, 1.0, 0, 4.0]), np.mean([0, 0.25, 0, 6.25]), np.mean([0, 1.0, 0, 4.0])])
     np.testing.assert_allclose(metrics["actor_loss"], 0.1 * squares - 0.5 * metrics["entropy"], rtol=1e-5)
 
@@ -209,7 +211,7 @@ def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int
         ),
         terminated=fill(time[None] == length[:, None] - 1, junk.random(shape[:2]) < 0.5, after),
         mask=jnp.asarray(~after),
-        actor=jnp.full(8, actor, jnp.int32),
+        label=Label.of(jnp.full(8, actor, jnp.int32)),
     )
 
 
@@ -217,7 +219,7 @@ def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int
 def test_padding_has_no_influence(name: str):
     algorithm = Maddpg(actor_update=UPDATES[name], actor_batch_size=6)
     state, spec = linear_state(algorithm, [CRITIC, -CRITIC]), replace(SPEC, horizon=3)
-    update = jax.jit(lambda batch: algorithm.update(spec, state, batch, jax.random.key(0)))
+    update = jax.jit(lambda batch: algorithm.update(spec, state, batch, Elapsed.end(), jax.random.key(0)))
     left, right = update(batch_with_padding(1)), update(batch_with_padding(2))
     jax.tree.map(np.testing.assert_array_equal, left, right)
     assert all(np.all(np.isfinite(value)) for value in left[1].values())
@@ -227,7 +229,9 @@ def test_padding_has_no_influence_on_traces():
     algorithm = Maddpg(Mlp((4,)), Mlp((4,)), additive_critic=True, trace=0.8, actor_update=ExpectedGradient())
     spec = replace(SPEC, horizon=3)
     run = jax.jit(
-        lambda batch: algorithm.update(spec, algorithm.init(spec, jax.random.key(1)), batch, jax.random.key(0))
+        lambda batch: algorithm.update(
+            spec, algorithm.init(spec, jax.random.key(1)), batch, Elapsed.end(), jax.random.key(0)
+        )
     )
     left, right = run(batch_with_padding(1)), run(batch_with_padding(2))
     jax.tree.map(np.testing.assert_array_equal, left, right)
@@ -238,7 +242,9 @@ def test_partners_from_the_buffer_keep_agents_apart():
     algorithm = Maddpg(actor_update=GumbelGradient("buffer"))
     state = linear_state(algorithm)
     other = eqx.tree_at(lambda s: s.actors.net.nets.weight, state, state.actors.net.nets.weight.at[1].add(0.7))
-    update = jax.jit(lambda state: algorithm.update(SPEC, state, tree_stack([episode()] * 2), jax.random.key(0))[0])
+    update = jax.jit(
+        lambda state: algorithm.update(SPEC, state, tree_stack([episode()] * 2), Elapsed.end(), jax.random.key(0))[0]
+    )
     before, after = (update(s).actors.net.nets.weight for s in (state, other))
     np.testing.assert_array_equal(before[0], after[0])
 
@@ -300,10 +306,10 @@ def joint_actions(batch: Episode, allowed: np.ndarray) -> set[tuple[int, ...]]:
 
 def test_pool_holds_replay_explorers_and_elites():
     batch = batch_with_padding(1, actions=30)
-    batch = replace(batch, actor=jnp.array([0, 0, 1, 0, 0, 0, 2, 0], jnp.int32))
+    batch = replace(batch, label=Label.of(jnp.array([0, 0, 1, 0, 0, 0, 2, 0], jnp.int32)))
     update = replace(SAMPLED, num_replay=40, num_explorer=10, num_elite=4)
     pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
-    mask, explored = np.asarray(batch.mask), np.asarray(batch.actor) > 0
+    mask, explored = np.asarray(batch.mask), np.asarray(batch.label.actor) > 0
     assert len(pool) == update.pool_size == 54
     assert set(pool[:40]) <= joint_actions(batch, mask) and len(set(pool[:40])) > 4
     assert set(pool[40:50]) == joint_actions(batch, mask & explored[:, None])
@@ -394,7 +400,7 @@ def test_joint_improvement_finds_the_optimum_of_a_larger_game():
         reward=jnp.asarray(np.choose(players, [0.5, 0.0, 1.0]), jnp.float32)[:, None],
         terminated=jnp.ones((episodes, 1), bool),
         mask=jnp.ones((episodes, 1), bool),
-        actor=jnp.zeros(episodes, jnp.int32),
+        label=Label.of(jnp.zeros(episodes, jnp.int32)),
     )
     greedy = larger_game(data)
     assert greedy.tolist() == [special, special]
@@ -415,7 +421,7 @@ def larger_game(data: Episode) -> jax.Array:
     def learn(state, key):
         key_sample, key_update = jax.random.split(key)
         batch = tree_index(data, random_index(key_sample, (32,), 600))
-        return algorithm.update(spec, state, batch, key_update)[0], None
+        return algorithm.update(spec, state, batch, Elapsed.end(), key_update)[0], None
 
     keys = jax.random.split(jax.random.key(1), 600)
     state, _ = jax.lax.scan(learn, algorithm.init(spec, jax.random.key(0)), keys)

@@ -15,7 +15,7 @@ from mesax.algorithms.mappo import LOG_STD_RANGE, Actors, Mappo, MappoState, Pie
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
 from mesax.nets import Adam, Gru, Mlp, unroll
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label
 
 TIME, AGENTS, ACTIONS = 3, 2, 3
 SPEC = EnvSpec(AGENTS, 2, Discrete(ACTIONS), TIME)
@@ -74,7 +74,7 @@ def episodes(junk: float = 0.0) -> Episode:
         ),
         terminated=jnp.asarray(np.where(after, junk > 0, ends)),
         mask=jnp.asarray(~after),
-        actor=jnp.zeros(number, jnp.int32),
+        label=Label.of(jnp.zeros(number, jnp.int32)),
     )
 
 
@@ -341,7 +341,7 @@ def test_an_epoch_learns_from_every_episode_once():
         jnp.asarray(rewards)[:, None],
         jnp.ones((number, 1), bool),
         jnp.ones((number, 1), bool),
-        jnp.zeros(number, jnp.int32),
+        Label.of(jnp.zeros(number, jnp.int32)),
     )
     run = jax.jit(lambda key: algorithm.update(spec, state, batch, Elapsed.at(0.0), key)[0].norm)
     weights, orders = 0.5 ** np.arange(4, 0, -1), set()

@@ -10,9 +10,10 @@ import pytest
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import Environment
 from mesax.nets import Adam, Gru, Mlp, unroll
-from mesax.training.off_policy import Budget
-from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.training.rollout import play
+from mesax.training.schedule import Budget
 from mesax.types import Elapsed, tree_stack
 from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, side_by_side, worst
 
@@ -36,11 +37,11 @@ DISCRETE = {
 def train_all(env: Environment, algorithm: Mappo, tasks: list):
     """Per task: new episodes of the trained behavior, their values in the reward's units, the actors' outputs."""
     budget = Budget(ROUNDS * NUM_ENVS * env.spec.horizon, NUM_ENVS, num_evaluations=1)
-    loop = OnPolicyLoop(env, algorithm, budget)
+    loop = LearningLoop(env, algorithm, budget)
 
     def run(task, key):
         alone = tree_stack([task])
-        state = loop.init((), key)
+        state = loop.init(Start(), (), key)
         state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
         learner = state.learner
         episodes = play(env, alone, algorithm.behavior(env.spec, learner, Elapsed.end()), key, NUM_ENVS)

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.normalized import Normalized, NormalizedState, StandardizedPolicy
 from mesax.errors import UsageError
 from mesax.moments import Moments
 from mesax.nets import Adam, Mlp
-from mesax.types import Box, Elapsed, EnvSpec, Episode
+from mesax.types import Box, Elapsed, EnvSpec, Episode, Label
 
 SPEC = EnvSpec(2, 3, Box(1), 4)
 
@@ -28,8 +29,8 @@ def batch_of(seed: int, envs: int = 5) -> Episode:
     obs[1, 3:] = 1e6
     action = random.uniform(-1, 1, (envs, 4, 2, 1)).astype(np.float32)
     zeros = np.zeros((envs, 4), np.float32)
-    parts = (obs, action, zeros + 1.0, zeros.astype(bool), mask, np.zeros(envs, np.int32))
-    return Episode(*map(jnp.asarray, parts))
+    parts = (obs, action, zeros + 1.0, zeros.astype(bool), mask)
+    return Episode(*map(jnp.asarray, parts), label=Label.of(jnp.zeros(envs, jnp.int32)))
 
 
 def test_moments_are_those_of_all_steps_that_happened():
@@ -57,26 +58,31 @@ def test_before_anything_is_seen_observations_pass():
 
 
 @dataclass(frozen=True)
-class Recorder:
+class Recorder(OffPolicy):
     """An algorithm that keeps what it was given."""
+
+    needs_replay: bool = True
 
     def init(self, spec, key):
         return jnp.zeros((5, spec.horizon + 1, spec.num_agents, spec.obs_size))
 
-    def update(self, spec, state, batch, *rest):
-        return batch.obs, {"given": jnp.asarray(len(rest))}
+    def observe(self, spec, state, fresh):
+        return fresh.obs
+
+    def update(self, spec, state, batch, elapsed, key):
+        return batch.obs, {"elapsed": elapsed, "key": key}
 
 
-@pytest.mark.parametrize("rest, which", [((0,), "after"), ((0.5, 0), "before")])
-def test_learners_see_standardized_batches(rest, which: str):
+@pytest.mark.parametrize("needs_replay, which", [(True, "after"), (False, "before")])
+def test_learners_see_standardized_batches(needs_replay: bool, which: str):
     """Off-policy batches by moments that include them; on-policy ones as the policy saw them when it played."""
-    learner = Normalized(Recorder())
+    learner = Normalized(Recorder(needs_replay))
     before = Moments.create((SPEC.num_agents, SPEC.obs_size)).observe(batch_of(7).obs[:, :-1], batch_of(7).mask)
     batch = batch_of(8)
-    state, metrics = learner.update(SPEC, NormalizedState(learner.init(SPEC, None).learner, before), batch, *rest)
+    state, metrics = learner.update(SPEC, NormalizedState(learner.init(SPEC, None).learner, before), batch, 0.5, 7)
     used = before if which == "before" else before.observe(batch.obs[:, :-1], batch.mask)
     np.testing.assert_array_equal(state.learner, used.standardize(batch.obs, learner.least, learner.limit))
-    assert int(metrics["given"]) == len(rest)
+    assert metrics == {"elapsed": 0.5, "key": 7}
     jax.tree.map(np.testing.assert_array_equal, state.moments, before.observe(batch.obs[:, :-1], batch.mask))
     assert np.abs(np.asarray(state.learner)).max() <= learner.limit
 
@@ -95,7 +101,7 @@ def test_policies_act_on_standardized_observations(algorithm):
         memory = policy.start(key)
         seen = state.moments.standardize(obs, learner.least, learner.limit)
         np.testing.assert_array_equal(policy.act(memory, obs, key)[0], inner.act(inner.start(key), seen, key)[0])
-        assert int(policy.actor(memory)) == 0
+        assert int(policy.label(memory).actor) == 0
 
 
 def test_a_learner_solves_what_its_units_hid():
@@ -111,12 +117,12 @@ def test_a_learner_solves_what_its_units_hid():
         obs = jnp.broadcast_to((1000.0 + 1.0 * sign)[:, None, None, None], (64, 2, 1, 1))
         over = jnp.ones((64, 1), bool)
         reward = sign[:, None] * action[:, :, 0, 0]
-        return Episode(obs, action, reward, over, over, jnp.zeros(64, jnp.int32))
+        return Episode(obs, action, reward, over, over, Label.of(jnp.zeros(64, jnp.int32)))
 
     @jax.jit
     def train(state):
         def step(state, key):
-            return learner.update(spec, state, batch(key), key)
+            return learner.update(spec, state, batch(key), Elapsed.end(), key)
 
         return jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 600))[0]
 

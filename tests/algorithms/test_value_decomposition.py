@@ -21,7 +21,7 @@ from mesax.errors import UsageError
 from mesax.nets import Adam, Dense, Entities, FeedForward, Gru, Mlp, Team, Trainable
 from mesax.policy import ExploreOrExploit, UniformPolicy
 from mesax.training.rollout import play
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, LinearSteps, tree_index, tree_stack
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, LinearSteps, tree_index, tree_stack
 from probes import PROBES, Summing, TabularGame
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
@@ -52,13 +52,13 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
         reward=jnp.array([1.0, 2.0]),
         terminated=jnp.array(terminated),
         mask=jnp.array([True, not terminated[0]]),
-        actor=jnp.asarray(0, jnp.int32),
+        label=Label.of(jnp.asarray(0, jnp.int32)),
     )
 
 
 def update(algorithm: ValueDecomposition, *episodes: Episode):
     state = linear_state(algorithm)
-    run = jax.jit(lambda state, batch: algorithm.update(SPEC, state, batch, jax.random.key(0)))
+    run = jax.jit(lambda state, batch: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0)))
     return state, *run(state, tree_stack(list(episodes)))
 
 
@@ -97,7 +97,7 @@ def test_one_agent_by_hand():
     given = episode((False, True))
     given = replace(given, obs=given.obs[:, :1], action=given.action[:, :1])
     batch = tree_stack([given])
-    metrics = jax.jit(lambda state: PLAIN.update(spec, state, batch, jax.random.key(0)))(state)[1]
+    metrics = jax.jit(lambda state: PLAIN.update(spec, state, batch, Elapsed.end(), jax.random.key(0)))(state)[1]
     # Chosen are 0 at time 0 and .5 at time 1, which ends the task; the best value at time 1 is .5.
     np.testing.assert_allclose(metrics["target_mean"], np.mean([1 + 0.9 * 0.5, 2.0]), rtol=1e-6)
     np.testing.assert_allclose(metrics["critic_loss"], np.mean([1.45**2, 1.5**2]), rtol=1e-6)
@@ -154,7 +154,7 @@ def padded_batch(seed: int, horizon: int = 3) -> Episode:
         fill(normal(steps, reward, 1.0), normal(junk, reward, 100.0), after),
         fill(ends, junk.random(reward) < 0.5, after),
         jnp.asarray(~after),
-        jnp.zeros(4, jnp.int32),
+        Label.of(jnp.zeros(4, jnp.int32)),
     )
 
 
@@ -164,7 +164,7 @@ def test_padding_has_no_influence(name: str):
     algorithm = ValueDecomposition(SMALL[name], net, trace=0.7, target=Soft())
     spec = replace(SPEC, horizon=3)
     state = jax.jit(lambda key: algorithm.init(spec, key))(jax.random.key(0))
-    run = jax.jit(lambda state, batch: algorithm.update(spec, state, batch, jax.random.key(0)))
+    run = jax.jit(lambda state, batch: algorithm.update(spec, state, batch, Elapsed.end(), jax.random.key(0)))
     left, right = run(state, padded_batch(1)), run(state, padded_batch(2))
     jax.tree.map(np.testing.assert_array_equal, left, right)
     assert all(np.isfinite(value) for value in left[1].values())
@@ -181,7 +181,7 @@ def test_lanes_that_take_turns_learn_what_they_would_alone():
     batches = tree_stack([tree_stack([padded_batch(seed)] * 2) for seed in (1, 2)])
 
     def learn(state, batch):
-        return algorithm.update(spec, state, batch, jax.random.key(0))
+        return algorithm.update(spec, state, batch, Elapsed.end(), jax.random.key(0))
 
     together, alone = jax.jit(jax.vmap(jax.vmap(learn)))(states, batches), jax.jit(learn)
     for index in ((0, 0), (1, 0), (1, 1)):
@@ -192,7 +192,7 @@ def test_lanes_that_take_turns_learn_what_they_would_alone():
 def test_periodic_targets_are_exact_copies():
     algorithm = replace(PLAIN, target=Periodic(3))
     state, batch = linear_state(algorithm), tree_stack([episode()])
-    run = jax.jit(lambda state: algorithm.update(SPEC, state, batch, jax.random.key(0))[0])
+    run = jax.jit(lambda state: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0))[0])
     last = state.target
     for number in range(1, 8):
         state = run(state)
@@ -279,7 +279,7 @@ def test_exploration_is_counted_in_steps():
         np.testing.assert_allclose(share, [1 - epsilon / 2, epsilon / 2], atol=0.03)
     policy = algorithm.greedy(SPEC, state)
     assert policy.act(policy.start(jax.random.key(0)), obs, jax.random.key(0))[0].tolist() == [1, 0]
-    assert int(policy.actor(policy.start(jax.random.key(0)))) == 0
+    assert int(policy.label(policy.start(jax.random.key(0))).actor) == 0
 
 
 def test_an_explorer_can_play_the_episode():
@@ -293,12 +293,16 @@ def test_an_explorer_can_play_the_episode():
         mixed = ExploreOrExploit(own, UniformPolicy(env.spec.action_space, 1), probability)
         task = tree_stack([PROBES["truncation only"].task])
         episodes = play(env, task, mixed, key, 8)
-        return episodes, play(env, task, own, key, 8), algorithm.update(env.spec, state, episodes, key)[1]
+        return (
+            episodes,
+            play(env, task, own, key, 8),
+            algorithm.update(env.spec, state, episodes, Elapsed.end(), key)[1],
+        )
 
     alone, expected, _ = run(jax.random.key(0), 0.0)
     jax.tree.map(np.testing.assert_array_equal, alone, expected)
     explored, _, metrics = run(jax.random.key(0), 1.0)
-    assert np.all(explored.actor == 1) and all(np.isfinite(value) for value in metrics.values())
+    assert np.all(explored.label.actor == 1) and all(np.isfinite(value) for value in metrics.values())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mesax.algorithms.binned import Binned
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
 from mesax.algorithms.value_decomposition import Periodic, Soft, ValueDecomposition, each, steps_of
 from mesax.nets import Adam, Gru, Mlp
-from mesax.types import Discrete, EnvSpec, Episode
+from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label
 from probes import (
     DISCOUNT,
     NUM_AGENTS,
@@ -143,14 +143,16 @@ def test_qplex_learns_the_matrix_game_of_its_paper_and_qmix_cannot():
     joint = jnp.asarray(list(itertools.product(range(3), repeat=2)))
     payoff = jnp.array([0.0, -1.2, 0.8])[jnp.sum(joint == 0, axis=1)]
     once = jnp.ones((9, 1), bool)
-    batch = Episode(jnp.ones((9, 2, 2, 1)), joint[:, None], payoff[:, None], once, once, jnp.zeros(9, jnp.int32))
+    batch = Episode(
+        jnp.ones((9, 2, 2, 1)), joint[:, None], payoff[:, None], once, once, Label.of(jnp.zeros(9, jnp.int32))
+    )
 
     def solved(mixer) -> int:
         algorithm = replace(IQL, mixer=mixer, agent_net=Mlp((32,)), optimizer=Adam(5e-3))
 
         def run(key):
             def learn(state, _):
-                return algorithm.update(spec, state, batch, key)[0], None
+                return algorithm.update(spec, state, batch, Elapsed.end(), key)[0], None
 
             state, _ = jax.lax.scan(learn, algorithm.init(spec, key), None, 6_000)
             return jnp.argmax(algorithm.agent_values(space, state.values.net.agents, batch)[0, 0], axis=-1)

@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 from envs.adapters.toys import Line, Pair, Spoiled
 from mesax.cli import env_check
-from mesax.cli.parser import main
 from mesax.cli.env_check import Finding, load_factory, takes_a_seed
+from mesax.cli.parser import main
 from mesax.errors import UsageError
 
 

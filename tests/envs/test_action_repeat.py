@@ -12,7 +12,7 @@ from mesax.envs.base import ActionRepeat, Step
 from mesax.errors import UsageError
 from mesax.policy import Repeated
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, tree_stack
+from mesax.types import EnvSpec, Label, tree_stack
 from probes import Walk, WalkTask
 
 KEY = jax.random.key(0)
@@ -87,9 +87,9 @@ class Wavering(eqx.Module):
         del key
         return 0.7 * jnp.sin(5.0 * obs + memory) + 0.2, memory + 1.0
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
-        return jnp.zeros((), jnp.int32)
+        return Label.of(0)
 
 
 @pytest.mark.parametrize("times", [2, 3])

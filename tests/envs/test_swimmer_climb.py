@@ -12,7 +12,8 @@ import pytest
 from gymnasium_robotics import mamujoco_v1
 from hypothesis import given
 
-from mesax.envs.host import HostActionRepeat, HostEnvironment
+from mesax.envs.base import HostEnvironment
+from mesax.envs.host import HostActionRepeat
 from mesax.envs.swimmer_climb import COORDINATES, SwimmerBatch, SwimmerClimb, SwimmerFamily, SwimmerTask
 from mesax.errors import TrainingError, UsageError
 from mesax.rewards.features import JointAngles

@@ -21,7 +21,7 @@ from execution.test_runner import command_line, only_line, run_tiny, status
 from execution.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
 from mesax.cli.parser import IO_ERROR, PREEMPTED
 from mesax.errors import Preempted, UsageError
-from mesax.execution.jobs import JobHost, run_job
+from mesax.execution.jobs import JobServices, run_job
 from mesax.experiments.catalogue import experiment
 from mesax.methods.base import Experiment
 from mesax.runtime import CHECKPOINT_SECONDS
@@ -41,16 +41,16 @@ def determined(path: Path) -> dict[str, bytes]:
 @contextmanager
 def stopping_at(monkeypatch: pytest.MonkeyPatch, pause: int, often: bool = False) -> Iterator[None]:
     """Stop at that pause; with `often`, save at every pause before it too."""
-    original, seen = JobHost.pause, [0]
+    original, seen = JobServices.pause, [0]
 
-    def counted(self: JobHost, loop) -> None:
+    def counted(self: JobServices, loop) -> None:
         seen[0] += 1
         if seen[0] == pause:
             self.stop.set()
         original(self, loop)
 
     with monkeypatch.context() as patch:
-        patch.setattr(JobHost, "pause", counted)
+        patch.setattr(JobServices, "pause", counted)
         if often:
             patch.setenv(CHECKPOINT_SECONDS, "0")
             patch.setattr(keeping, "LARGEST_SHARE", float("inf"))
@@ -137,7 +137,7 @@ def test_a_flipped_bit_in_any_file_of_a_checkpoint_is_noticed(tiny, tmp_path, mo
     path = tmp_path / "stopped"
     stop_tiny(path, monkeypatch)
     job, draw = path / "jobs" / "adapt" / "000", random.Random(0)
-    identity = JobHost(RunDirectory(path), "adapt", 0, print, print, threading.Event()).identity
+    identity = JobServices(RunDirectory(path), "adapt", 0, print, print, threading.Event()).identity
     last = job / "checkpoints" / "000003"
     files = [last / "arrays.safetensors", last / "manifest.json", job / "eval.jsonl", job / "metrics.jsonl"]
     whole = {file: file.read_bytes() for file in files}

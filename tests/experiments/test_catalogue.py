@@ -15,14 +15,14 @@ from mesax.experiments.catalogue import FAMILIES, experiment
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import LARGEST_SEED, Request, paper_difference, run_json
-from mesax.methods.adapt import Plain, Uniform
 from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Gru
 from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.rnd import Rnd
-from mesax.training.off_policy import Schedule
+from mesax.training.schedule import Schedule
 
 CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))

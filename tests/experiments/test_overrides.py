@@ -30,7 +30,7 @@ from mesax.experiments.overrides import (
 )
 from mesax.nets import Gru, Mlp
 from mesax.store.settings import to_plain
-from mesax.training.off_policy import Schedule
+from mesax.training.schedule import Schedule
 from mesax.types import Linear
 
 Color: TypeAlias = Literal["red", "dark blue", 3]

@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.methods.base import Experiment
 from mesax.nets import Mlp
 from mesax.policy import EpsilonRandom
 from mesax.store.trees import save_tree
-from mesax.training.off_policy import Schedule
-from mesax.types import Elapsed, EnvSpec, Episode, Key, Linear, Metrics, masked_mean
+from mesax.training.schedule import Schedule
+from mesax.types import Elapsed, EnvSpec, Episode, Key, Label, Linear, Metrics, masked_mean
 
 # k = 2 always: the optimum of target u is (u, u) and nothing else.
 ONE_STEP = ClimbFamily(2, 3, 1, counts=(2,))
@@ -43,9 +44,9 @@ class LinearPolicy(eqx.Module):
         del key
         return jnp.argmax(jnp.einsum("no,noa->na", obs, self.weight), axis=-1), memory
 
-    def actor(self, memory: Any) -> Array:
+    def label(self, memory: Any) -> Label:
         del memory
-        return jnp.zeros((), jnp.int32)
+        return Label.of(0)
 
 
 class Preferences(eqx.Module):
@@ -61,13 +62,13 @@ class Preferences(eqx.Module):
         del obs
         return jax.random.categorical(key, self.logits), memory
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
-        return jnp.zeros((), jnp.int32)
+        return Label.of(0)
 
 
 @dataclass(frozen=True)
-class IndependentQ:
+class IndependentQ(OffPolicy):
     """Independent Q-learning without networks: as unlike MADDPG as an off-policy algorithm can be."""
 
     rate: float = 0.3
@@ -97,9 +98,9 @@ class IndependentQ:
         return EpsilonRandom(LinearPolicy(state["weight"]), self.exploration(elapsed), spec.action_space)
 
     def update(
-        self, spec: EnvSpec, state: dict[str, Array], batch: Episode, key: Key
+        self, spec: EnvSpec, state: dict[str, Array], batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[dict[str, Array], Metrics]:
-        del key
+        del elapsed, key
         played = spec.action_space.encode(batch.action)
 
         def loss_of(weight: Array) -> Array:
@@ -120,7 +121,7 @@ SICK = IndependentQ(bad_loss_from=30.0)
 
 
 @dataclass
-class MemoryHost:
+class MemoryServices:
     """Keeps what jobs say; those of all stages share the lists."""
 
     root: Path
@@ -176,9 +177,9 @@ class MemoryHost:
         return [row for row in self.metrics if row["phase"] == name]
 
 
-def run(experiment: Experiment, root: Path, *stages: str) -> MemoryHost:
+def run(experiment: Experiment, root: Path, *stages: str) -> MemoryServices:
     """Do all jobs of the given stages (of all stages, if none is given) one after another."""
-    host = MemoryHost(root)
+    host = MemoryServices(root)
     for stage in experiment.method.stages(experiment):
         if not stages or stage.name in stages:
             for job in range(len(stage.job_steps)):

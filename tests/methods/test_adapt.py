@@ -16,8 +16,18 @@ from mesax.methods.base import Experiment, groups_of
 from mesax.methods.mesa.method import Mesa
 from mesax.store.trees import load_tree, read_manifest
 from mesax.training.driver import NotFiniteError, play_episodes
-from mesax.training.off_policy import Budget
-from methods.helpers import ONE_STEP, SICK, TINY, TINY_MADDPG, TWO_STAGE, IndependentQ, LinearPolicy, MemoryHost, run
+from mesax.training.schedule import Budget
+from methods.helpers import (
+    ONE_STEP,
+    SICK,
+    TINY,
+    TINY_MADDPG,
+    TWO_STAGE,
+    IndependentQ,
+    LinearPolicy,
+    MemoryServices,
+    run,
+)
 
 LEARNER = IndependentQ()
 EXPERIMENT = Experiment(
@@ -27,7 +37,7 @@ RUNS = [(task, repeat) for task in range(2) for repeat in range(2)]
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryHost:
+def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryServices:
     """Two tasks, each twice, in two jobs."""
     return run(EXPERIMENT, tmp_path_factory.mktemp("plain"))
 
@@ -36,7 +46,7 @@ def of_run(rows: list[dict], task: int, repeat: int) -> list[dict]:
     return [row for row in rows if (row["task"], row["repeat"]) == (task, repeat)]
 
 
-def test_every_run_has_its_rows(host: MemoryHost):
+def test_every_run_has_its_rows(host: MemoryServices):
     for task, repeat in RUNS:
         for rows in (host.eval, host.metrics):
             mine = of_run(rows, task, repeat)
@@ -47,7 +57,7 @@ def test_every_run_has_its_rows(host: MemoryHost):
         assert row["groups"] == {"k=2": pytest.approx(row["return"])}
 
 
-def test_jobs_are_groups_of_lanes(host: MemoryHost):
+def test_jobs_are_groups_of_lanes(host: MemoryServices):
     (stage,) = Plain().stages(EXPERIMENT)
     assert stage.name == "adapt"
     assert stage.job_steps == (1600, 1600)
@@ -73,12 +83,12 @@ def test_groups_of():
     assert groups_of([], 2) == []
 
 
-def test_repeats_are_independent(host: MemoryHost):
+def test_repeats_are_independent(host: MemoryServices):
     returns = {run: [row["train_return"] for row in of_run(host.metrics, *run)] for run in RUNS}
     assert len({tuple(values) for values in returns.values()}) == len(RUNS)
 
 
-def test_the_saved_policy_is_the_evaluated_one(host: MemoryHost):
+def test_the_saved_policy_is_the_evaluated_one(host: MemoryServices):
     tasks = TWO_STAGE.split(EXPERIMENT.seed, 2, 2).test
     directories = {path.name: path for job in host.outputs("adapt") for path in job.iterdir()}
     names = {policy_name(*run) for run in RUNS}
@@ -96,7 +106,7 @@ def test_the_saved_policy_is_the_evaluated_one(host: MemoryHost):
         assert of_run(host.eval, task, repeat)[-1]["return"] == pytest.approx(float(np.mean(episodes.reward)))
 
 
-def test_the_last_evaluation_follows_the_last_step(host: MemoryHost):
+def test_the_last_evaluation_follows_the_last_step(host: MemoryServices):
     (stage,) = Plain().stages(EXPERIMENT)
     assert max(row["step"] for row in host.eval) * len(RUNS) == sum(stage.job_steps)
 
@@ -133,7 +143,7 @@ def test_a_run_that_breaks_leaves_its_last_good_learners(stage: str, tmp_path: P
 
 
 def test_evaluations_before_the_break_are_kept(tmp_path: Path):
-    host = MemoryHost(tmp_path, "adapt")
+    host = MemoryServices(tmp_path, "adapt")
     (stage,) = Plain().stages(replace(EXPERIMENT, algorithm=SICK, num_repeats=1))
     with pytest.raises(NotFiniteError):
         stage.run(0, host)

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.base import OffPolicyAlgorithm
+from mesax.algorithms.base import Learner
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import StoreError, TrainingError, UsageError
-from mesax.explorers.recipe import load_explorers, save_explorers
-from mesax.methods.adapt import Plain, Uniform, policy_name
+from mesax.explorers.recipe import save_explorers, saved_explorers
 from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain, Uniform, policy_name
 from mesax.methods.mesa import method as mesa_module
 from mesax.methods.mesa.coverage import coverage_of
 from mesax.methods.mesa.method import Mesa, load_pairs
@@ -28,8 +28,10 @@ from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace
 from mesax.store.trees import load_tree, read_manifest
+from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, play_episodes
-from mesax.training.off_policy import Mixing, OffPolicyLoop
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.types import Elapsed, EnvSpec, Episode, Linear, tree_index
 from methods.helpers import (
     ONE_STEP,
@@ -38,7 +40,7 @@ from methods.helpers import (
     TWO_STAGE,
     IndependentQ,
     LinearPolicy,
-    MemoryHost,
+    MemoryServices,
     run,
     same_bits,
 )
@@ -67,7 +69,7 @@ OPTIMA = {(0, 0, 0), (0, 1, 1), (1, 1, 1), (1, 2, 2)}
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryHost:
+def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryServices:
     """What all three stages left behind."""
     return run(EXPERIMENT, tmp_path_factory.mktemp("mesa"))
 
@@ -93,7 +95,7 @@ def test_the_game_is_as_described():
     assert TWO_STAGE.rewarding_configurations(tasks).tolist() == sorted(code(*optimum) for optimum in OPTIMA)
 
 
-def test_stage_1_finds_exactly_the_optimal_joint_actions(host: MemoryHost):
+def test_stage_1_finds_exactly_the_optimal_joint_actions(host: MemoryServices):
     pairs = load_pairs(host.outputs("collect"))
     assert pairs.configurations.tolist() == sorted(code(*optimum) for optimum in OPTIMA)
     found = {tuple(row.reshape(2, 3).argmax(axis=1).tolist()) for row in pairs.features}
@@ -102,17 +104,17 @@ def test_stage_1_finds_exactly_the_optimal_joint_actions(host: MemoryHost):
     assert set(pairs.values.tolist()) == {1.0}
 
 
-def trajectories(host: MemoryHost, task: int) -> Episode:
+def trajectories(host: MemoryServices, task: int) -> Episode:
     """The episodes that stage 1 kept whole."""
     (directory,) = host.root.glob(f"collect/*/trajectories-{task:02d}")
     number = read_manifest(directory)["facts"]["episodes"]
-    loop = OffPolicyLoop(TWO_STAGE.env, LEARNER, TINY)
-    example = jax.eval_shape(lambda: loop.init((), jax.random.key(0)).replay.episodes)
+    loop = LearningLoop(TWO_STAGE.env, LEARNER, TINY)
+    example = jax.eval_shape(lambda: loop.init(Start(), (), jax.random.key(0)).replay.episodes)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((number, *leaf.shape[1:]), leaf.dtype), example)
     return load_tree(directory, like)
 
 
-def test_stage_1_keeps_whole_trajectories_with_a_high_reward(host: MemoryHost):
+def test_stage_1_keeps_whole_trajectories_with_a_high_reward(host: MemoryServices):
     for task, special in enumerate(np.asarray(train_tasks().special)):
         kept = trajectories(host, task)
         high = np.all(np.asarray(kept.action) == special[None, :, None], axis=-1)
@@ -121,7 +123,7 @@ def test_stage_1_keeps_whole_trajectories_with_a_high_reward(host: MemoryHost):
         assert 1 <= len(high) <= METHOD.keep_trajectories
 
 
-def test_stage_1_logs_the_size_of_every_task(host: MemoryHost):
+def test_stage_1_logs_the_size_of_every_task(host: MemoryServices):
     rows = host.phase("collect")
     assert [row["task"] for row in rows] == [0, 1]
     for row in rows:
@@ -130,11 +132,11 @@ def test_stage_1_logs_the_size_of_every_task(host: MemoryHost):
         assert row["reward_threshold"] == 1.0
 
 
-def explorers_of(host: MemoryHost) -> ExplorationPolicySet:
+def explorers_of(host: MemoryServices) -> ExplorationPolicySet:
     return load_explorers(METHOD.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
 
 
-def joints_of(host: MemoryHost, number: int, with_stage: bool = False) -> list[set[tuple[int, ...]]]:
+def joints_of(host: MemoryServices, number: int, with_stage: bool = False) -> list[set[tuple[int, ...]]]:
     """Joint actions (behind their stage, if wanted) in each of some new episodes of one explorer."""
     policy = tree_index(explorers_of(host).policies, number)
     episodes = play_episodes(TWO_STAGE.env, train_tasks(), policy, jax.random.key(1), METHOD.coverage_episodes)
@@ -144,23 +146,23 @@ def joints_of(host: MemoryHost, number: int, with_stage: bool = False) -> list[s
     ]
 
 
-def test_an_explorer_visits_different_clusters_in_an_episode(host: MemoryHost):
+def test_an_explorer_visits_different_clusters_in_an_episode(host: MemoryServices):
     """Action features ignore the stage: a second visit to a cluster would earn 1/32."""
     assert {len(joints & DIAGONAL) for joints in joints_of(host, 0)} == {2}
 
 
-def test_the_next_explorer_goes_where_the_first_did_not(host: MemoryHost):
+def test_the_next_explorer_goes_where_the_first_did_not(host: MemoryServices):
     (left,) = DIAGONAL - set.union(*joints_of(host, 0))
     assert all(left in joints for joints in joints_of(host, 1))
 
 
-def test_the_union_is_logged_and_ends_the_search(host: MemoryHost):
+def test_the_union_is_logged_and_ends_the_search(host: MemoryServices):
     union = [row["union_coverage"] for row in host.phase("explore") if "union_coverage" in row]
     assert union == pytest.approx([2 / 3, 1.0])
     assert read_manifest(host.outputs("explore")[0] / "explorers")["facts"]["num_explorers"] == 2 < METHOD.num_explorers
 
 
-def test_lucky_visits_are_no_coverage(host: MemoryHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_lucky_visits_are_no_coverage(host: MemoryServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Uniform play touches everything in many episodes; a search that it ends would end with any first policy."""
     aimless = IndependentQ(exploration=Linear(1.0, 1.0, 1.0))
 
@@ -179,7 +181,7 @@ def test_lucky_visits_are_no_coverage(host: MemoryHost, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("snapshot", ["last", "best"])
 def test_the_explorer_that_was_paid_most_can_be_kept(
-    host: MemoryHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str
+    host: MemoryServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str
 ):
     """Training that finds a good policy and loses it again: what is saved, and what is said of it."""
     good = tree_index(explorers_of(host).policies, 0).policy.weight
@@ -202,7 +204,7 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
     np.testing.assert_array_equal(saved.policies.policy.weight[0], learnt[1 if snapshot == "best" else 2])
 
 
-def test_true_distinct_visits_are_counted_by_hand(host: MemoryHost):
+def test_true_distinct_visits_are_counted_by_hand(host: MemoryServices):
     """`coverage_of` against loops over the very episodes it played."""
     key, number = jax.random.key(3), METHOD.coverage_episodes
     policy = EpsilonRandom(LinearPolicy(jnp.zeros((2, 8, 3))), jnp.ones(()), TWO_STAGE.env.spec.action_space)
@@ -222,14 +224,14 @@ def test_true_distinct_visits_are_counted_by_hand(host: MemoryHost):
     assert 0 < report.distinct_visits == pytest.approx(np.mean([len(found) for found in distinct]))
     assert report.distinct_union == len(set.union(*distinct))
     assert report.high_reward_steps == pytest.approx((episodes.reward == 1.0).sum(axis=1).mean())
-    _, paid = METHOD.reward.observe(TWO_STAGE.env.spec, state, jax.tree.map(jnp.asarray, episodes))
-    assert report.coverage_return == pytest.approx(float(paid.reward.sum(axis=1).mean()), rel=1e-5)
+    paid = METHOD.reward.paid(TWO_STAGE.env.spec, state, jax.tree.map(jnp.asarray, episodes))
+    assert report.coverage_return == pytest.approx(float(paid.sum(axis=1).mean()), rel=1e-5)
     assert report.clusters_visited == pytest.approx((visits > 0).sum(axis=1).mean())
     np.testing.assert_allclose(report.mean_visits, visits.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(report.visit_chance, (visits > 0).mean(axis=0), rtol=1e-6)
 
 
-def test_intrinsic_return_and_true_visits_are_logged_together(host: MemoryHost):
+def test_intrinsic_return_and_true_visits_are_logged_together(host: MemoryServices):
     rows = [row for row in host.phase("explore") if "intrinsic_return" in row]
     assert [(row["policy"], row["step"]) for row in rows] == [(p, s) for p in (0, 1) for s in (200, 2100, 4000)]
     first, second = rows[2], rows[5]
@@ -242,7 +244,7 @@ def test_intrinsic_return_and_true_visits_are_logged_together(host: MemoryHost):
         assert row["distinct_visits"] == row["distinct_union"] == len(truly.pop())
 
 
-def test_the_coverage_document_shows_what_everybody_visits(host: MemoryHost):
+def test_the_coverage_document_shows_what_everybody_visits(host: MemoryServices):
     document = host.documents["coverage"]
     names = ["uniform", "explorer 1", "explorer 2", "all explorers"]
     assert [visitor["name"] for visitor in document["visitors"]] == names
@@ -257,7 +259,7 @@ def test_the_coverage_document_shows_what_everybody_visits(host: MemoryHost):
     np.testing.assert_allclose(union, (first + second) / 2, atol=0.15)
 
 
-def test_progress_ends_at_the_budget_unless_the_search_ends_early(host: MemoryHost):
+def test_progress_ends_at_the_budget_unless_the_search_ends_early(host: MemoryServices):
     steps = {stage.name: stage.job_steps for stage in METHOD.stages(EXPERIMENT)}
     assert {name: len(jobs) for name, jobs in steps.items()} == {"collect": 1, "explore": 1, "adapt": 1}
     for name, share in (("collect", 1), ("adapt", 1), ("explore", 2 / METHOD.num_explorers)):
@@ -266,7 +268,7 @@ def test_progress_ends_at_the_budget_unless_the_search_ends_early(host: MemoryHo
         assert done[-1] == share * steps[name][0]
 
 
-def test_stage_3_mixes_explorers_in_and_lets_go_of_them(host: MemoryHost):
+def test_stage_3_mixes_explorers_in_and_lets_go_of_them(host: MemoryServices):
     rows = [row for row in host.phase("adapt") if row["task"] == 0]
     shares = [row["explorer_share"] for row in rows]
     assert shares[0] == 0.0, "the warm-up is uniformly random"
@@ -275,7 +277,7 @@ def test_stage_3_mixes_explorers_in_and_lets_go_of_them(host: MemoryHost):
     assert [(row["task"], row["step"]) for row in host.eval] == [(t, s) for s in (200, 400, 600, 800) for t in (0, 1)]
 
 
-def policies_of(host: MemoryHost, algorithm: OffPolicyAlgorithm, spec: EnvSpec) -> list[Policy]:
+def policies_of(host: MemoryServices, algorithm: Learner, spec: EnvSpec) -> list[Policy]:
     """The final policies of the test tasks."""
     like = jax.eval_shape(lambda key: algorithm.greedy(spec, algorithm.init(spec, key)), jax.random.key(0))
     return [load_tree(host.outputs("adapt")[0] / policy_name(task, 0), like) for task in (0, 1)]
@@ -298,7 +300,7 @@ def test_never_exploring_equals_the_plain_learner_bit_for_bit(tmp_path: Path):
     assert same_bits(policies_of(mixed, algorithm, spec), policies_of(alone, algorithm, spec))
 
 
-def test_uniform_exploration_is_neither_none_nor_learned(host: MemoryHost, tmp_path: Path):
+def test_uniform_exploration_is_neither_none_nor_learned(host: MemoryServices, tmp_path: Path):
     alone = run(replace(EXPERIMENT, method=Plain()), tmp_path / "plain").metrics
     uniform = run(replace(EXPERIMENT, method=Uniform(METHOD.mixing)), tmp_path / "uniform").metrics
     learned = host.phase("adapt")
@@ -310,7 +312,7 @@ def test_uniform_exploration_is_neither_none_nor_learned(host: MemoryHost, tmp_p
     assert without_explorers(uniform[after]) != without_explorers(learned[after])
 
 
-def test_the_same_seed_gives_the_same_meta_training(host: MemoryHost, tmp_path: Path):
+def test_the_same_seed_gives_the_same_meta_training(host: MemoryServices, tmp_path: Path):
     again = run(EXPERIMENT, tmp_path, "collect", "explore")
     assert again.metrics == [row for row in host.metrics if row["phase"] != "adapt"]
     assert again.documents == host.documents
@@ -323,7 +325,7 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
     spec = TWO_STAGE.env.spec
     policies = [noisy.behavior(spec, noisy.init(spec, jax.random.key(seed)), Elapsed.end()) for seed in range(3)]
     save_explorers(METHOD.recipe(spec), policies, tmp_path / "explorers")
-    loaded = load_explorers(replace(METHOD, explorer=noisy).recipe(spec), tmp_path / "explorers")
+    loaded = saved_explorers(replace(METHOD, explorer=noisy).recipe(spec), tmp_path / "explorers")
     for number, policy in enumerate(policies):
         before, after = (
             play_episodes(TWO_STAGE.env, train_tasks(), one, jax.random.key(8), METHOD.coverage_episodes)
@@ -341,14 +343,14 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
     ],
     ids=["more actions", "more agents", "fewer stages"],
 )
-def test_explorers_of_another_game_are_refused(host: MemoryHost, spec: EnvSpec, expected: list[int]):
+def test_explorers_of_another_game_are_refused(host: MemoryServices, spec: EnvSpec, expected: list[int]):
     reason = f"with shape [2, 2, 8, 3], but {expected} is expected"
     with pytest.raises(StoreError, match=re.escape(reason)) as error:
         load_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
     assert "\n" not in str(error.value)
 
 
-def test_explorers_of_another_algorithm_are_refused(host: MemoryHost):
+def test_explorers_of_another_algorithm_are_refused(host: MemoryServices):
     with pytest.raises(StoreError, match="leaf"):
         method = replace(METHOD, explorer=TINY_MADDPG)
         load_explorers(method.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")

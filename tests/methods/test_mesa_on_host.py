@@ -14,7 +14,7 @@ from mesax.errors import UsageError
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.training.driver import BrokenEnvironmentError
-from methods.helpers import TINY, TWO_STAGE, IndependentQ, MemoryHost, run
+from methods.helpers import TINY, TWO_STAGE, IndependentQ, MemoryServices, run
 
 METHOD = Mesa(
     IndependentQ(),
@@ -50,7 +50,7 @@ EXPERIMENT = Experiment(
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryHost, MemoryHost]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryServices, MemoryServices]:
     """The same experiment, in JAX and on the host."""
     here = replace(EXPERIMENT, family=OnHost())
     return run(EXPERIMENT, tmp_path_factory.mktemp("jax")), run(here, tmp_path_factory.mktemp("host"))

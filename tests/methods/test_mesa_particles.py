@@ -20,9 +20,9 @@ from mesax.policy import Repeated
 from mesax.rewards.coverage import RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.training.driver import play_episodes
-from mesax.training.off_policy import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import tree_index
-from methods.helpers import MemoryHost, run, same_bits
+from methods.helpers import MemoryServices, run, same_bits
 
 WORLD = ParticleClimb(2, 2, horizon=8, radius=0.4)
 FAMILY = ParticleClimbFamily(WORLD)
@@ -45,12 +45,12 @@ EXPERIMENT = Experiment(METHOD, FAMILY, LEARNER, TINY, seed=3, num_train_tasks=6
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryHost:
+def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryServices:
     """What all three stages left behind."""
     return run(EXPERIMENT, tmp_path_factory.mktemp("particles"))
 
 
-def test_all_stages_run_and_steps_count_every_repetition(host: MemoryHost):
+def test_all_stages_run_and_steps_count_every_repetition(host: MemoryServices):
     explore = host.phase("explore")
     spec = WORLD.spec
     assert METHOD.explore_steps(EXPERIMENT) % 2 == 0
@@ -62,7 +62,7 @@ def test_all_stages_run_and_steps_count_every_repetition(host: MemoryHost):
     assert {row["task"] for row in host.eval} == {0, 1}
 
 
-def test_the_leak_check_is_logged_before_any_explorer(host: MemoryHost):
+def test_the_leak_check_is_logged_before_any_explorer(host: MemoryServices):
     phases = [row["phase"] for row in host.metrics]
     assert phases.index("leaks") < phases.index("explore")
     found = host.documents["coverage"]["leaks"]
@@ -86,14 +86,14 @@ def test_orders_are_first_visits_to_what_pays():
     assert visit_order(np.array([-1, 2, 2, 0, 2, 1, 0]), np.array([0, 2])) == [2, 0]
 
 
-def test_every_visitor_says_where_it_goes_first(host: MemoryHost):
+def test_every_visitor_says_where_it_goes_first(host: MemoryServices):
     visitors = host.documents["coverage"]["visitors"]
     assert [visitor["name"] for visitor in visitors] == ["uniform", "explorer 1", "explorer 2", "all explorers"]
     assert all(set(order) <= {0, 1} for visitor in visitors for order in visitor["orders"])
     assert all(len(visitor["orders"]) == 4 for visitor in visitors)
 
 
-def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryHost):
+def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryServices):
     spec = WORLD.spec
     explorers = load_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
     assert bool(explorers.policies.state.subspace.valid.any())
@@ -105,7 +105,7 @@ def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryHost):
     np.testing.assert_array_equal(actions[:, ::2], actions[:, 1::2])
 
 
-def test_borrowed_explorers_are_used_as_they_are(host: MemoryHost, tmp_path: Path):
+def test_borrowed_explorers_are_used_as_they_are(host: MemoryServices, tmp_path: Path):
     finished = tmp_path / "run"
     (finished / "policies").mkdir(parents=True)
     (finished / "policies" / "explorers").symlink_to(host.outputs("explore")[0] / "explorers")
@@ -119,7 +119,7 @@ def test_borrowed_explorers_are_used_as_they_are(host: MemoryHost, tmp_path: Pat
     )
 
 
-def test_explorers_that_do_not_fit_are_refused_in_one_line(host: MemoryHost, tmp_path: Path):
+def test_explorers_that_do_not_fit_are_refused_in_one_line(host: MemoryServices, tmp_path: Path):
     with pytest.raises(UsageError, match="no exploration policies"):
         borrowed_explorers(METHOD, WORLD.spec, tmp_path)
     (tmp_path / "policies").mkdir()

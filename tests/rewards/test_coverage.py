@@ -20,7 +20,7 @@ from mesax.rewards.coverage import (
     squared_distances,
     visit_counts,
 )
-from mesax.types import Box, Discrete, EnvSpec, Episode, Transition
+from mesax.types import Box, Discrete, EnvSpec, Episode, Label, Transition
 
 NUM_ACTIONS = 4
 TIME = 6
@@ -63,13 +63,14 @@ def episodes_of(joints: list[list[tuple[int, int]]]) -> Episode:
         jnp.full((number, TIME), 7.0),
         jnp.zeros((number, TIME), bool),
         jnp.asarray(mask),
-        jnp.zeros(number, jnp.int32),
+        Label.of(jnp.zeros(number, jnp.int32)),
     )
 
 
 REWARD = CoverageReward()
 observe = {
-    flag: jax.jit(lambda s, e, r=replace(REWARD, normalize=flag): r.observe(SPEC, s, e)) for flag in (False, True)
+    flag: jax.jit(lambda s, e, r=replace(REWARD, normalize=flag): r.observe(SPEC, s, e, jax.random.key(0)))
+    for flag in (False, True)
 }
 
 
@@ -150,7 +151,7 @@ def test_equals_the_brute_force_oracle(joints, visits, normalize):
 def test_only_the_reward_changes():
     before = episodes_of([[(0, 0), (1, 1)]])
     _, after = observe[False](CoverageState(small_subspace(), jnp.zeros(3)), before)
-    for name in ("obs", "action", "terminated", "mask", "actor"):
+    for name in ("obs", "action", "terminated", "mask"):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
 
 

@@ -18,7 +18,7 @@ from mesax.rewards.coverage import (
     RecordReward,
     cluster_distances,
 )
-from mesax.types import Discrete, EnvSpec, Episode
+from mesax.types import Discrete, EnvSpec, Episode, Label
 
 TIME = 6
 SPEC = EnvSpec(1, 1, Discrete(2), TIME)
@@ -38,7 +38,8 @@ SUBSPACE = HighRewardSet(
 PLACES = [[0.0], [3.0, 4.0], [], []]
 FAR = 20.0
 
-observe = jax.jit(lambda reward, state, episodes: reward.observe(SPEC, state, episodes), static_argnums=0)
+KEY = jax.random.key(0)
+observe = jax.jit(lambda reward, state, episodes: reward.observe(SPEC, state, episodes, KEY), static_argnums=0)
 
 
 def episodes_of(*walks: list[float]) -> Episode:
@@ -53,7 +54,7 @@ def episodes_of(*walks: list[float]) -> Episode:
         jnp.full((len(walks), TIME), 7.0),
         jnp.zeros((len(walks), TIME), bool),
         jnp.asarray(mask),
-        jnp.zeros(len(walks), jnp.int32),
+        Label.of(jnp.zeros(len(walks), jnp.int32)),
     )
 
 

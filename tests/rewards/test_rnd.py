@@ -16,12 +16,14 @@ from mesax.nets import Adam, Mlp
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd, RndState, novelty
 from mesax.training.driver import learn
-from mesax.training.loops import loop_for
-from mesax.training.off_policy import Budget, Schedule
-from mesax.types import Discrete, EnvSpec, Episode
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.schedule import Budget, Schedule
+from mesax.types import Discrete, EnvSpec, Episode, Label
 
 SPEC = EnvSpec(2, 3, Discrete(4), 5)
 RND = Rnd(target_net=Mlp((8,)), predictor_net=Mlp((8, 8)), size=4, optimizer=Adam(1e-2))
+
+KEY = jax.random.key(7)
 
 
 def episodes(seed: int, envs: int = 6, junk: float = 0.0) -> Episode:
@@ -34,8 +36,8 @@ def episodes(seed: int, envs: int = 6, junk: float = 0.0) -> Episode:
     reward = random.normal(size=(envs, 5)).astype(np.float32) * mask
     action = random.integers(0, 4, (envs, 5, 2)).astype(np.int32)
     terminated = np.zeros((envs, 5), bool)
-    parts = (obs, action, reward, terminated, mask, np.zeros(envs, np.int32))
-    return Episode(*map(jnp.asarray, parts))
+    parts = (obs, action, reward, terminated, mask)
+    return Episode(*map(jnp.asarray, parts), label=Label.of(jnp.zeros(envs, jnp.int32)))
 
 
 def fresh(rnd: Rnd = RND, seed: int = 0) -> RndState:
@@ -45,7 +47,7 @@ def fresh(rnd: Rnd = RND, seed: int = 0) -> RndState:
 def test_the_bonus_by_hand():
     """One round: standardize the joint next observation, mean squared error, divide by the sums' deviation."""
     rnd, batch, state = replace(RND, discount=0.5, weight=2.0, task_weight=3.0), episodes(0), fresh()
-    _, paid = rnd.observe(SPEC, state, batch)
+    _, paid = rnd.observe(SPEC, state, batch, KEY)
     mask = np.asarray(batch.mask)
     x = np.asarray(batch.obs)[:, 1:].reshape(6, 5, 6)
     x = np.clip((x - x[mask].mean(axis=0)) / x[mask].std(axis=0), -5, 5)
@@ -65,7 +67,7 @@ def test_the_bonus_by_hand():
 
 def test_what_is_seen_again_pays_less_and_what_is_new_pays_more():
     state, batch = fresh(), episodes(0)
-    step = jax.jit(lambda s, e: RND.observe(SPEC, s, e)[0])
+    step = jax.jit(lambda s, e: RND.observe(SPEC, s, e, KEY)[0])
     for _ in range(300):
         state = step(state, batch)
     x = state.inputs.standardize(batch.obs[:, 1:].reshape(6, 5, 6), RND.least, RND.limit)
@@ -79,8 +81,8 @@ def test_what_is_seen_again_pays_less_and_what_is_new_pays_more():
 def test_padding_is_neither_paid_nor_learnt_from():
     for number in range(2):
         clean, junk = episodes(number), episodes(number, junk=1e3)
-        state, paid = RND.observe(SPEC, fresh(), clean)
-        other, same = RND.observe(SPEC, fresh(), junk)
+        state, paid = RND.observe(SPEC, fresh(), clean, KEY)
+        other, same = RND.observe(SPEC, fresh(), junk, KEY)
         np.testing.assert_allclose(paid.reward, same.reward, rtol=1e-5)
         assert np.all(np.asarray(paid.reward)[1, 2:] == 0.0)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state, other)
@@ -88,7 +90,7 @@ def test_padding_is_neither_paid_nor_learnt_from():
 
 def test_the_target_stays_and_only_rewards_change():
     state, batch = fresh(), episodes(3)
-    after, paid = RND.observe(SPEC, state, batch)
+    after, paid = RND.observe(SPEC, state, batch, KEY)
     jax.tree.map(np.testing.assert_array_equal, state.target, after.target)
     jax.tree.map(np.testing.assert_array_equal, eqx.tree_at(lambda e: e.reward, paid, batch.reward), batch)
 
@@ -96,10 +98,10 @@ def test_the_target_stays_and_only_rewards_change():
 def test_actions_can_be_new_where_steps_lead_nowhere():
     """With observations that never change, the default cannot tell anything apart; a map of actions can."""
     still = eqx.tree_at(lambda e: e.obs, episodes(0), jnp.zeros((6, 6, 2, 3)))
-    _, blind = replace(RND, task_weight=0.0).observe(SPEC, fresh(), still)
+    _, blind = replace(RND, task_weight=0.0).observe(SPEC, fresh(), still, KEY)
     assert float(jnp.std(blind.reward[0])) == pytest.approx(0.0, abs=1e-6)
     sees = replace(RND, task_weight=0.0, features=ObsActionFeatures(action_weight=1.0))
-    _, paid = sees.observe(SPEC, fresh(sees), still)
+    _, paid = sees.observe(SPEC, fresh(sees), still, KEY)
     assert float(jnp.std(paid.reward[0])) > 0.1
 
 
@@ -114,7 +116,7 @@ def test_any_learner_can_be_paid_so(name: str):
     algorithm, schedule = LEARNERS[name]
     family = ClimbFamily(num_stages=1)
     rnd = Rnd(features=ObsActionFeatures(action_weight=1.0), weight=1.0)
-    loop = loop_for(family.env, algorithm, schedule, reward_model=rnd)
+    loop = LearningLoop(family.env, algorithm, schedule, reward_model=rnd)
     tasks = jax.tree.map(lambda leaf: leaf[:2, None], family.split(0, 4, 2).train)
     *_, last = learn(loop, tasks, jax.random.split(jax.random.key(0), 2))
     assert np.all(last.metrics["learnt_return"] > last.metrics["train_return"])

@@ -15,10 +15,11 @@ from mesax.nets import Mlp
 from mesax.policy import Repeated
 from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, ObsActionFeatures, RecordReward, Told
 from mesax.rewards.features import SortedOccupancy
-from mesax.training.off_policy import Budget, OffPolicyLoop, Schedule
-from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.training.rollout import play_episode
-from mesax.types import Discrete, EnvSpec, tree_index, tree_stack
+from mesax.training.schedule import Budget, Schedule
+from mesax.types import Discrete, EnvSpec, Label, tree_index, tree_stack
 from probes import Walk, WalkTask
 
 ENV = Walk()
@@ -52,7 +53,7 @@ def state_for(reward) -> CoverageState:
 
 
 class Recorder(eqx.Module):
-    """Moves by all that it is shown, and writes it down: `actor` hands out the notes instead of a number."""
+    """Moves by all that it is shown, and writes it down: the notes are the latent of its label."""
 
     notes: jax.Array
 
@@ -66,8 +67,8 @@ class Recorder(eqx.Module):
         action = 0.25 * jnp.sin(7.0 * shown + 6.0 * phase) + 0.15
         return action, (count + 1, phase, notes.at[count].set(obs))
 
-    def actor(self, memory):
-        return memory[2]
+    def label(self, memory):
+        return Label(jnp.zeros((), jnp.int32), memory[2])
 
 
 def recorder(reward) -> Recorder:
@@ -85,7 +86,7 @@ def notes_of(env, task, policy, keys):
         return (state, memory, outcome.obs), None
 
     (_, memory, _), _ = jax.lax.scan(step, (state, policy.start(keys[0, 1]), obs), keys[1:])
-    return policy.actor(memory)
+    return policy.label(memory).latent
 
 
 def shown_and_learnt(reward, times: int = 1):
@@ -106,7 +107,7 @@ def shown_and_learnt(reward, times: int = 1):
         shown = jax.vmap(lambda i, k: notes_of(ENV, tree_index(TASKS, i), repeated, k))(which, keys)
         few = keys[:, : world.spec.horizon + 1]
         episodes = jax.vmap(lambda i, k: play_episode(world, tree_index(TASKS, i), policy, k))(which, few)
-        return shown[:, : world.spec.horizon], reward.observe(world.spec, state, episodes)[1]
+        return shown[:, : world.spec.horizon], reward.observe(world.spec, state, episodes, key)[1]
 
     shown, learnt = jax.tree.map(np.asarray, run(state_for(reward), jax.random.key(1)))
     # The observation after an episode's last step was reached, and so was all before it.
@@ -161,7 +162,7 @@ def test_what_is_told_by_hand():
         [[1.0, 1 / 64, 10.0, 1.0, 1.0]] * 2,
         [[2.0, 1 / 64, 10.0, 2.0, 2.0]] * 2,
     ]
-    np.testing.assert_allclose(policy.actor(memory), expected, rtol=1e-5)
+    np.testing.assert_allclose(policy.label(memory).latent, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -197,12 +198,12 @@ def test_both_loops_learn_from_what_is_told():
     """Shapes only: learners are built for, play on and learn from the longer observations."""
     reward = REWARDS["records"]
     net = Mlp((4,))
-    off_policy = OffPolicyLoop(ENV, Maddpg(net, net), Schedule(60, 2, replay_capacity=8), reward_model=reward)
-    on_policy = OnPolicyLoop(ENV, Mappo(net, net), Budget(60, 2), reward_model=reward)
+    off_policy = LearningLoop(ENV, Maddpg(net, net), Schedule(60, 2, replay_capacity=8), reward_model=reward)
+    on_policy = LearningLoop(ENV, Mappo(net, net), Budget(60, 2), reward_model=reward)
     for loop in (off_policy, on_policy):
 
         def run(key, loop=loop):
-            state = loop.init(state_for(reward), key)
+            state = loop.init(Start(), state_for(reward), key)
             state, _ = loop.warm_up(TASKS, state, key)
             return loop.advance(TASKS, None, state, key, 1)
 
@@ -212,5 +213,5 @@ def test_both_loops_learn_from_what_is_told():
         assert team.nets.layers[0].weight.shape[-2] == 1 + 2 * 2 + (2 if loop is on_policy else 0)
         assert log.metrics["learnt_return"].shape == (1,)
     assert jax.eval_shape(
-        lambda key: off_policy.init(state_for(reward), key), jax.random.key(0)
+        lambda key: off_policy.init(Start(), state_for(reward), key), jax.random.key(0)
     ).replay.episodes.obs.shape == (8, 7, 2, 5)

@@ -29,7 +29,7 @@ from mesax.suites.particles.render import (
     positions_of,
 )
 from mesax.training.driver import play_episodes
-from mesax.types import tree_index
+from mesax.types import Label, tree_index
 
 HORIZON, EPISODES = 60, 6
 
@@ -51,8 +51,8 @@ class Tour(eqx.Module):
         forward = jnp.take_along_axis(way, axis[:, None], axis=1)[:, 0] > 0
         return jnp.where(jnp.abs(way).max(axis=1) < 0.05, 0, 1 + 2 * axis + forward), memory + 1
 
-    def actor(self, memory):
-        return jnp.zeros((), jnp.int32)
+    def label(self, memory):
+        return Label.of(0)
 
 
 def tour(family: ParticleClimbFamily, order: list[int], episodes: int = EPISODES) -> ParticlePlay:

@@ -31,7 +31,7 @@ from mesax.suites.swimmer.render import (
     pose,
     pose_times,
 )
-from mesax.types import Episode
+from mesax.types import Episode, Label
 
 HORIZON, EPISODES, DEGREES = 60, 3, np.pi / 180
 
@@ -52,7 +52,7 @@ def episodes_of(env: SwimmerClimb, target: float, number: int, horizon: int) -> 
         reward=jnp.asarray(np.stack(rewards, axis=1)),
         terminated=jnp.zeros((number, horizon), bool),
         mask=jnp.ones((number, horizon), bool),
-        actor=jnp.zeros(number, jnp.int32),
+        label=Label.of(jnp.zeros(number, jnp.int32)),
     )
 
 

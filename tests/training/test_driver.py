@@ -12,14 +12,16 @@ from mesax.compiling import compiled
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import TrainingError
 from mesax.policy import EXPLORER, UniformPolicy
+from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, NotFiniteError, learn, play_episodes
 from mesax.training.evaluate import evaluation_key
-from mesax.training.off_policy import Mixing, OffPolicyLoop
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.types import Linear, tree_index
 from methods.helpers import ONE_STEP, SICK, TINY, TINY_MADDPG, TWO_STAGE, IndependentQ, same_bits
 
 LEARNER = IndependentQ()
-LOOP = OffPolicyLoop(TWO_STAGE.env, LEARNER, TINY, keep_episodes=True)
+LOOP = LearningLoop(TWO_STAGE.env, LEARNER, TINY, keep_episodes=True)
 
 
 def tasks_of(lanes: list[int], family: ClimbFamily = TWO_STAGE) -> ClimbTask:
@@ -27,7 +29,7 @@ def tasks_of(lanes: list[int], family: ClimbFamily = TWO_STAGE) -> ClimbTask:
     return jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], tasks)
 
 
-def start(loop: OffPolicyLoop, lanes: list[int], **options) -> Iterator[Chunk]:
+def start(loop: LearningLoop, lanes: list[int], **options) -> Iterator[Chunk]:
     """Lane i has task i and key i, wherever it stands."""
     keys = jnp.stack([jax.random.fold_in(jax.random.key(7), lane) for lane in lanes])
     family = ONE_STEP if loop.env == ONE_STEP.env else TWO_STAGE
@@ -109,7 +111,7 @@ def test_neighbors_and_position_change_nothing(chunks: list[Chunk], lanes: list[
 
 def test_neighbors_and_position_change_nothing_for_maddpg():
     """With networks too: at a given width, a lane is a function of its task and key, bit for bit."""
-    loop = OffPolicyLoop(ONE_STEP.env, TINY_MADDPG, TINY)
+    loop = LearningLoop(ONE_STEP.env, TINY_MADDPG, TINY)
     for pair, swapped, same in zip(*(start(loop, lanes) for lanes in ([0, 1], [1, 2], [1, 1])), strict=True):
         assert same_bits(parts(pair, 1), parts(swapped, 0))
         assert same_bits(parts(pair, 1), parts(same, 1))
@@ -171,8 +173,8 @@ def test_the_explorers_return_is_a_mean_over_their_episodes():
     """Also where they seldom play: rounds without them must not pull it down."""
     loop = replace(LOOP, behavior=Mixing(Linear(0.1, 0.1, 1.0)))
     explorer = UniformPolicy(loop.env.spec.action_space, EXPLORER)
-    for chunk in list(start(loop, [0, 1], explorer=explorer))[1:]:
-        explored = np.asarray(chunk.episodes.actor) == EXPLORER
+    for chunk in list(start(loop, [0, 1], start=Start(explorer=explorer)))[1:]:
+        explored = np.asarray(chunk.episodes.label.actor) == EXPLORER
         assert not explored.any(axis=-1).all(), "some rounds have none"
         returns = np.asarray(chunk.episodes.reward).sum(axis=-1)
         for lane in (0, 1):

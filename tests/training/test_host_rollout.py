@@ -10,14 +10,17 @@ import pytest
 from hosted import Hosted
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.envs.host import EnvironmentFault, HostEnvironment, repeating
+from mesax.envs.base import HostEnvironment
+from mesax.envs.host import EnvironmentFault, repeating
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, ExploreOrExploit, UniformPolicy
+from mesax.training.behavior import Mixing
 from mesax.training.driver import BrokenEnvironmentError, learn, play_episodes
 from mesax.training.host_rollout import as_lane, play_on_host, running
-from mesax.training.off_policy import Budget, Mixing, OffPolicyLoop, Schedule
-from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.training.rollout import play
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, Linear, tree_index, tree_stack
 from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame, Walk, WalkTask
 
@@ -41,7 +44,7 @@ def test_the_host_path_plays_the_same_episodes(name: str):
     expected = jax.tree.map(np.asarray, jax.jit(lambda: play(env, tasks, policy, key, 40))())
     found = play_episodes(Hosted(env), tasks, policy, key, 40)
     np.testing.assert_array_equal(found.mask, expected.mask)
-    np.testing.assert_array_equal(found.actor, expected.actor)
+    np.testing.assert_array_equal(found.label.actor, expected.label.actor)
     happened = expected.mask
     for part in ("action", "reward", "terminated"):
         np.testing.assert_allclose(getattr(found, part)[happened], getattr(expected, part)[happened], atol=1e-6)
@@ -88,11 +91,11 @@ SCHEDULE = Schedule(96, 4, 2, warmup_steps=24, updates_per_round=2, batch_size=4
 MADDPG = Maddpg(Mlp((8,)), Mlp((8,)), num_critics=2, exploration=Linear(0.3, 0.1, 1.0))
 LANES = WalkTask(jnp.array([[0.5, 9.0], [1.5, 9.0]]))
 KEYS = jax.random.split(jax.random.key(5), 2)
-ON_POLICY = OnPolicyLoop(Walk(), Mappo(Mlp((8,)), Mlp((8,)), epochs=2, minibatches=2), Budget(96, 4, 2))
+ON_POLICY = LearningLoop(Walk(), Mappo(Mlp((8,)), Mlp((8,)), epochs=2, minibatches=2), Budget(96, 4, 2))
 LOOPS = {
-    "off-policy": (OffPolicyLoop(Walk(), MADDPG, SCHEDULE, keep_episodes=True), None),
+    "off-policy": (LearningLoop(Walk(), MADDPG, SCHEDULE, keep_episodes=True), None),
     "with an explorer": (
-        OffPolicyLoop(Walk(), MADDPG, SCHEDULE, Mixing(Linear(0.7, 0.3, 1.0)), keep_episodes=True),
+        LearningLoop(Walk(), MADDPG, SCHEDULE, Mixing(Linear(0.7, 0.3, 1.0)), keep_episodes=True),
         UniformPolicy(Walk().spec.action_space, EXPLORER),
     ),
     "on-policy": (ON_POLICY, None),
@@ -103,8 +106,8 @@ LOOPS = {
 def test_the_host_path_learns_the_same(name: str):
     """Chunk by chunk: steps, metrics, evaluation, learner; on programs cut differently, so to rounding."""
     loop, explorer = LOOPS[name]
-    ours = learn(replace(loop, env=Hosted(loop.env)), LANES, KEYS, explorer=explorer, eval_episodes=3)
-    theirs = learn(loop, LANES, KEYS, explorer=explorer, eval_episodes=3)
+    ours = learn(replace(loop, env=Hosted(loop.env)), LANES, KEYS, start=Start(explorer=explorer), eval_episodes=3)
+    theirs = learn(loop, LANES, KEYS, start=Start(explorer=explorer), eval_episodes=3)
     for found, expected in zip(ours, theirs, strict=True):
         assert found.step == expected.step
         assert found.metrics.keys() == expected.metrics.keys()
@@ -116,17 +119,17 @@ def test_the_host_path_learns_the_same(name: str):
         )
         if found.episodes is not None:
             assert found.episodes.reward.shape == expected.episodes.reward.shape
-            np.testing.assert_array_equal(found.episodes.actor, expected.episodes.actor)
+            np.testing.assert_array_equal(found.episodes.label.actor, expected.episodes.label.actor)
 
 
 def test_evaluation_may_have_longer_episodes():
-    loop = OffPolicyLoop(Hosted(Walk(horizon=3)), MADDPG, SCHEDULE)
+    loop = LearningLoop(Hosted(Walk(horizon=3)), MADDPG, SCHEDULE)
     chunk = next(iter(learn(loop, LANES, KEYS, eval_episodes=2, eval_env=Hosted(Walk(horizon=6)))))
     assert chunk.rewards.shape == (2, 6)
 
 
 def test_cut_episodes_are_counted():
-    loop = OffPolicyLoop(Hosted(Walk(), truncate_at=2), MADDPG, SCHEDULE)
+    loop = LearningLoop(Hosted(Walk(), truncate_at=2), MADDPG, SCHEDULE)
     far = WalkTask(jnp.full((2, 1), 99.0))
     chunks = list(learn(loop, far, KEYS, eval_episodes=1))
     assert [chunk.metrics["cut_short"].tolist() for chunk in chunks] == [[1.0, 1.0]] * len(chunks)
@@ -134,7 +137,7 @@ def test_cut_episodes_are_counted():
 
 def test_a_broken_environment_keeps_what_was_learnt():
     """The fault arrives in the second chunk; the first chunk's learner travels with the error."""
-    loop = OffPolicyLoop(Hosted(Walk(), break_at=30), MADDPG, SCHEDULE)
+    loop = LearningLoop(Hosted(Walk(), break_at=30), MADDPG, SCHEDULE)
     chunks = learn(loop, LANES, KEYS, eval_episodes=1)
     good = [next(chunks), next(chunks)]
     with pytest.raises(BrokenEnvironmentError, match="broken on purpose at step 30") as caught:
@@ -143,7 +146,7 @@ def test_a_broken_environment_keeps_what_was_learnt():
 
 
 def test_a_broken_warm_up_is_a_plain_fault():
-    loop = OffPolicyLoop(Hosted(Walk(), break_at=2), MADDPG, SCHEDULE)
+    loop = LearningLoop(Hosted(Walk(), break_at=2), MADDPG, SCHEDULE)
     with pytest.raises(EnvironmentFault, match="step 2"):
         list(learn(loop, LANES, KEYS))
 

@@ -10,13 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesax.algorithms.actor_updates import JointImprovement
+from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp
 from mesax.policy import EpsilonRandom, ExplorationPolicySet
+from mesax.training.behavior import Mixing
 from mesax.training.evaluate import mean_rewards
-from mesax.training.off_policy import Mixing, OffPolicyLoop, Schedule, summarize
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start, mean_over_rounds
+from mesax.training.schedule import Schedule
 from mesax.types import Linear, masked_mean, tree_index, tree_stack
 from methods.helpers import Preferences
 
@@ -31,7 +35,7 @@ KEY = jax.random.key(4)
 
 
 @dataclass(frozen=True)
-class TableLearner:
+class TableLearner(OffPolicy):
     """As little as an off-policy algorithm can be: prefer actions that paid. Compiles at once."""
 
     def init(self, spec, key):
@@ -44,7 +48,7 @@ class TableLearner:
     def behavior(self, spec, state, elapsed):
         return EpsilonRandom(Preferences(state), 1.0 - elapsed.fraction, spec.action_space)
 
-    def update(self, spec, state, batch, key):
+    def update(self, spec, state, batch, elapsed, key):
         paid = spec.action_space.encode(batch.action) * batch.reward[..., None, None]
         noise = 0.01 * jax.random.normal(key, state.shape)
         metrics = {"paid": masked_mean(batch.reward, batch.mask)}
@@ -65,20 +69,20 @@ class Tenfold:
     def begin(self, spec, given, key):
         return given
 
-    def observe(self, spec, state, episodes):
+    def observe(self, spec, state, episodes, key):
         del spec
         return state + len(episodes.reward), replace(episodes, reward=10.0 * episodes.reward)
 
 
 EXPLORERS = ExplorationPolicySet(Preferences(1e3 * jax.nn.one_hot(jnp.array([[0, 1], [2, 2]]), 3)))
-LOOP = OffPolicyLoop(FAMILY.env, TableLearner(), SCHEDULE, reward_model=Tenfold(), keep_episodes=True)
+LOOP = LearningLoop(FAMILY.env, TableLearner(), SCHEDULE, reward_model=Tenfold(), keep_episodes=True)
 
 
-def begin(loop: OffPolicyLoop, tasks, key):
-    return loop.warm_up(tasks, loop.init(jnp.zeros((), jnp.int32), key), key)
+def begin(loop: LearningLoop, tasks, key):
+    return loop.warm_up(tasks, loop.init(Start(), jnp.zeros((), jnp.int32), key), key)
 
 
-def advance(loop: OffPolicyLoop, tasks, state, key, rounds: int, explorer=()):
+def advance(loop: LearningLoop, tasks, state, key, rounds: int, explorer=()):
     return loop.advance(tasks, explorer, state, key, rounds)
 
 
@@ -109,13 +113,13 @@ def test_steps_are_counted(run):
 
 def test_warm_up_is_random_and_teaches_nothing(run):
     start, log, _, _ = run
-    fresh = jax.jit(lambda key: LOOP.init(jnp.zeros((), jnp.int32), key))(KEY)
+    fresh = jax.jit(lambda key: LOOP.init(Start(), jnp.zeros((), jnp.int32), key))(KEY)
     assert_same(start.learner, fresh.learner)
     assert int(fresh.replay.size) == 0 and int(fresh.round) == 0
     actions = np.asarray(log.episodes.action)
     joint = np.bincount((actions @ [3, 1]).ravel(), minlength=9) / (actions.size / 2)
     np.testing.assert_allclose(joint, np.full(9, 1 / 9), atol=0.08)
-    assert not np.any(log.episodes.actor)
+    assert not np.any(log.episodes.label.actor)
     assert len({round_.tobytes() for round_ in actions}) == WARM_UP  # rounds do not repeat
 
 
@@ -184,13 +188,13 @@ def test_mixing_follows_its_schedule(run):
     start, _, _, _ = run
     loop = replace(LOOP, behavior=Mixing(Linear(1.0, 0.0, 0.5)))
     _, log = jit_advance(loop, TASKS, start, KEY, 4, EXPLORERS)
-    actor, action = np.asarray(log.episodes.actor), np.asarray(log.episodes.action)
+    actor, action = np.asarray(log.episodes.label.actor), np.asarray(log.episodes.action)
     assert set(actor[0]) == {1, 2}
     np.testing.assert_allclose(np.mean(actor > 0, axis=1), [1.0, 0.75, 0.5, 0.25], atol=0.2)
     for explorer, joint in [(1, [0, 1]), (2, [2, 2])]:
         assert np.all(action[actor == explorer] == joint)
     returns = np.asarray(log.episodes.reward).sum(axis=2)
-    np.testing.assert_allclose(summarize(log.metrics)["explorer_return"], returns[actor > 0].mean(), rtol=1e-5)
+    np.testing.assert_allclose(mean_over_rounds(log.metrics)["explorer_return"], returns[actor > 0].mean(), rtol=1e-5)
     np.testing.assert_allclose(log.metrics["explorer_share"], np.mean(actor > 0, axis=1), rtol=1e-6)
 
 
@@ -204,7 +208,7 @@ class KeyKeeper(TableLearner):
 
 
 def test_a_fresh_learner_shares_no_key_with_a_round():
-    fresh = replace(LOOP, algorithm=KeyKeeper()).init(jnp.zeros((), jnp.int32), KEY)
+    fresh = replace(LOOP, algorithm=KeyKeeper()).init(Start(), jnp.zeros((), jnp.int32), KEY)
     learner_key = jax.random.wrap_key_data(fresh.learner)
     rounds = {jax.random.key_data(jax.random.fold_in(KEY, r)).tobytes() for r in range(50)}
     own = {jax.random.key_data(key).tobytes() for key in [learner_key, *jax.random.split(learner_key, 2)]}
@@ -251,7 +255,7 @@ def test_impossible_schedules(settings: dict, message: str):
 
 
 CLIMB = ClimbFamily(num_actions=5, counts=(2,))
-CLIMB_LOOP = OffPolicyLoop(
+CLIMB_LOOP = LearningLoop(
     CLIMB.env,
     Maddpg(
         actor_net=Mlp((16,)),

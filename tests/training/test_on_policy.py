@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.algorithms.base import OnPolicy
 from mesax.algorithms.mappo import Mappo
 from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, learn
-from mesax.training.off_policy import Budget
-from mesax.training.on_policy import OnPolicyLoop
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
+from mesax.training.schedule import Budget
 from mesax.types import tree_index
 from methods.helpers import TWO_STAGE, Preferences, same_bits
 
@@ -22,7 +24,7 @@ BUDGET = Budget(total_steps=780, num_envs=10, num_evaluations=3)
 
 
 @dataclass(frozen=True)
-class TableLearner:
+class TableLearner(OnPolicy):
     """As little as an on-policy algorithm can be: prefer what paid. It notes what it is given; compiles at once."""
 
     def init(self, spec, key):
@@ -65,15 +67,15 @@ class Tenfold:
     def begin(self, spec, given, key):
         return given
 
-    def observe(self, spec, state, episodes):
+    def observe(self, spec, state, episodes, key):
         del spec
         return state, replace(episodes, reward=10.0 * episodes.reward)
 
 
-LOOP = OnPolicyLoop(TWO_STAGE.env, TableLearner(), BUDGET, reward_model=Tenfold(), keep_episodes=True)
+LOOP = LearningLoop(TWO_STAGE.env, TableLearner(), BUDGET, reward_model=Tenfold(), keep_episodes=True)
 
 
-def start(loop: OnPolicyLoop, lanes: list[int], eval_episodes: int = 2, **options) -> Iterator[Chunk]:
+def start(loop: LearningLoop, lanes: list[int], eval_episodes: int = 2, **options) -> Iterator[Chunk]:
     """Lane i has task i and key i, wherever it stands."""
     keys = jnp.stack([jax.random.fold_in(jax.random.key(7), lane) for lane in lanes])
     tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], TWO_STAGE.split(0, 3, 0).train)
@@ -147,7 +149,7 @@ def test_a_lane_alone_computes_the_same_to_rounding(chunks: list[Chunk]):
 
 def test_neighbors_and_position_change_nothing_for_mappo():
     """With networks too, bit for bit; leaves without numbers (no deviations of discrete actions) pass the driver."""
-    loop = OnPolicyLoop(TWO_STAGE.env, Mappo(Mlp((4,)), Mlp((4,)), epochs=1), Budget(60, 10, 1))
+    loop = LearningLoop(TWO_STAGE.env, Mappo(Mlp((4,)), Mlp((4,)), epochs=1), Budget(60, 10, 1))
     runs = [list(start(loop, lanes, eval_episodes=0)) for lanes in ([0, 1], [1, 2])]
     assert [chunk.step for chunk in runs[0]] == [0, 60]
     for pair, swapped in zip(*runs, strict=True):
@@ -158,7 +160,7 @@ def test_neighbors_and_position_change_nothing_for_mappo():
 
 def test_nobody_else_may_play():
     explorer = UniformPolicy(TWO_STAGE.env.spec.action_space, EXPLORER)
-    run = start(LOOP, [0, 1], explorer=explorer)
+    run = start(LOOP, [0, 1], start=Start(explorer=explorer))
     next(run)
     with pytest.raises(UsageError, match="cannot learn from another's episodes"):
         next(run)
@@ -166,5 +168,5 @@ def test_nobody_else_may_play():
 
 def test_nothing_is_kept_unless_asked_for():
     loop, tasks = replace(LOOP, keep_episodes=False), TWO_STAGE.split(0, 3, 0).train
-    _, log = jax.eval_shape(lambda key: loop.warm_up(tasks, loop.init((), key), key), jax.random.key(0))
+    _, log = jax.eval_shape(lambda key: loop.warm_up(tasks, loop.init(Start(), (), key), key), jax.random.key(0))
     assert log.episodes is None

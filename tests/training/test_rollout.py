@@ -9,7 +9,7 @@ from mesax.envs.climb import ClimbGame, ClimbTask
 from mesax.policy import UniformPolicy
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.rollout import play
-from mesax.types import Discrete, tree_stack
+from mesax.types import Discrete, Label, tree_stack
 from probes import HORIZON, PROBES, TabularGame
 
 GAME = ClimbGame(num_agents=2, num_actions=3, num_stages=3)
@@ -29,9 +29,9 @@ class Scripted(eqx.Module):
         del obs, key
         return self.script[memory], memory + 1
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
-        return jnp.asarray(3, jnp.int32)
+        return Label.of(3)
 
 
 class Echo(eqx.Module):
@@ -45,9 +45,9 @@ class Echo(eqx.Module):
         del key
         return jnp.argmax(obs[:, :3], axis=1), memory
 
-    def actor(self, memory):
+    def label(self, memory):
         del memory
-        return jnp.asarray(0, jnp.int32)
+        return Label.of(0)
 
 
 def rollout(env, tasks, policy, number: int, seed: int = 0):
@@ -65,7 +65,7 @@ def test_an_episode_holds_what_happened():
     np.testing.assert_array_equal(episode.reward, [1.0, 1.0, 0.0])
     np.testing.assert_array_equal(episode.terminated, [False, False, True])
     np.testing.assert_array_equal(episode.mask, [True, True, True])
-    assert episode.actor == 3
+    assert episode.label.actor == 3
     assert episode.obs.shape == (4, 2, 3 + 2 * 2 * 3)
     np.testing.assert_array_equal(episode.obs[:3, 0, :3], np.eye(3))
     np.testing.assert_array_equal(episode.obs[2, 1, 3:].reshape(2, 2, 3), np.eye(3)[np.asarray(script[:2])])

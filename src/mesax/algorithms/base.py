@@ -1,47 +1,77 @@
-"""The contract of an off-policy learner: all that the loop, and MESA around it, may know of one."""
+"""The contract of a learner: all that the loop, and MESA around it, may know of one.
+
+Off- and on-policy learners differ in one fact, `needs_replay`: batches are drawn from all episodes so far (and may have
+been played by anybody), or are the episodes that `behavior` has just played. `OffPolicy` and `OnPolicy` say so and fill
+in what most learners leave alone; inheriting from them is a convenience, not a condition.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeVar
 
-from jaxtyping import PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
 
 from mesax.policy import Policy
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
-LearnerState: TypeAlias = PyTree
+State = TypeVar("State", bound=PyTree)
 
 
-class OffPolicyAlgorithm(Protocol):
+class Learner(Protocol[State]):
     """A frozen dataclass of hyper-parameters with pure functions over a learner state."""
 
-    def init(self, spec: EnvSpec, key: Key) -> LearnerState:
+    @property
+    def needs_replay(self) -> bool:
+        """Whether it learns from replayed episodes; if not, from the latest ones only."""
+
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """Refuse rounds of `num_envs` episodes that it cannot learn from with a `UsageError`."""
+
+    def init(self, spec: EnvSpec, key: Key) -> State:
         """Fresh learner for an environment; refuses action spaces it cannot serve with a `UsageError`."""
 
-    def behavior(self, spec: EnvSpec, state: Any, elapsed: Elapsed) -> Policy:
+    def behavior(self, spec: EnvSpec, state: State, elapsed: Elapsed) -> Policy:
         """Policy that gathers data, with the learner's own exploration at this point of its run."""
 
-    def greedy(self, spec: EnvSpec, state: Any) -> Policy:
+    def greedy(self, spec: EnvSpec, state: State) -> Policy:
         """Policy without exploration, for evaluation."""
 
-    def update(self, spec: EnvSpec, state: Any, batch: Episode, key: Key) -> tuple[Any, Metrics]:
-        """One gradient update from a batch of whole episodes."""
+    def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
+        """What an episode that somebody else plays is labeled with: a draw of the learner's prior, empty for most."""
+
+    def observe(self, spec: EnvSpec, state: State, fresh: Episode) -> State:
+        """Take note of the episodes `[envs, ...]` just played, once, before any update: memories, running moments."""
+
+    def update(self, spec: EnvSpec, state: State, batch: Episode, elapsed: Elapsed, key: Key) -> tuple[State, Metrics]:
+        """One gradient update from replayed episodes, or all there is to learn from the latest ones."""
 
 
-class OnPolicyAlgorithm(Protocol):
-    """The same for learners that learn from their own latest episodes only; `update` also takes `elapsed`.
+class _Defaults:
+    """What most learners leave alone."""
 
-    It may have `check(spec, num_envs)`, which refuses rounds that it cannot learn from with a `UsageError`.
-    """
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """Any round will do."""
+        del spec, num_envs
 
-    def init(self, spec: EnvSpec, key: Key) -> LearnerState:
-        """Fresh learner for an environment; refuses action spaces it cannot serve with a `UsageError`."""
+    def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
+        """No latent."""
+        del spec, key
+        return jnp.zeros(0)
 
-    def behavior(self, spec: EnvSpec, state: Any, elapsed: Elapsed) -> Policy:
-        """Policy that gathers data."""
+    def observe(self, spec: EnvSpec, state: State, fresh: Episode) -> State:
+        """Nothing to note."""
+        del spec, fresh
+        return state
 
-    def greedy(self, spec: EnvSpec, state: Any) -> Policy:
-        """Policy without exploration, for evaluation."""
 
-    def update(self, spec: EnvSpec, state: Any, batch: Episode, elapsed: Elapsed, key: Key) -> tuple[Any, Metrics]:
-        """Learn from the episodes that `behavior` has just played."""
+class OffPolicy(_Defaults):
+    """A learner from replay."""
+
+    needs_replay: ClassVar[bool] = True
+
+
+class OnPolicy(_Defaults):
+    """A learner from its own latest episodes."""
+
+    needs_replay: ClassVar[bool] = False

@@ -10,16 +10,16 @@ The paper cuts each torque of the swimmer into 11 points.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
+from mesax.algorithms.base import Learner
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import Policy
-from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, Metrics
+from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, Label, Metrics
 
 MOST_ACTIONS = 1_000
 
@@ -45,7 +45,7 @@ class Grid:
 class BinnedPolicy(eqx.Module):
     """A policy that picks numbered points of a box."""
 
-    policy: Any
+    policy: Policy
     grid: Grid = eqx.field(static=True)
 
     def start(self, key: Key) -> Memory:
@@ -57,17 +57,16 @@ class BinnedPolicy(eqx.Module):
         index, memory = self.policy.act(memory, obs, key)
         return self.grid.points(index), memory
 
-    def actor(self, memory: Memory) -> Array:
-        """Whoever the wrapped policy says."""
-        actor: Array = self.policy.actor(memory)
-        return actor
+    def label(self, memory: Memory) -> Label:
+        """As the wrapped policy says."""
+        return self.policy.label(memory)
 
 
 @dataclass(frozen=True)
 class Binned:
     """A learner for discrete actions, off-policy or on-policy, on a box."""
 
-    algorithm: Any
+    algorithm: Learner
     """Who learns."""
     bins: int = 11
     """Even points from -1 to 1 for each number of an action."""
@@ -77,23 +76,44 @@ class Binned:
         if self.bins < 2:
             raise UsageError(f"bins must be at least 2, not {self.bins}")
 
-    def init(self, spec: EnvSpec, key: Key) -> Any:
+    @property
+    def needs_replay(self) -> bool:
+        """As the learner does."""
+        return self.algorithm.needs_replay
+
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """As the learner does."""
+        self.algorithm.check(self.inner_spec(spec), num_envs)
+
+    def init(self, spec: EnvSpec, key: Key) -> PyTree:
         """Fresh learner for the points of the box."""
         return self.algorithm.init(self.inner_spec(spec), key)
 
-    def behavior(self, spec: EnvSpec, state: Any, elapsed: Elapsed) -> Policy:
+    def behavior(self, spec: EnvSpec, state: PyTree, elapsed: Elapsed) -> Policy:
         """The learner's own, on points."""
         return BinnedPolicy(self.algorithm.behavior(self.inner_spec(spec), state, elapsed), self._grid(spec))
 
-    def greedy(self, spec: EnvSpec, state: Any) -> Policy:
+    def greedy(self, spec: EnvSpec, state: PyTree) -> Policy:
         """The learner's own, on points."""
         return BinnedPolicy(self.algorithm.greedy(self.inner_spec(spec), state), self._grid(spec))
 
-    def update(self, spec: EnvSpec, state: Any, batch: Episode, *rest: Any) -> tuple[Any, Metrics]:
+    def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
+        """The learner's own."""
+        return self.algorithm.latent(self.inner_spec(spec), key)
+
+    def observe(self, spec: EnvSpec, state: PyTree, fresh: Episode) -> PyTree:
+        """Take note of the nearest points to what was played."""
+        return self.algorithm.observe(self.inner_spec(spec), state, self._on_points(spec, fresh))
+
+    def update(
+        self, spec: EnvSpec, state: PyTree, batch: Episode, elapsed: Elapsed, key: Key
+    ) -> tuple[PyTree, Metrics]:
         """Learn from the nearest points to what was played."""
-        batch = eqx.tree_at(lambda episodes: episodes.action, batch, self._grid(spec).index(batch.action))
-        updated: tuple[Any, Metrics] = self.algorithm.update(self.inner_spec(spec), state, batch, *rest)
-        return updated
+        return self.algorithm.update(self.inner_spec(spec), state, self._on_points(spec, batch), elapsed, key)
+
+    def _on_points(self, spec: EnvSpec, episodes: Episode) -> Episode:
+        index = self._grid(spec).index(episodes.action)
+        return eqx.tree_at(lambda episodes: episodes.action, episodes, index)
 
     def inner_spec(self, spec: EnvSpec) -> EnvSpec:
         """The environment as the learner sees it."""

@@ -27,6 +27,7 @@ from mesax.algorithms.actor_updates import (
     greedy_action,
     greedy_features,
 )
+from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.targets import entropy, lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import (
@@ -52,6 +53,7 @@ from mesax.types import (
     EnvSpec,
     Episode,
     Key,
+    Label,
     Line,
     Linear,
     Metrics,
@@ -80,10 +82,10 @@ class ActorPolicy(eqx.Module):
             return jax.random.categorical(key, outputs), memory
         return greedy_action(outputs, self.action_space), memory
 
-    def actor(self, memory: Memory) -> Array:
+    def label(self, memory: Memory) -> Label:
         """The learner itself."""
         del memory
-        return jnp.asarray(LEARNER, jnp.int32)
+        return Label.of(LEARNER)
 
 
 class Elites(eqx.Module):
@@ -121,7 +123,7 @@ def joint_inputs(obs: Float[Array, "time agents obs"], action: Float[Array, "tim
 
 
 @dataclass(frozen=True)
-class Maddpg:
+class Maddpg(OffPolicy):
     """Off-policy actor-critic with centralized critics and decentralized actors."""
 
     actor_net: NetConfig = Mlp()
@@ -191,11 +193,13 @@ class Maddpg:
     def behavior(self, spec: EnvSpec, state: MaddpgState, elapsed: Elapsed) -> Policy:
         """Sampled actions with the exploration schedule's noise."""
         policy = ActorPolicy(state.actors.net, spec.action_space, "sample")
-        noisy: Policy = with_noise(policy, self.exploration(elapsed), spec.action_space)
-        return noisy
+        return with_noise(policy, self.exploration(elapsed), spec.action_space)
 
-    def update(self, spec: EnvSpec, state: MaddpgState, batch: Episode, key: Key) -> tuple[MaddpgState, Metrics]:
+    def update(
+        self, spec: EnvSpec, state: MaddpgState, batch: Episode, elapsed: Elapsed, key: Key
+    ) -> tuple[MaddpgState, Metrics]:
         """One step of critics, actors and targets."""
+        del elapsed
         key_pool, key_actor = jax.random.split(key)
         played = spec.action_space.encode(batch.action)
         targets = jax.vmap(lambda episode, action: self.targets(spec, state, episode, action))(batch, played)
@@ -298,7 +302,7 @@ class Maddpg:
         key_replay, key_explorer, key_instead = jax.random.split(key, 3)
         steps = played.reshape(-1, *played.shape[2:])
         happened = batch.mask.reshape(-1)
-        explored = happened & jnp.repeat(batch.actor != LEARNER, batch.mask.shape[1])
+        explored = happened & jnp.repeat(batch.label.actor != LEARNER, batch.mask.shape[1])
         replay = _choose(key_replay, happened, update.num_replay)
         explorer = _choose(key_explorer, jnp.where(jnp.any(explored), explored, happened), update.num_explorer)
         instead = steps[_choose(key_instead, happened, update.num_elite)]  # for places that are still empty

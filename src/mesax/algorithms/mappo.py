@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from mesax.algorithms.base import OnPolicy
 from mesax.algorithms.targets import entropy, generalized_advantages, huber
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
@@ -35,6 +36,7 @@ from mesax.types import (
     EnvSpec,
     Episode,
     Key,
+    Label,
     Linear,
     Metrics,
     leading_size,
@@ -97,10 +99,10 @@ class StochasticPolicy(eqx.Module):
         std = jnp.exp(self.actors.log_stds(outputs))
         return mean + std * jax.random.normal(key, mean.shape), memory
 
-    def actor(self, memory: Memory) -> Array:
+    def label(self, memory: Memory) -> Label:
         """The learner itself."""
         del memory
-        return jnp.asarray(LEARNER, jnp.int32)
+        return Label.of(LEARNER)
 
 
 class Piece(eqx.Module):
@@ -128,7 +130,7 @@ class MappoState(eqx.Module):
 
 
 @dataclass(frozen=True)
-class Mappo:
+class Mappo(OnPolicy):
     """On-policy actor-critic with clipped updates."""
 
     actor_net: NetConfig = Mlp()

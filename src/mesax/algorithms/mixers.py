@@ -6,8 +6,9 @@
     Duplex        Qtot = sum_i w_i max Q_i + v + sum_i lambda_i w_i (Q_i - max Q_i)       QPLEX (Wang et al. 2021)
 
 In the last three the best joint action is every agent's own best action, so a team can play it without talking; only
-Duplex can represent every payoff of which that is true. A mixer sees all observations as the state, and is written for
-one step. It returns the values that are learnt, one or one per agent.
+Duplex can represent every payoff of which that is true. A mixer is written for one step. Its context is what is known
+centrally: all observations, and the episode's latent if there is one. It returns the values that are learned, one or
+one per agent.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import equinox as eqx
 import jax
@@ -40,11 +41,18 @@ class Step(eqx.Module):
     obs: Float[Array, "agents obs"]
     action: Float[Array, "agents actions"]
     """One-hot."""
+    latent: Float[Array, " latent"]
+    """Of the episode (see `Label`); mostly empty."""
 
     @property
-    def state(self) -> Float[Array, " state"]:
-        """What is known centrally."""
-        return self.obs.reshape(-1)
+    def context(self) -> Float[Array, " context"]:
+        """What is known centrally: all observations and the latent."""
+        return jnp.concatenate([self.obs.reshape(-1), self.latent])
+
+
+def context_size(spec: EnvSpec, latent_size: int) -> int:
+    """Numbers in a step's context."""
+    return spec.num_agents * spec.obs_size + latent_size
 
 
 class Mixer(Protocol):
@@ -55,6 +63,13 @@ class Mixer(Protocol):
 
     def penalty(self, step: Step) -> Float[Array, ""]:
         """What the mixer adds to the loss of this step."""
+
+
+class MixerSettings(Protocol):
+    """A frozen dataclass that builds a mixer."""
+
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> Mixer:
+        """A fresh mixer for contexts with a latent of this size."""
 
 
 def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
@@ -87,9 +102,9 @@ class OwnValues(eqx.Module):
 class Independent:
     """IQL: every agent learns from the shared reward by itself, the others being part of its world."""
 
-    def build(self, spec: EnvSpec, key: Key) -> OwnValues:
-        """Nothing to be learnt."""
-        del spec, key
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> OwnValues:
+        """Nothing to be learned."""
+        del spec, key, latent_size
         return OwnValues()
 
 
@@ -109,9 +124,9 @@ class SumOfValues(eqx.Module):
 class Sum:
     """VDN: the team's value is the sum of the agents' values."""
 
-    def build(self, spec: EnvSpec, key: Key) -> SumOfValues:
-        """Nothing to be learnt."""
-        del spec, key
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> SumOfValues:
+        """Nothing to be learned."""
+        del spec, key, latent_size
         return SumOfValues()
 
 
@@ -125,10 +140,10 @@ class MonotonicMixer(eqx.Module):
 
     def __call__(self, step: Step) -> Float[Array, " 1"]:
         """Qtot, which no agent's value can lower by rising."""
-        state = step.state
-        weight = jnp.abs(_apply(self.first, state)).reshape(step.q.shape[0], -1)
-        hidden = jax.nn.elu(step.q @ weight + _apply(self.bias, state))
-        return jnp.sum(hidden * jnp.abs(_apply(self.second, state)), keepdims=True) + _apply(self.value, state)
+        context = step.context
+        weight = jnp.abs(_apply(self.first, context)).reshape(step.q.shape[0], -1)
+        hidden = jax.nn.elu(step.q @ weight + _apply(self.bias, context))
+        return jnp.sum(hidden * jnp.abs(_apply(self.second, context)), keepdims=True) + _apply(self.value, context)
 
     def penalty(self, step: Step) -> Float[Array, ""]:
         """None."""
@@ -151,17 +166,17 @@ class Monotonic:
                 f"hidden must be at least 1 and hyper-hidden not negative, not {self.hidden} and {self.hyper_hidden}"
             )
 
-    def build(self, spec: EnvSpec, key: Key) -> MonotonicMixer:
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> MonotonicMixer:
         """Fresh hypernetworks."""
-        state, agents = spec.num_agents * spec.obs_size, spec.num_agents
-        layers = (state, self.hyper_hidden) if self.hyper_hidden else (state,)
+        context, agents = context_size(spec, latent_size), spec.num_agents
+        layers = (context, self.hyper_hidden) if self.hyper_hidden else (context,)
         return MonotonicMixer(
             *hypernets(
                 key,
                 (*layers, agents * self.hidden),
-                (state, self.hidden),
+                (context, self.hidden),
                 (*layers, self.hidden),
-                (state, self.hidden, 1),
+                (context, self.hidden, 1),
             )
         )
 
@@ -189,11 +204,11 @@ class DuplexMixer(eqx.Module):
         weights = jnp.sum(jax.nn.softmax(scaled, axis=1) + TINY, axis=0)
         advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
         total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
-        return total[None] + _apply(self.value, step.state)
+        return total[None] + _apply(self.value, step.context)
 
     def attention(self, step: Step) -> Float[Array, "heads agents"]:
         """Logits, before they are divided by sqrt(size): how much the agents count at this state."""
-        queries = jax.vmap(_apply, in_axes=(0, None))(self.query, step.state)
+        queries = jax.vmap(_apply, in_axes=(0, None))(self.query, step.context)
         # Deviation(attention-features): every agent's own observation stands for its part of the state.
         keys = jnp.einsum("ao,hos->has", step.obs, self.key)
         return jnp.einsum("hs,has->ha", queries, keys)
@@ -201,9 +216,9 @@ class DuplexMixer(eqx.Module):
     def importances(self, step: Step) -> Float[Array, " agents"]:
         """lambda_i, above zero."""
         agents = step.q.shape[0]
-        scale = jnp.abs(_apply(self.scale, step.state)) + TINY
-        both = jnp.concatenate([step.state, step.action.reshape(-1)])
-        agent = jax.nn.sigmoid(_apply(self.agent, step.state)).reshape(-1, agents)
+        scale = jnp.abs(_apply(self.scale, step.context)) + TINY
+        both = jnp.concatenate([step.context, step.action.reshape(-1)])
+        agent = jax.nn.sigmoid(_apply(self.agent, step.context)).reshape(-1, agents)
         return scale @ (agent * jax.nn.sigmoid(_apply(self.importance, both)).reshape(-1, agents))
 
     def penalty(self, step: Step) -> Float[Array, ""]:
@@ -238,17 +253,17 @@ class Duplex:
         if any(width < 1 for width in self.importance_hidden):
             raise UsageError(f"every importance layer needs at least 1 unit, not {self.importance_hidden}")
 
-    def build(self, spec: EnvSpec, key: Key) -> DuplexMixer:
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> DuplexMixer:
         """Fresh attention and importances."""
-        agents, state = spec.num_agents, spec.num_agents * spec.obs_size
+        agents, context = spec.num_agents, context_size(spec, latent_size)
         each = self.kernels * agents
         value, scale, agent, importance, *heads = hypernets(
             key,
-            (state, self.value_hidden, 1),
-            (state, *self.importance_hidden, self.kernels),
-            (state, *self.importance_hidden, each),
-            (spec.joint_size, *self.importance_hidden, each),
-            *[(state, self.query_hidden, self.attention_size)] * self.heads,
+            (context, self.value_hidden, 1),
+            (context, *self.importance_hidden, self.kernels),
+            (context, *self.importance_hidden, each),
+            (spec.joint_size + latent_size, *self.importance_hidden, each),
+            *[(context, self.query_hidden, self.attention_size)] * self.heads,
             *[(spec.obs_size, self.attention_size)] * self.heads,
         )
         query, keys = tree_stack(heads[: self.heads]), tree_stack(heads[self.heads :])
@@ -258,5 +273,5 @@ class Duplex:
 MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex
 
 
-def _apply(net: Any, x: Array) -> Array:
+def _apply(net: FeedForward, x: Array) -> Array:
     return net.step((), x)[1]

@@ -10,22 +10,22 @@ Moments are means over batches with equal weights, so they settle as 1 / updates
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array
+from jaxtyping import Array, Float, PyTree
 
+from mesax.algorithms.base import Learner
 from mesax.errors import UsageError
 from mesax.moments import Moments
 from mesax.nets import Memory
 from mesax.policy import Policy
-from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Metrics
+from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Label, Metrics
 
 
 class StandardizedPolicy(eqx.Module):
     """A policy that sees standardized observations."""
 
-    policy: Any
+    policy: Policy
     moments: Moments
     least: float = eqx.field(static=True)
     limit: float = eqx.field(static=True)
@@ -36,21 +36,17 @@ class StandardizedPolicy(eqx.Module):
 
     def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
         """Act on what is standardized."""
-        action: tuple[Action, Memory] = self.policy.act(
-            memory, self.moments.standardize(obs, self.least, self.limit), key
-        )
-        return action
+        return self.policy.act(memory, self.moments.standardize(obs, self.least, self.limit), key)
 
-    def actor(self, memory: Memory) -> Array:
-        """Whoever the wrapped policy says."""
-        actor: Array = self.policy.actor(memory)
-        return actor
+    def label(self, memory: Memory) -> Label:
+        """As the wrapped policy says."""
+        return self.policy.label(memory)
 
 
 class NormalizedState(eqx.Module):
     """The wrapped algorithm's state and what has been seen."""
 
-    learner: Any
+    learner: PyTree
     moments: Moments
 
 
@@ -58,7 +54,7 @@ class NormalizedState(eqx.Module):
 class Normalized:
     """A learner, off-policy or on-policy, on standardized observations."""
 
-    algorithm: Any
+    algorithm: Learner
     """Who learns."""
     least: float = 1e-3
     """Entries whose deviation is smaller are not blown up."""
@@ -69,6 +65,15 @@ class Normalized:
         """Refuse limits that leave nothing."""
         if not (self.least >= 0 and self.limit > 0):
             raise UsageError(f"least must not be negative and limit must be above 0, not {self.least} and {self.limit}")
+
+    @property
+    def needs_replay(self) -> bool:
+        """As the learner does."""
+        return self.algorithm.needs_replay
+
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """As the learner does."""
+        self.algorithm.check(spec, num_envs)
 
     def init(self, spec: EnvSpec, key: Key) -> NormalizedState:
         """Fresh learner, nothing seen."""
@@ -83,14 +88,26 @@ class Normalized:
         """The learner's own, standardized."""
         return StandardizedPolicy(self.algorithm.greedy(spec, state.learner), state.moments, self.least, self.limit)
 
-    def update(self, spec: EnvSpec, state: NormalizedState, batch: Episode, *rest: Any) -> tuple[Any, Metrics]:
+    def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
+        """The learner's own."""
+        return self.algorithm.latent(spec, key)
+
+    def observe(self, spec: EnvSpec, state: NormalizedState, fresh: Episode) -> NormalizedState:
+        """The learner takes note of standardized episodes."""
+        learner = self.algorithm.observe(spec, state.learner, self._standardized(state.moments, fresh))
+        return NormalizedState(learner, state.moments)
+
+    def update(
+        self, spec: EnvSpec, state: NormalizedState, batch: Episode, elapsed: Elapsed, key: Key
+    ) -> tuple[NormalizedState, Metrics]:
         """Learn from a standardized batch; an on-policy batch is seen by the moments only afterwards.
 
         The likelihood of an action that was just played must be that of the policy that played it.
         """
-        on_policy = len(rest) > 1  # (elapsed, key) instead of (key,)
         seen = state.moments.observe(batch.obs[:, :-1], batch.mask)
-        used = state.moments if on_policy else seen
-        batch = eqx.tree_at(lambda e: e.obs, batch, used.standardize(batch.obs, self.least, self.limit))
-        learner, metrics = self.algorithm.update(spec, state.learner, batch, *rest)
+        batch = self._standardized(seen if self.needs_replay else state.moments, batch)
+        learner, metrics = self.algorithm.update(spec, state.learner, batch, elapsed, key)
         return NormalizedState(learner, seen), metrics
+
+    def _standardized(self, moments: Moments, episodes: Episode) -> Episode:
+        return eqx.tree_at(lambda e: e.obs, episodes, moments.standardize(episodes.obs, self.least, self.limit))

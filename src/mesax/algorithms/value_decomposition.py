@@ -12,15 +12,17 @@ Agents act on the argmax of their own values, and slip to a random action with a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mesax.algorithms.mixers import MixerConfig, Monotonic, Step
+from mesax.algorithms.base import OffPolicy
+from mesax.algorithms.mixers import Mixer, MixerConfig, Monotonic, Step
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
@@ -32,6 +34,7 @@ from mesax.types import (
     EnvSpec,
     Episode,
     Key,
+    Label,
     Line,
     LinearSteps,
     Metrics,
@@ -111,17 +114,17 @@ class ValuePolicy(eqx.Module):
             action = jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action)
         return action, (memory, action)
 
-    def actor(self, memory: Memory) -> Array:
+    def label(self, memory: Memory) -> Label:
         """The learner itself."""
         del memory
-        return jnp.asarray(LEARNER, jnp.int32)
+        return Label.of(LEARNER)
 
 
 class Values(eqx.Module):
     """The agents' nets and what makes one value of theirs."""
 
     agents: Team
-    mixer: Any
+    mixer: Mixer
 
 
 class ValueState(eqx.Module):
@@ -139,7 +142,7 @@ def inputs(action_space: Discrete, obs: Array, last: Array | None) -> Float[Arra
 
 
 @dataclass(frozen=True)
-class ValueDecomposition:
+class ValueDecomposition(OffPolicy):
     """Off-policy learner of values for discrete actions; its mixer makes it IQL, VDN, QMIX or QPLEX."""
 
     mixer: MixerConfig = Monotonic()
@@ -189,9 +192,11 @@ class ValueDecomposition:
         epsilon = self.exploration(elapsed)
         return ValuePolicy(state.values.net.agents, epsilon, self._space(spec), self.last_action)
 
-    def update(self, spec: EnvSpec, state: ValueState, batch: Episode, key: Key) -> tuple[ValueState, Metrics]:
+    def update(
+        self, spec: EnvSpec, state: ValueState, batch: Episode, elapsed: Elapsed, key: Key
+    ) -> tuple[ValueState, Metrics]:
         """One step of the online nets, and of the target nets if it is their turn."""
-        del key
+        del elapsed, key
         space = self._space(spec)
 
         def learn(state: ValueState, batch: Episode) -> tuple[ValueState, Metrics]:
@@ -209,7 +214,7 @@ class ValueDecomposition:
         def loss(values: Values) -> tuple[Array, Metrics]:
             q = self.agent_values(space, values.agents, batch)
             targets = jax.lax.stop_gradient(self.targets(space, state.target, batch, q, target_q))
-            now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action)
+            now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action, batch.label.latent)
             predicted = each(values.mixer, now)
             critic_loss = masked_mean(jnp.square(predicted - targets), batch.mask)
             penalty = masked_mean(each(values.mixer.penalty, now), batch.mask)
@@ -241,7 +246,7 @@ class ValueDecomposition:
     ) -> Float[Array, "batch time values"]:
         """y_t, for the team or for every agent; `Episode.continues` alone decides what is bootstrapped."""
         action = jnp.argmax((q if self.double_q else target_q)[:, 1:], axis=-1)
-        following = each(target.mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action))
+        following = each(target.mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action, batch.label.latent))
         of_values = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
         return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
 
@@ -253,12 +258,13 @@ class ValueDecomposition:
         return spec.action_space
 
 
-def steps_of(space: Discrete, q: Array, obs: Array, action: Array) -> Step:
+def steps_of(space: Discrete, q: Array, obs: Array, action: Array, latent: Float[Array, "batch latent"]) -> Step:
     """Every step as mixers see it."""
     played = space.encode(action)
-    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played)
+    latents = jnp.broadcast_to(latent[:, None], (*obs.shape[:2], latent.shape[-1]))
+    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents)
 
 
-def each(function: Any, steps: Step) -> Array:
+def each(function: Callable[[Step], Array], steps: Step) -> Array:
     """`function` of every step of every episode."""
     return jax.vmap(jax.vmap(function))(steps)

@@ -26,7 +26,8 @@ from mesax.experiments.request import PACKAGES
 from mesax.nets import Mlp
 from mesax.runtime import SINGLE_THREAD, cache_directory
 from mesax.training.driver import learn
-from mesax.training.off_policy import OffPolicyLoop, Schedule
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.schedule import Schedule
 
 GIGABYTE = 2**30
 LEAST_PYTHON = (3, 11)
@@ -183,7 +184,7 @@ def _learn_a_little() -> np.ndarray:
     schedule = Schedule(60, warmup_steps=20, num_envs=10, batch_size=4, replay_capacity=60, num_evaluations=1)
     tasks = jax.tree.map(lambda leaf: leaf[None], family.split(0, 1, 0).train)
     keys = jnp.stack([jax.random.key(0)])
-    *_, last = learn(OffPolicyLoop(family.env, algorithm, schedule), tasks, keys)
+    *_, last = learn(LearningLoop(family.env, algorithm, schedule), tasks, keys)
     return np.concatenate([last.rewards.ravel(), *(last.metrics[name] for name in sorted(last.metrics))])
 
 

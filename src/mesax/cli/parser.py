@@ -236,7 +236,7 @@ def _run(options: argparse.Namespace) -> int:
 
     request = _request(options)
     experiment = request.experiment()
-    experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
+    experiment.method.check(experiment)  # what does not fit is refused before there is a directory
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), request, options)
@@ -389,7 +389,7 @@ def _digest_of_what_fits() -> Callable[[list[str]], str]:
     def read(words: list[str]) -> str:
         experiment = _request(_parse(["run", *words])).experiment()
         if (like := replace(experiment, seed=0)) not in fitting:  # another seed fits as well
-            experiment.method.stages(experiment)
+            experiment.method.check(experiment)
             fitting.add(like)
         return digest(experiment)
 

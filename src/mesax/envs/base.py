@@ -8,7 +8,7 @@ masks what follows. Partial observability is simply what `obs` leaves out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -46,6 +46,47 @@ class Environment(Protocol):
         """Advance by one joint action."""
 
 
+class HostStep(NamedTuple):
+    """What one joint step of all copies gives back."""
+
+    obs: np.ndarray
+    """float32 `[copies, agents, obs]`."""
+    reward: np.ndarray
+    """float32 `[copies]`."""
+    terminated: np.ndarray
+    """bool `[copies]`: the task is over, nothing is to be had afterwards."""
+    truncated: np.ndarray
+    """bool `[copies]`: cut short by the environment itself; learners bootstrap from this step's observation."""
+
+
+class HostBatch(Protocol):
+    """Running copies of an environment, each on a task of its own."""
+
+    def reset(self, tasks: Task, seeds: np.ndarray) -> np.ndarray:
+        """First observations `[copies, agents, obs]` of new episodes; tasks are stacked, seeds are uint32."""
+
+    def step(self, actions: np.ndarray, alive: np.ndarray) -> HostStep:
+        """Advance the copies that are `alive`; the rows of the others mean nothing, but are finite."""
+
+    def close(self) -> None:
+        """End whatever runs."""
+
+
+@runtime_checkable
+class HostEnvironment(Protocol):
+    """A frozen dataclass that opens running copies of itself."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Sizes and action space."""
+
+    def batch(self, copies: int, threads: int) -> HostBatch:
+        """Open `copies`, stepped by `threads` threads; the number of threads must not change any result."""
+
+
+AnyEnvironment: TypeAlias = Environment | HostEnvironment
+
+
 @dataclass(frozen=True)
 class TaskInfo:
     """A task in words, for tables and files."""
@@ -63,6 +104,34 @@ class TaskSplit(eqx.Module):
     test: Task
 
 
+def repeated_spec(spec: EnvSpec, times: int) -> EnvSpec:
+    """Sizes where every action is played `times` times: a horizon of fewer decisions."""
+    if spec.horizon % times:
+        raise UsageError(f"a horizon of {spec.horizon} steps cannot be cut into decisions of {times}")
+    return replace(spec, horizon=spec.horizon // times)
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """An environment whose episodes are cut after fewer steps; the cut is bootstrapped, as the horizon is."""
+
+    env: Environment
+    horizon: int
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The shorter horizon."""
+        return replace(self.env.spec, horizon=self.horizon)
+
+    def reset(self, task: Task, key: Key) -> tuple[State, Float[Array, "agents obs"]]:
+        """As before."""
+        return self.env.reset(task, key)
+
+    def step(self, task: Task, state: State, action: Action, key: Key) -> tuple[State, Step]:
+        """As before."""
+        return self.env.step(task, state, action, key)
+
+
 @dataclass(frozen=True)
 class ActionRepeat:
     """An environment in which every action is played `times` times: fewer, longer decisions (see `Repeated`)."""
@@ -73,10 +142,7 @@ class ActionRepeat:
     @property
     def spec(self) -> EnvSpec:
         """A horizon of fewer decisions."""
-        spec = self.env.spec
-        if spec.horizon % self.times:
-            raise UsageError(f"a horizon of {spec.horizon} steps cannot be cut into decisions of {self.times}")
-        return replace(spec, horizon=spec.horizon // self.times)
+        return repeated_spec(self.env.spec, self.times)
 
     def reset(self, task: Task, key: Key) -> tuple[State, Float[Array, "agents obs"]]:
         """As before."""
@@ -93,10 +159,22 @@ class ActionRepeat:
         return state, outcome
 
 
+class ClimbWorld(Protocol):
+    """A world that pays 1, 1 - delta or 0 at every step."""
+
+    @property
+    def horizon(self) -> int:
+        """Steps of an episode."""
+
+    @property
+    def delta(self) -> float:
+        """The safe reward is 1 - delta."""
+
+
 class ClimbReturns:
     """How results are read where a world pays 1, 1 - delta or 0 at every step of its horizon, and returns are sums."""
 
-    world: Any
+    world: ClimbWorld
 
     @property
     def num_tasks(self) -> None:
@@ -132,8 +210,8 @@ class TaskFamily(Protocol):
     """A distribution over tasks of one environment, and how its results are read."""
 
     @property
-    def env(self) -> Any:
-        """The environment all tasks live in: an `Environment`, or a `HostEnvironment` (`envs/host.py`)."""
+    def env(self) -> AnyEnvironment:
+        """The environment all tasks live in."""
 
     @property
     def num_tasks(self) -> int | None:
@@ -169,7 +247,7 @@ class TaskFamily(Protocol):
     def describe(self, task: Task) -> TaskInfo:
         """One task in words."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
 
     def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:

@@ -8,12 +8,20 @@ nothing after it knows where an episode came from.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from mesax.envs.base import ActionRepeat, Task
-from mesax.errors import TrainingError, UsageError
+from mesax.envs.base import (
+    ActionRepeat,
+    AnyEnvironment,
+    HostBatch,
+    HostEnvironment,
+    HostStep,
+    Shortened,
+    Task,
+    repeated_spec,
+)
+from mesax.errors import TrainingError
 from mesax.types import EnvSpec
 
 
@@ -21,58 +29,17 @@ class EnvironmentFault(TrainingError):
     """An environment broke its contract: raised in a step, returned NaN or the wrong shape."""
 
 
-class HostStep(NamedTuple):
-    """What one joint step of all copies gives back."""
-
-    obs: np.ndarray
-    """float32 `[copies, agents, obs]`."""
-    reward: np.ndarray
-    """float32 `[copies]`."""
-    terminated: np.ndarray
-    """bool `[copies]`: the task is over, nothing is to be had afterwards."""
-    truncated: np.ndarray
-    """bool `[copies]`: cut short by the environment itself; learners bootstrap from this step's observation."""
-
-
-class HostBatch(Protocol):
-    """Running copies of an environment, each on a task of its own."""
-
-    def reset(self, tasks: Task, seeds: np.ndarray) -> np.ndarray:
-        """First observations `[copies, agents, obs]` of new episodes; tasks are stacked, seeds are uint32."""
-
-    def step(self, actions: np.ndarray, alive: np.ndarray) -> HostStep:
-        """Advance the copies that are `alive`; the rows of the others mean nothing, but are finite."""
-
-    def close(self) -> None:
-        """End whatever runs."""
-
-
-@runtime_checkable
-class HostEnvironment(Protocol):
-    """A frozen dataclass that opens running copies of itself."""
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Sizes and action space."""
-
-    def batch(self, copies: int, threads: int) -> HostBatch:
-        """Open `copies`, stepped by `threads` threads; the number of threads must not change any result."""
-
-
 @dataclass(frozen=True)
 class HostActionRepeat:
     """A host environment in which every action is played `times` times (see `ActionRepeat`)."""
 
-    env: Any
+    env: HostEnvironment
     times: int
 
     @property
     def spec(self) -> EnvSpec:
         """A horizon of fewer decisions."""
-        spec: EnvSpec = self.env.spec
-        if spec.horizon % self.times:
-            raise UsageError(f"a horizon of {spec.horizon} steps cannot be cut into decisions of {self.times}")
-        return replace(spec, horizon=spec.horizon // self.times)
+        return repeated_spec(self.env.spec, self.times)
 
     def batch(self, copies: int, threads: int) -> HostBatch:
         """Copies that repeat."""
@@ -106,8 +73,32 @@ class _Repeating:
         self.inner.close()
 
 
-def repeating(env: Any, times: int) -> Any:
+@dataclass(frozen=True)
+class HostShortened:
+    """A host environment whose episodes are cut after fewer steps (see `Shortened`)."""
+
+    env: HostEnvironment
+    horizon: int
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The shorter horizon."""
+        return replace(self.env.spec, horizon=self.horizon)
+
+    def batch(self, copies: int, threads: int) -> HostBatch:
+        """As before: the rollout makes the cut."""
+        return self.env.batch(copies, threads)
+
+
+def repeating(env: AnyEnvironment, times: int) -> AnyEnvironment:
     """Either kind of environment with every action played `times` times."""
     if times == 1:
         return env
     return HostActionRepeat(env, times) if isinstance(env, HostEnvironment) else ActionRepeat(env, times)
+
+
+def shortened(env: AnyEnvironment, horizon: int | None) -> AnyEnvironment:
+    """Either kind of environment with episodes of `horizon` steps; None leaves it as it is."""
+    if horizon is None:
+        return env
+    return HostShortened(env, horizon) if isinstance(env, HostEnvironment) else Shortened(env, horizon)

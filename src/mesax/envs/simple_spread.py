@@ -22,7 +22,7 @@ from mesax.envs.particles import ACTIONS, DIRECTIONS, Bodies, ParticlePhysics, l
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import LEARNER
-from mesax.types import Action, EnvSpec, Key
+from mesax.types import Action, EnvSpec, Key, Label
 
 ACCELERATION = 5.0
 AGENT_SIZE = 0.15
@@ -143,10 +143,10 @@ class AssignmentPolicy(eqx.Module):
         assigned = jnp.where(memory < 0, assign(length(offsets)), memory)
         return jax.vmap(steer)(offsets[np.arange(self.num_agents), assigned], obs[:, :2]), assigned
 
-    def actor(self, memory: Memory) -> Int[Array, ""]:
+    def label(self, memory: Memory) -> Label:
         """Nobody else plays."""
         del memory
-        return jnp.asarray(LEARNER, jnp.int32)
+        return Label.of(LEARNER)
 
 
 def assign(distances: Float[Array, "agents agents"]) -> Int[Array, " agents"]:

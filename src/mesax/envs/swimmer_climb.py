@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mesax.envs.base import ClimbReturns, TaskInfo, TaskSplit
-from mesax.envs.host import HostStep
+from mesax.envs.base import ClimbReturns, HostStep, TaskInfo, TaskSplit
 from mesax.errors import TrainingError, UsageError
 from mesax.types import Box, EnvSpec, Transition
 

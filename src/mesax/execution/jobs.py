@@ -13,20 +13,20 @@ from typing import Any
 from jaxtyping import PyTree
 
 from mesax.errors import Preempted
-from mesax.methods.base import Experiment, Stage
+from mesax.methods.base import Row, Stage
 from mesax.store.checkpoints import Checkpoints, sums_of
 from mesax.store.files import store_errors
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import SavedTree
-from mesax.training import off_policy
+from mesax.training import schedule
 
 Report = Callable[[int, str], None]
 Warn = Callable[[str], None]
 
 
 @dataclass
-class JobHost:
-    """What a job may ask for (see `mesax.methods.base.Host`), on top of a run directory."""
+class JobServices:
+    """What a job may ask for (see `mesax.methods.base.Services`), on top of a run directory."""
 
     run: RunDirectory
     stage: str
@@ -58,7 +58,7 @@ class JobHost:
     @property
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must have in common with this attempt to be continued by it."""
-        return {"config_hash": self.run.run["config_hash"], "segment_transitions": off_policy.SEGMENT_TRANSITIONS}
+        return {"config_hash": self.run.run["config_hash"], "segment_transitions": schedule.SEGMENT_TRANSITIONS}
 
     @property
     def directory(self) -> Path:
@@ -70,7 +70,7 @@ class JobHost:
         """Where this job keeps what nobody needs once it is done."""
         return self.checkpoints.scratch
 
-    def put_aside(self, name: str, tree: PyTree, facts: dict[str, Any]) -> None:
+    def put_aside(self, name: str, tree: PyTree, facts: dict[str, object]) -> None:
         """Keep a piece there that will not change again."""
         self.checkpoints.put_aside(name, tree, facts)
 
@@ -83,11 +83,11 @@ class JobHost:
         """Directories of an earlier stage's jobs, in order."""
         return sorted(path for path in (self.run.path / "jobs" / stage).iterdir() if path.is_dir())
 
-    def rows(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+    def rows(self, name: str, rows: Iterable[Row]) -> None:
         """Append to this job's own file; the runner merges the files of all jobs."""
         RunDirectory(self.directory).append_rows(f"{name}.jsonl", rows)
 
-    def document(self, name: str, content: dict[str, Any]) -> None:
+    def document(self, name: str, content: Row) -> None:
         """Write a JSON file for the whole run."""
         self.run.write_json(f"{name}.json", content)
 
@@ -116,7 +116,7 @@ class JobHost:
         self._saved = None  # a replay can be large
         return left
 
-    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, int]]]) -> None:
         """Save if it is time to; leave if the run is to end."""
         stopping = self.stop.is_set()
         if stopping or self.checkpoints.due():
@@ -129,32 +129,25 @@ class JobHost:
 
 def run_job(
     run: RunDirectory,
-    experiment: Experiment,
-    stage_name: str,
+    stage: Stage,
     job: int,
     on_report: Report,
     warn: Warn = print,
     stop: threading.Event | None = None,
 ) -> None:
     """Do one job, from where an interrupted attempt was last saved."""
-    stage = find_stage(experiment, stage_name)
-    host = JobHost(run, stage_name, job, on_report, warn, stop or threading.Event())
-    stage.run(job, host)
+    services = JobServices(run, stage.name, job, on_report, warn, stop or threading.Event())
+    stage.run(job, services)
     run.finish_job(
-        stage_name,
+        stage.name,
         job,
         {
-            "seconds": host.seconds,
-            "first_chunk_seconds": host.compile_seconds,
-            "saving_seconds": host.checkpoints.seconds,
+            "seconds": services.seconds,
+            "first_chunk_seconds": services.compile_seconds,
+            "saving_seconds": services.checkpoints.seconds,
             "env_steps": stage.job_steps[job],
-            "rows": sums_of(host.directory),
+            "rows": sums_of(services.directory),
         },
     )
     # Only now: until the job is marked as done, it may have to go on from them.
-    host.checkpoints.clear()
-
-
-def find_stage(experiment: Experiment, name: str) -> Stage:
-    """The experiment's stage of that name."""
-    return next(stage for stage in experiment.method.stages(experiment) if stage.name == name)
+    services.checkpoints.clear()

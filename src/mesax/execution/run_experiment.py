@@ -40,7 +40,7 @@ def run_experiment(
         expected = digest(experiment)
     except TypeError as error:
         raise UsageError(f"{error}: use numbers, text, frozen dataclasses and named functions") from error
-    experiment.method.stages(experiment)  # what does not fit is refused before there is a directory
+    experiment.method.check(experiment)  # what does not fit is refused before there is a directory
     path = Path(path)
     if path.exists():
         run = RunDirectory.open(path)

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -39,8 +40,9 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
         print(f"mesax: resumed under other conditions ({told}): the bytes may be others", file=sys.stderr, flush=True)
     try:
         with stop_on_signal(lambda: _leave(run)) as stop:
-            _do_stages(run, experiment, workers, quiet, stop, changed)
-            summary = merge(run, experiment)
+            stages = experiment.method.stages(experiment)
+            _do_stages(run, stages, workers, quiet, stop, changed)
+            summary = merge(run, stages)
     except Preempted:
         with suppress(StoreError):  # what was saved is saved, even if this word cannot be written
             run.set_status("preempted")
@@ -77,14 +79,19 @@ def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
 
 
 def _do_stages(
-    run: RunDirectory, experiment: Experiment, workers: int, quiet: bool, stop: threading.Event, changed: dict[str, Any]
+    run: RunDirectory,
+    stages: Sequence[Stage],
+    workers: int,
+    quiet: bool,
+    stop: threading.Event,
+    changed: dict[str, Any],
 ) -> None:
     started = time.time()
     title = f"{run.run['method']} on {run.run['env']}"
-    pool = InProcess(run, experiment, stop) if workers <= 1 else Pool(run, workers, stop)
+    pool = InProcess(run, stop) if workers <= 1 else Pool(run, workers, stop)
     try:
         with Progress(title, quiet=quiet) as progress:
-            for stage in experiment.method.stages(experiment):
+            for stage in stages:
                 _do_stage(run, stage, pool, progress)
     finally:
         pool.close()
@@ -102,15 +109,15 @@ def _do_stage(run: RunDirectory, stage: Stage, pool: InProcess | Pool, progress:
         done[job] = steps
         progress.update(sum(done.values()), note)
 
-    pool.do(stage.name, left, on_progress)
+    pool.do(stage, left, on_progress)
 
 
-def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
+def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them."""
     evaluations: list[dict[str, Any]] = []
     metrics: list[dict[str, Any]] = []
     timing: list[dict[str, Any]] = []
-    for stage in experiment.method.stages(experiment):
+    for stage in stages:
         for job in range(len(stage.job_steps)):
             directory = RunDirectory(run.job_directory(stage.name, job))
             evaluations += directory.read_rows("eval.jsonl")
@@ -118,9 +125,8 @@ def merge(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
             timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
             for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
                 remove_tree(directory.path / name)
-            for path in sorted(directory.path.glob("*/manifest.json")):
-                if path.parent.name.startswith(("task-", "best-", "explorers")):
-                    copy_tree(path.parent, run.path / "policies" / path.parent.name)
+            for path in sorted(product for pattern in stage.products for product in directory.path.glob(pattern)):
+                copy_tree(path, run.path / "policies" / path.name)
     evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
     run.write_rows("eval.jsonl", evaluations)
     run.write_rows("metrics.jsonl", metrics)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mesax.errors import UsageError
 from mesax.experiments.request import Request
-from mesax.methods.adapt import policy_name
+from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
@@ -22,17 +22,13 @@ from mesax.types import tree_index
 
 def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
     """The greedy policy learnt on one test task."""
-    spec = experiment.family.env.spec
     path = run.path / "policies" / policy_name(task, repeat)
     if not path.is_dir():
         raise UsageError(
             f"{run.path} has no policy for task {task}, run {repeat}: the run has {experiment.num_test_tasks} tasks"
             f" and its status is '{run.status}'"
         )
-    like = jax.eval_shape(
-        lambda key: experiment.algorithm.greedy(spec, experiment.algorithm.init(spec, key)), jax.random.key(0)
-    )
-    policy: Policy = load_tree(path, like)
+    policy: Policy = load_tree(path, greedy_shape(experiment))
     return policy
 
 

@@ -37,6 +37,7 @@ def main() -> None:
     run = RunDirectory.open(Path(sys.argv[1]))
     run.attend()
     experiment = Request.of_run(run.run).experiment()
+    stages = {stage.name: stage for stage in experiment.method.stages(experiment)}
     say(answers, {"kind": "ready"})
     while True:
         order = orders.get()
@@ -44,8 +45,7 @@ def main() -> None:
         try:
             run_job(
                 run,
-                experiment,
-                order["stage"],
+                stages[order["stage"]],
                 order["job"],
                 lambda done, note: say(answers, {"kind": "progress", "done": done, "note": note}),
                 lambda message: say(answers, {"kind": "warning", "message": message}),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mesax.errors import FORESEEN, Preempted, TrainingError, WorkerLost, kind_of
-from mesax.methods.base import Experiment
+from mesax.methods.base import Stage
 from mesax.store.files import store_errors
 from mesax.store.run_directory import RunDirectory
 
@@ -29,10 +29,9 @@ class InProcess:
     """One worker: this process."""
 
     run: RunDirectory
-    experiment: Experiment
     stop: threading.Event
 
-    def do(self, stage: str, jobs: list[int], on_progress: OnProgress) -> None:
+    def do(self, stage: Stage, jobs: list[int], on_progress: OnProgress) -> None:
         """Do the jobs one after another."""
         from mesax.execution.jobs import run_job  # noqa: PLC0415
 
@@ -42,7 +41,6 @@ class InProcess:
             try:
                 run_job(
                     self.run,
-                    self.experiment,
                     stage,
                     job,
                     lambda done, note, job=job: on_progress(job, done, note),  # type: ignore[misc]
@@ -53,7 +51,7 @@ class InProcess:
                 log = _log(self.run, 0)
                 with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:  # the disk may be full
                     file.write(traceback.format_exc())
-                raise _failure(stage, job, kind_of(error), str(error), log) from error
+                raise _failure(stage.name, job, kind_of(error), str(error), log) from error
 
     def close(self) -> None:
         """Nothing to end."""
@@ -78,18 +76,18 @@ class Pool:
     _workers: list[_Worker] = field(default_factory=list)
     _events: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = field(default_factory=queue.Queue)
 
-    def do(self, stage: str, jobs: list[int], on_progress: OnProgress) -> None:
+    def do(self, stage: Stage, jobs: list[int], on_progress: OnProgress) -> None:
         """Do the jobs, each by the next free worker."""
         waiting, running, stopped = deque(jobs), 0, False
         threads = max(1, self.size // max(1, len(jobs)))  # cores that no job wants may step host environments
         while len(self._workers) < min(self.size, len(jobs)):
             self._start()
         for worker in self._workers:
-            running += self._give(worker, stage, waiting, threads)
+            running += self._give(worker, stage.name, waiting, threads)
         while running:
             worker, event = self._next_event()
             if event is None:
-                raise WorkerLost(self._obituary(worker, stage))
+                raise WorkerLost(self._obituary(worker, stage.name))
             kind = event["kind"]
             if kind == "progress" and worker.job is not None:
                 on_progress(worker.job, event["done"], event["note"])
@@ -97,10 +95,10 @@ class Pool:
                 _warn(event["message"])
             elif kind == "error":
                 log = _log(self.run, worker.number)
-                raise _failure(stage, worker.job, event["error"], event["message"], log)
+                raise _failure(stage.name, worker.job, event["error"], event["message"], log)
             elif kind in ("done", "stopped"):
                 worker.job, stopped = None, stopped or kind == "stopped"
-                running += self._give(worker, stage, waiting, threads) - 1
+                running += self._give(worker, stage.name, waiting, threads) - 1
         if waiting or stopped:
             raise Preempted
 

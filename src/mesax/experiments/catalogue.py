@@ -14,8 +14,8 @@ from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import UsageError
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
-from mesax.methods.adapt import Plain, Uniform
 from mesax.methods.base import Experiment, Method
+from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import Entities
 from mesax.rewards.base import TaskReward
@@ -36,7 +36,8 @@ from mesax.suites.learners import (
     named_learner,
     rnd,
 )
-from mesax.training.off_policy import Budget, Mixing, Schedule
+from mesax.training.behavior import Mixing
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear
 
 FAMILIES: dict[str, ClimbFamily | ParticleClimbFamily | SwimmerFamily] = {

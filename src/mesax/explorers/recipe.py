@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
+from mesax.algorithms.base import Learner
 from mesax.errors import StoreError
-from mesax.policy import ExplorationPolicySet, Repeated
+from mesax.policy import ExplorationPolicySet, Policy, Repeated
 from mesax.rewards.coverage import CoverageModel, CoverageState, HighRewardSet
 from mesax.store.settings import to_plain
 from mesax.store.trees import SavedTree, open_tree, save_tree
@@ -27,7 +28,7 @@ class ExplorerRecipe:
 
     spec: EnvSpec
     """The environment they play in."""
-    algorithm: Any
+    algorithm: Learner
     """Who trained them; only its networks are used."""
     reward: CoverageModel
     """What they were paid for: it may tell them what is left to visit."""
@@ -37,12 +38,12 @@ class ExplorerRecipe:
     action_repeat: int = 1
     """Steps for which they hold each action."""
 
-    def policy(self, state: CoverageState, learner: Any) -> Any:
+    def policy(self, state: CoverageState, learner: PyTree) -> Policy:
         """An explorer as it plays in the environment itself: one value, with all it has to know of M_*."""
         own = self.algorithm.behavior(self.reward.learner_spec(self.spec), learner, Elapsed.end())
         return self.reward.equip(self.spec, state, own)
 
-    def deployed(self, policy: Any) -> Any:
+    def deployed(self, policy: Policy) -> Policy:
         """An explorer, or a set of them, at the pace at which they were trained."""
         return Repeated(policy, self.spec, self.action_repeat) if self.action_repeat > 1 else policy
 
@@ -59,22 +60,22 @@ class ExplorerRecipe:
         )
         return CoverageState(subspace, jnp.zeros(clusters))
 
-    def shape(self, number: int) -> Any:
+    def shape(self, number: int) -> PyTree:
         """Shapes of `number` stacked explorers."""
 
-        def one(key: Key) -> Any:
+        def one(key: Key) -> Policy:
             learner = self.algorithm.init(self.reward.learner_spec(self.spec), key)
             return self.policy(self.empty_coverage(), learner)
 
         return jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
 
 
-def save_explorers(recipe: ExplorerRecipe, policies: list[Any], directory: Path) -> None:
+def save_explorers(recipe: ExplorerRecipe, policies: list[PyTree], directory: Path) -> None:
     """Stack the policies and save them as one tree, with their recipe in plain words."""
     save_tree(directory, tree_stack(policies), {"num_explorers": len(policies), "recipe": to_plain(recipe)})
 
 
-def load_explorers(recipe: ExplorerRecipe, directory: Path) -> ExplorationPolicySet:
+def saved_explorers(recipe: ExplorerRecipe, directory: Path) -> ExplorationPolicySet:
     """The explorers that stage 2 saved, if they fit the recipe."""
     return restore_explorers(recipe, open_tree(directory, LARGEST_FILE))
 

@@ -1,29 +1,30 @@
-"""Learning the test tasks, which every method ends with, and the two controls that show what learned explorers add.
+"""Learning the unseen test tasks: the stage that every method ends with.
 
-Plain     the learner alone
-Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA mixes its own   (Algorithm 2)
+What meta-training has to hand over is a `Start`: explorers that may play, a learner to begin with, episodes to replay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
-from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
-from mesax.policy import EXPLORER, UniformPolicy
+from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, padded
 from mesax.store.trees import save_tree
+from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn
-from mesax.training.loops import loop_for
-from mesax.training.off_policy import Behavior, LearnerAlone, Mixing
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.types import tree_index
 
 ADAPT_STREAM = 3
+Lane = tuple[int, int]
+"""(test task, repeat)."""
 
 
 def policy_name(task: int, repeat: int) -> str:
@@ -36,19 +37,37 @@ def best_policy_name(task: int, repeat: int) -> str:
     return f"best-{policy_name(task, repeat)}"
 
 
+def adapt_loop(experiment: Experiment, behavior: Behavior) -> LearningLoop:
+    """How every test task is learned; refuses a learner that does not fit its schedule."""
+    return LearningLoop(
+        experiment.training_env, experiment.algorithm, experiment.schedule, behavior, experiment.reward_model
+    )
+
+
+def check_adapt(experiment: Experiment, behavior: Behavior = LearnerAlone()) -> None:
+    """Refuse what the learner of the test tasks cannot serve."""
+    loop = adapt_loop(experiment, behavior)
+    jax.eval_shape(lambda key: experiment.algorithm.init(loop.learner_spec, key), jax.random.key(0))
+
+
+def greedy_shape(experiment: Experiment) -> PyTree:
+    """Shapes of a saved policy, as it plays in the environment itself."""
+    loop, spec = experiment.test_loop, experiment.family.env.spec
+    state = jax.eval_shape(lambda key: loop.init(Start(), (), key), jax.random.key(0))
+    return jax.eval_shape(lambda learner, reward: loop.greedy(spec, learner, reward), state.learner, state.reward)
+
+
 def adapt_stage(
-    experiment: Experiment, behavior: Behavior, explorer_of: Callable[[Host], Any] = lambda host: None
+    experiment: Experiment,
+    behavior: Behavior = LearnerAlone(),
+    start_of: Callable[[Services], Start] = lambda services: Start(),
 ) -> Stage:
-    """Learn every unseen test task; `explorer_of` loads what meta-training left behind."""
+    """Learn every unseen test task; `start_of` loads what meta-training left behind."""
     runs = [(t, r) for t in range(experiment.num_test_tasks) for r in range(experiment.num_repeats)]
     groups = groups_of(runs, experiment.lanes)
-    env = experiment.training_env
-    # What the learner cannot serve is refused here, before anything is built.
-    jax.eval_shape(lambda key: experiment.algorithm.init(env.spec, key), jax.random.key(0))
-    loop = loop_for(env, experiment.algorithm, experiment.schedule, behavior, experiment.reward_model)
-    steps = experiment.schedule.steps(env.spec.horizon)
+    loop = adapt_loop(experiment, behavior)
 
-    def run(job: int, host: Host) -> None:
+    def run(job: int, services: Services) -> None:
         group = groups[job]
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
         lanes = padded(group, experiment.lanes)
@@ -58,43 +77,47 @@ def adapt_stage(
             loop,
             tasks,
             keys,
-            explorer=explorer_of(host),
+            start=start_of(services),
             eval_episodes=experiment.eval_episodes,
             eval_env=experiment.family.env,
-            keeper=host,
+            keeper=services,
         )
-        learner = jax.eval_shape(jax.vmap(lambda key: experiment.algorithm.init(loop.learner_spec, key)), keys)
-        best: _Best | None = host.kept(_Best(np.zeros(len(lanes)), np.zeros(len(lanes), int), learner))
-        with keeping_last_good(host):
+        policy = _stacked_shape(greedy_shape(experiment), len(lanes))
+        best: _Best | None = services.kept(_Best(np.zeros(len(lanes)), np.zeros(len(lanes), int), policy))
+        with keeping_last_good(services):
             for chunk in chunks:
-                returns = _record(experiment, host, group, split.test, chunk)
-                best = _better(best, _Best(np.array(padded(returns, len(lanes))), chunk.step, chunk.learner))
-                host.keep(best)
+                returns = _record(experiment, services, group, split.test, chunk)
+                best = _better(best, np.array(padded(returns, len(lanes))), chunk)
+                services.keep(best)
         assert best is not None
-        _save_policies(experiment, host.directory, group, chunk, best)
+        _save_policies(services.directory, group, chunk, best)
 
-    return Stage("adapt", tuple(steps * len(group) for group in groups), run)
+    steps = experiment.schedule.steps(loop.env.spec.horizon)
+    return Stage("adapt", tuple(steps * len(group) for group in groups), run, products=("task-*", "best-task-*"))
 
 
 class _Best(NamedTuple):
-    """The learners with the best evaluations, lane by lane."""
+    """The policies with the best evaluations, lane by lane."""
 
     returns: np.ndarray
-    step: Any
-    learner: Any
+    step: np.ndarray
+    policy: PyTree
 
 
-def _better(best: _Best | None, now: _Best) -> _Best:
-    """The better learner of each lane; of two equals the later."""
-    step = np.full(len(now.returns), now.step)
-    now = now._replace(step=step)
+def _stacked_shape(shape: PyTree, lanes: int) -> PyTree:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((lanes, *leaf.shape), leaf.dtype), shape)
+
+
+def _better(best: _Best | None, returns: np.ndarray, chunk: Chunk) -> _Best:
+    """The better policy of each lane; of two equals the later."""
+    now = _Best(returns, np.full(len(returns), chunk.step), chunk.policy)
     if best is None:
         return now
     wins = now.returns >= best.returns
     return jax.tree.map(lambda new, old: np.where(wins.reshape(-1, *[1] * (new.ndim - 1)), new, old), now, best)
 
 
-def _record(experiment: Experiment, host: Host, group: list[tuple[int, int]], tasks: Any, chunk: Chunk) -> list[float]:
+def _record(experiment: Experiment, services: Services, group: list[Lane], tasks: PyTree, chunk: Chunk) -> list[float]:
     """Rows and progress of one chunk; its returns."""
     evaluations, metrics, returns = [], [], []
     for lane, (task, repeat) in enumerate(group):
@@ -104,48 +127,19 @@ def _record(experiment: Experiment, host: Host, group: list[tuple[int, int]], ta
         groups = experiment.family.breakdown(tree_index(tasks, task), rewards)
         evaluations.append(identity | {"return": returns[-1], "groups": groups})
         metrics.append(identity | {name: float(value[lane]) for name, value in chunk.metrics.items()})
-    host.rows("eval", evaluations)
-    host.rows("metrics", metrics)
+    services.rows("eval", evaluations)
+    services.rows("metrics", metrics)
     if chunk.compile_seconds:
-        host.compiled(chunk.compile_seconds)
-    host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
+        services.compiled(chunk.compile_seconds)
+    services.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
     return returns
 
 
-def _save_policies(
-    experiment: Experiment, directory: Path, group: list[tuple[int, int]], last: Chunk, best: _Best
-) -> None:
+def _save_policies(directory: Path, group: list[Lane], last: Chunk, best: _Best) -> None:
     """Two greedy policies per lane: of the end, and of the best evaluation."""
     for lane, (task, repeat) in enumerate(group):
         facts = {"task": task, "repeat": repeat}
-        for name, learners, when in (
-            (policy_name(task, repeat), last.learner, {"step": last.step}),
-            (
-                best_policy_name(task, repeat),
-                best.learner,
-                {"step": int(best.step[lane]), "return": float(best.returns[lane])},
-            ),
-        ):
-            policy = experiment.algorithm.greedy(experiment.family.env.spec, tree_index(learners, lane))
-            save_tree(directory / name, policy, facts | when)
-
-
-@dataclass(frozen=True)
-class Plain:
-    """The learner alone."""
-
-    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
-        """Only the test tasks."""
-        return (adapt_stage(experiment, LearnerAlone()),)
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """MESA's mixing with a uniformly random explorer: what exploring *anyhow* is worth."""
-
-    mixing: Mixing = Mixing()
-
-    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
-        """Only the test tasks."""
-        explorer = UniformPolicy(experiment.family.env.spec.action_space, EXPLORER)
-        return (adapt_stage(experiment, self.mixing, lambda host: explorer),)
+        final = facts | {"step": last.step}
+        save_tree(directory / policy_name(task, repeat), tree_index(last.policy, lane), final)
+        peak = facts | {"step": int(best.step[lane]), "return": float(best.returns[lane])}
+        save_tree(directory / best_policy_name(task, repeat), tree_index(best.policy, lane), peak)

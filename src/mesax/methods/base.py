@@ -6,26 +6,31 @@ the number of workers cannot change a result, and a finished job never runs agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 import jax
 from jaxtyping import PyTree
 
-from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
-from mesax.envs.base import TaskFamily
+from mesax.algorithms.base import Learner
+from mesax.envs.base import AnyEnvironment, TaskFamily
+from mesax.envs.host import shortened
 from mesax.errors import UsageError
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.trees import save_tree
 from mesax.training.driver import Keeper, LearningStopped
-from mesax.training.off_policy import Budget, Schedule
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Key
 
+Item = TypeVar("Item")
+Row: TypeAlias = Mapping[str, object]
 
-class Host(Keeper, Protocol):
+
+class Services(Keeper, Protocol):
     """What a job may ask of the process that runs it; it also keeps the job's loops (see `Keeper`)."""
 
     @property
@@ -36,7 +41,7 @@ class Host(Keeper, Protocol):
     def scratch(self) -> Path:
         """Where this job puts aside what nobody needs once it is done."""
 
-    def put_aside(self, name: str, tree: PyTree, facts: dict[str, Any]) -> None:
+    def put_aside(self, name: str, tree: PyTree, facts: dict[str, object]) -> None:
         """Save a piece there that will not change again."""
 
     def kept(self, like: PyTree) -> PyTree | None:
@@ -48,10 +53,10 @@ class Host(Keeper, Protocol):
     def outputs(self, stage: str) -> list[Path]:
         """Directories of an earlier stage's jobs, in order."""
 
-    def rows(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+    def rows(self, name: str, rows: Iterable[Row]) -> None:
         """Append rows to `eval` or `metrics`."""
 
-    def document(self, name: str, content: dict[str, Any]) -> None:
+    def document(self, name: str, content: Row) -> None:
         """Write `<name>.json` into the run directory."""
 
     def report(self, done_steps: int, note: str = "") -> None:
@@ -68,8 +73,10 @@ class Stage:
     name: str
     job_steps: tuple[int, ...]
     """Environment steps of each job."""
-    run: Callable[[int, Host], None]
+    run: Callable[[int, Services], None]
     """Do job number i."""
+    products: tuple[str, ...] = ()
+    """Patterns of the saved trees of a job that a finished run keeps in `policies/`."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Experiment:
 
     method: Method
     family: TaskFamily
-    algorithm: OffPolicyAlgorithm | OnPolicyAlgorithm
+    algorithm: Learner
     """The learner of the test tasks, which the method wraps."""
     schedule: Schedule | Budget
     """Budget of each test task: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
@@ -116,14 +123,14 @@ class Experiment:
             )
 
     @property
-    def training_env(self) -> Any:
+    def training_env(self) -> AnyEnvironment:
         """The environment with its training episodes' length."""
-        env = self.family.env
-        if self.training_horizon is None:
-            return env
-        if "horizon" not in {field.name for field in fields(env)}:
-            raise UsageError(f"episodes of {type(env).__name__} cannot be shortened: leave training-horizon alone")
-        return replace(env, horizon=self.training_horizon)
+        return shortened(self.family.env, self.training_horizon)
+
+    @property
+    def test_loop(self) -> LearningLoop:
+        """How a test task is learned by the learner alone."""
+        return LearningLoop(self.training_env, self.algorithm, self.schedule, reward_model=self.reward_model)
 
     def key(self, purpose: int, *indices: int) -> Key:
         """The random stream of one part of the experiment."""
@@ -136,25 +143,28 @@ class Experiment:
 class Method(Protocol):
     """A frozen dataclass that says which stages an experiment has."""
 
+    def check(self, experiment: Experiment) -> None:
+        """Refuse with a `UsageError` what cannot work, before there is a run directory."""
+
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
-        """Stages in order; the last one is `adapt`."""
+        """Stages in order; the last one is `adapt`. Built once per process."""
 
 
 @contextmanager
-def keeping_last_good(host: Host) -> Iterator[None]:
+def keeping_last_good(services: Services) -> Iterator[None]:
     """Save the last good learners of a job that breaks."""
     try:
         yield
     except LearningStopped as error:
-        save_tree(host.directory / "last-good", error.last_good, {"error": str(error)})
+        save_tree(services.directory / "last-good", error.last_good, {"error": str(error)})
         raise
 
 
-def padded(group: list[Any], size: int) -> list[Any]:
+def padded(group: list[Item], size: int) -> list[Item]:
     """A group repeated at its end up to `size`: a program of another width rounds differently."""
     return group + group[-1:] * (size - len(group))
 
 
-def groups_of(items: list[Any], size: int) -> list[list[Any]]:
+def groups_of(items: list[Item], size: int) -> list[list[Item]]:
     """Consecutive groups of at most `size`."""
     return [items[start : start + size] for start in range(0, len(items), size)]

@@ -14,9 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import HostEnvironment, TaskFamily
 from mesax.envs.climb import ClimbFamily
-from mesax.envs.host import HostEnvironment
 from mesax.envs.particle_climb import ParticleClimbFamily
 from mesax.envs.swimmer_climb import SwimmerFamily
 from mesax.errors import StoreError, UsageError

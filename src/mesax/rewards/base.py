@@ -8,28 +8,29 @@ plays, the episodes that are learnt from.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeVar
 
 from jaxtyping import PyTree
 
+from mesax.policy import Policy
 from mesax.types import EnvSpec, Episode, Key
 
-RewardState: TypeAlias = PyTree
+State = TypeVar("State", bound=PyTree)
 
 
-class RewardModel(Protocol):
+class RewardModel(Protocol[State]):
     """A frozen dataclass; its state (counts, datasets, networks) travels as an argument."""
 
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """Sizes as the learner sees them."""
 
-    def begin(self, spec: EnvSpec, given: Any, key: Key) -> Any:
+    def begin(self, spec: EnvSpec, given: State, key: Key) -> State:
         """State at the start of a run: what the run was given, or something of the model's own."""
 
-    def equip(self, spec: EnvSpec, state: Any, policy: Any) -> Any:
-        """A learner's policy as one that plays in the environment itself."""
+    def equip(self, spec: EnvSpec, state: State, policy: Policy) -> Policy:
+        """A learner's policy as one that plays in the environment itself: in training, evaluation and when saved."""
 
-    def observe(self, spec: EnvSpec, state: Any, episodes: Episode) -> tuple[Any, Episode]:
+    def observe(self, spec: EnvSpec, state: State, episodes: Episode, key: Key) -> tuple[State, Episode]:
         """Episodes `[envs, ...]` as the learner sees them, and the advanced state."""
 
 
@@ -41,17 +42,17 @@ class TaskReward:
         """The learner sees what there is."""
         return spec
 
-    def begin(self, spec: EnvSpec, given: Any, key: Key) -> Any:
+    def begin(self, spec: EnvSpec, given: State, key: Key) -> State:
         """Nothing of its own."""
         del spec, key
         return given
 
-    def equip(self, spec: EnvSpec, state: Any, policy: Any) -> Any:
+    def equip(self, spec: EnvSpec, state: PyTree, policy: Policy) -> Policy:
         """Nothing to add."""
         del spec, state
         return policy
 
-    def observe(self, spec: EnvSpec, state: Any, episodes: Episode) -> tuple[Any, Episode]:
+    def observe(self, spec: EnvSpec, state: State, episodes: Episode, key: Key) -> tuple[State, Episode]:
         """Leave everything as it is."""
-        del spec
+        del spec, key
         return state, episodes

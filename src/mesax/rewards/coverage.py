@@ -23,18 +23,23 @@ Deviation(record-reward): the particle worlds' quick preset trains explorers on 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from mesax.errors import UsageError
 from mesax.nets import Memory
+from mesax.policy import Policy
 from mesax.rewards.features import ObsActionFeatures
-from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Transition
+from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Label, Transition
+
+EpisodeMemory = TypeVar("EpisodeMemory", bound=PyTree)
+Percept = TypeVar("Percept", bound=PyTree)
 
 
 class HighRewardSet(eqx.Module):
@@ -91,25 +96,13 @@ def cluster_distances(subspace: HighRewardSet, features: Float[Array, " features
     return jnp.sqrt(jnp.min(jnp.where(of_cluster, to_members[None], jnp.inf), axis=1))
 
 
-class EpisodeReward(Protocol):
-    """A reward with a memory of the episode; `percept` is what it makes of one step's features."""
-
-    def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Any:
-        """All that the reward needs to know of a step: batched over an episode, one matrix product."""
-
-    def start(self, state: CoverageState) -> Any:
-        """Memory at the start of an episode."""
-
-    def step(self, state: CoverageState, memory: Any, percept: Any) -> tuple[Any, Float[Array, ""]]:
-        """Advance the memory by one step and pay for it."""
-
-    def demand(self, state: CoverageState, memory: Any) -> Float[Array, " clusters"]:
-        """Bonus still to be had in each cluster, as a share of the largest."""
-
-
 @dataclass(frozen=True)
-class _Coverage:
-    """What both rewards share: where distances are measured, and what the explorer is told."""
+class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
+    """A reward with a memory of the episode: what both rewards share.
+
+    A percept is what the reward makes of one step's features. Where distances are measured and what the explorer is
+    told is said here.
+    """
 
     features: FeatureMap = ObsActionFeatures()
     """What distance and clusters see of a state-action pair."""
@@ -126,6 +119,22 @@ class _Coverage:
             raise UsageError(f"distance-threshold must be above 0, not {self.distance_threshold}")
         if self.decay_power < 0:
             raise UsageError(f"decay-power must not be negative, not {self.decay_power}")
+
+    @abstractmethod
+    def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Percept:
+        """All that the reward needs to know of a step: batched over an episode, one matrix product."""
+
+    @abstractmethod
+    def start(self, state: CoverageState) -> EpisodeMemory:
+        """Memory at the start of an episode."""
+
+    @abstractmethod
+    def step(self, state: CoverageState, memory: EpisodeMemory, percept: Percept) -> tuple[EpisodeMemory, Array]:
+        """Advance the memory by one step and pay for it."""
+
+    @abstractmethod
+    def demand(self, state: CoverageState, memory: EpisodeMemory) -> Float[Array, " clusters"]:
+        """Bonus still to be had in each cluster, as a share of the largest."""
 
     def feature_size(self, spec: EnvSpec) -> int:
         """Length of the feature vector in an environment of these sizes."""
@@ -152,22 +161,31 @@ class _Coverage:
         del spec, key
         return given
 
-    def equip(self, spec: EnvSpec, state: CoverageState, policy: Any) -> Any:
+    def equip(self, spec: EnvSpec, state: CoverageState, policy: Policy) -> Policy:
         """Tell the policy what is left, if it was trained so."""
         return Told(policy, state, self, spec) if self.tell_demand else policy
 
-    def observe(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> tuple[CoverageState, Episode]:
+    def observe(
+        self, spec: EnvSpec, state: CoverageState, episodes: Episode, key: Key
+    ) -> tuple[CoverageState, Episode]:
         """Replace the task reward by the episode reward."""
-        return observe(self, spec, state, episodes)
+        del key
+        return _observe(self, spec, state, episodes)
+
+    def paid(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Float[Array, "envs time"]:
+        """What the episode reward pays for every step of stacked episodes."""
+        return _observe(self, spec, state, episodes)[1].reward
 
 
-def observe(reward: Any, spec: EnvSpec, state: CoverageState, episodes: Episode) -> tuple[CoverageState, Episode]:
+def _observe(
+    reward: EpisodeReward, spec: EnvSpec, state: CoverageState, episodes: Episode
+) -> tuple[CoverageState, Episode]:
     """Replace the task reward of stacked episodes by an `EpisodeReward`, and tell the demand if wanted."""
     features = reward.features_of(spec, episodes)
     percepts = jax.vmap(jax.vmap(lambda x: reward.perceive(state.subspace, x)))(features)
 
-    def of_episode(percepts: Any, mask: Array) -> tuple[Array, Array]:
-        def step(memory: Any, one: tuple[Any, Array]) -> tuple[Any, tuple[Array, Array]]:
+    def of_episode(percepts: PyTree, mask: Array) -> tuple[Array, Array]:
+        def step(memory: PyTree, one: tuple[PyTree, Array]) -> tuple[PyTree, tuple[Array, Array]]:
             percept, happened = one
             after, pay = reward.step(state, memory, percept)
             after = jax.tree.map(lambda new, old: jnp.where(happened, new, old), after, memory)
@@ -196,9 +214,9 @@ def tell(obs: Float[Array, "agents obs"], wanted: Array, features: Array) -> Flo
 class Told(eqx.Module):
     """A policy that is told what is left to visit: it carries M_* along, and the episode's memory of the reward."""
 
-    policy: Any
+    policy: Policy
     state: CoverageState
-    reward: Any = eqx.field(static=True)
+    reward: EpisodeReward = eqx.field(static=True)
     spec: EnvSpec = eqx.field(static=True)
 
     def start(self, key: Key) -> Memory:
@@ -217,14 +235,13 @@ class Told(eqx.Module):
         action, inner = self.policy.act(inner, tell(obs, wanted, jnp.where(moved, features, 0.0)), key)
         return action, (inner, episode, (obs, action, jnp.asarray(True)))
 
-    def actor(self, memory: Memory) -> Array:
-        """Whoever the wrapped policy says."""
-        actor: Array = self.policy.actor(memory[0])
-        return actor
+    def label(self, memory: Memory) -> Label:
+        """As the wrapped policy says."""
+        return self.policy.label(memory[0])
 
 
 @dataclass(frozen=True)
-class CoverageReward(_Coverage):
+class CoverageReward(EpisodeReward[Array, Match]):
     """Eq. (6) as a reward model; the state holds M_* and the global counts."""
 
     normalize: bool = False
@@ -259,7 +276,7 @@ class Record(eqx.Module):
 
 
 @dataclass(frozen=True)
-class RecordReward(_Coverage):
+class RecordReward(EpisodeReward[Record, Array]):
     """Pay for records of nearness, cluster by cluster: dense near M_*, and worth nothing twice."""
 
     width: float = 0.3

@@ -11,28 +11,25 @@ A reward model, so any learner can be paid so. A learner with replay keeps the b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from mesax.errors import UsageError
 from mesax.moments import Moments
-from mesax.nets import Adam, Mlp, Trainable
+from mesax.nets import Adam, FeedForward, Mlp, Trainable
+from mesax.policy import Policy
 from mesax.rewards.features import ObsActionFeatures
 from mesax.types import EnvSpec, Episode, FeatureMap, Key, blank_episode, masked_mean, tree_index
-
-SHUFFLES = 7
-"""Seed of the orders in which steps are learnt from: they are the same in every run."""
 
 
 class RndState(eqx.Module):
     """Both nets, and the scales of their inputs and of the bonus."""
 
-    target: Any
-    predictor: Trainable[Any]
+    target: FeedForward
+    predictor: Trainable[FeedForward]
     inputs: Moments
     returns: Moments
 
@@ -76,7 +73,7 @@ class Rnd:
         """The learner sees what there is."""
         return spec
 
-    def begin(self, spec: EnvSpec, given: Any, key: Key) -> RndState:
+    def begin(self, spec: EnvSpec, given: PyTree, key: Key) -> RndState:
         """Fresh nets; nothing seen."""
         del given
         example = jax.tree.map(lambda leaf: leaf[None], blank_episode(spec))
@@ -90,12 +87,12 @@ class Rnd:
             Moments.create(()),
         )
 
-    def equip(self, spec: EnvSpec, state: RndState, policy: Any) -> Any:
+    def equip(self, spec: EnvSpec, state: RndState, policy: Policy) -> Policy:
         """Nothing to add."""
         del spec, state
         return policy
 
-    def observe(self, spec: EnvSpec, state: RndState, episodes: Episode) -> tuple[RndState, Episode]:
+    def observe(self, spec: EnvSpec, state: RndState, episodes: Episode, key: Key) -> tuple[RndState, Episode]:
         """Pay for what was new when it was played, then learn to predict it."""
         features = self._features(spec, episodes)
         inputs = state.inputs.observe(features, episodes.mask)
@@ -105,7 +102,7 @@ class Rnd:
         std = jnp.sqrt(returns.variance)
         scaled = bonus / jnp.where(std > 1e-6, std, 1.0)  # not centered: a bonus must stay positive
         paid = self.task_weight * episodes.reward + self.weight * scaled
-        predictor = self._learn(state, x, episodes.mask)
+        predictor = self._learn(state, x, episodes.mask, key)
         return RndState(state.target, predictor, inputs, returns), eqx.tree_at(lambda e: e.reward, episodes, paid)
 
     def _features(self, spec: EnvSpec, episodes: Episode) -> Float[Array, "envs time features"]:
@@ -120,14 +117,15 @@ class Rnd:
 
         return jax.lax.scan(step, jnp.zeros(()), bonus)[1]
 
-    def _learn(self, state: RndState, x: Float[Array, "envs time features"], mask: Array) -> Trainable[Any]:
+    def _learn(
+        self, state: RndState, x: Float[Array, "envs time features"], mask: Array, key: Key
+    ) -> Trainable[FeedForward]:
         steps, happened = x.reshape(-1, x.shape[-1]), mask.reshape(-1)
         parts = min(self.minibatches, len(steps))
         size = len(steps) // parts
-        key = jax.random.fold_in(jax.random.key(SHUFFLES), state.inputs.batches.astype(jnp.int32))
         order = jax.random.permutation(key, len(steps))[: parts * size].reshape(parts, size)
 
-        def descend(predictor: Trainable[Any], which: Array) -> tuple[Trainable[Any], None]:
+        def descend(predictor: Trainable[FeedForward], which: Array) -> tuple[Trainable[FeedForward], None]:
             some, real = tree_index((steps, happened), which)
             gradients = jax.grad(lambda net: masked_mean(novelty(state.target, net, some), real))(predictor.net)
             return predictor.descend(gradients, self.optimizer), None
@@ -135,7 +133,7 @@ class Rnd:
         return jax.lax.scan(descend, state.predictor, order)[0]
 
 
-def novelty(target: Any, predictor: Any, x: Float[Array, "... features"]) -> Float[Array, "..."]:
+def novelty(target: FeedForward, predictor: FeedForward, x: Float[Array, "... features"]) -> Float[Array, "..."]:
     """Mean squared error of the prediction at every entry of `x`."""
     flat = x.reshape(-1, x.shape[-1])
     known, guess = (jax.vmap(lambda row, net=net: net.step((), row)[1])(flat) for net in (target, predictor))

@@ -24,7 +24,7 @@ from mesax.experiments.names import LEARNERS
 from mesax.nets import Adam, Gru, Mlp
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
-from mesax.training.off_policy import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.

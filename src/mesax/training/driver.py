@@ -11,33 +11,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from mesax.compiling import compiled
-from mesax.envs.base import Environment
-from mesax.envs.host import EnvironmentFault, HostEnvironment
+from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment
+from mesax.envs.host import EnvironmentFault
 from mesax.errors import StoreError, TrainingError
 from mesax.policy import Policy
 from mesax.store.trees import SavedTree
-from mesax.training.engines import (
-    Log,
-    Loop,
-    OnDevice,
-    OnHost,
-    State,
-    joined,
-    packed,
-    shape_of,
-    shape_of_packed,
-    unpacked,
-)
+from mesax.training.engines import Log, OnDevice, OnHost, joined, packed, shape_of, shape_of_packed, unpacked
 from mesax.training.host_rollout import as_lane, play_on_host
+from mesax.training.loop import Loop, LoopState, Start
 from mesax.training.rollout import play
-from mesax.types import Episode, Key, tree_index
+from mesax.types import EnvSpec, Episode, Key, tree_index
+
+Facts: TypeAlias = dict[str, int]
 
 
 class Keeper(Protocol):
@@ -46,7 +38,7 @@ class Keeper(Protocol):
     def left(self) -> SavedTree | None:
         """What the last attempt left of the loop, under `loop`; given once."""
 
-    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+    def pause(self, loop: Callable[[], tuple[PyTree, Facts]]) -> None:
         """A moment between rounds: save the loop, with facts, if it is time to; `Preempted` if the run is to stop."""
 
 
@@ -79,6 +71,8 @@ class Chunk:
     episodes: Episode | None
     """`[lanes, rounds, envs, ...]` as played, if the loop keeps them."""
     learner: PyTree
+    policy: PyTree
+    """The greedy policy as it plays in the environment itself."""
     compile_seconds: float
     """Time spent until the first step of this run was taken; 0 after the first chunk."""
 
@@ -88,10 +82,10 @@ def learn(
     tasks: PyTree,
     keys: Key,
     *,
-    explorer: PyTree = None,
+    start: Start = Start(),
     reward_state: PyTree = (),
     eval_episodes: int = 8,
-    eval_env: Any = None,
+    eval_env: AnyEnvironment | None = None,
     keeper: Keeper | None = None,
 ) -> Iterator[Chunk]:
     """Run a loop on lanes of stacked tasks `[lanes, tasks, ...]`, yielding after the warm-up and after each chunk.
@@ -105,8 +99,8 @@ def learn(
     segment = loop.schedule.segment(horizon, lanes)
     steps = loop.schedule.steps_per_round(horizon)
     step = loop.schedule.warmup_rounds(horizon) * steps
-    where: Any = OnHost if isinstance(loop.env, HostEnvironment) else OnDevice
-    engine = where(loop, eval_env or loop.env, eval_episodes)
+    eval_env = eval_env or loop.env
+    engine = _engine(loop, eval_env, eval_episodes)
 
     def checked(values: dict[str, np.ndarray]) -> PyTree:
         learner = jax.tree.map(np.asarray, state.learner)
@@ -115,15 +109,17 @@ def learn(
 
     def chunk(logs: list[Log], seconds: float) -> Chunk:
         metrics, episodes = joined(logs)
-        rewards = engine.evaluate(tasks, state.learner, keys, step) if eval_episodes else np.zeros((lanes, 0))
-        return Chunk(step, rewards, metrics, episodes, checked(metrics | {"rewards": rewards}), seconds)
+        rewards = engine.evaluate(tasks, state, keys, step) if eval_episodes else np.zeros((lanes, 0))
+        learner = checked(metrics | {"rewards": rewards})
+        policy = _policies(loop, eval_env.spec, learner, state.reward)
+        return Chunk(step, rewards, metrics, episodes, learner, policy, seconds)
 
     saved = None if keeper is None else keeper.left()
     if saved is None:
-        first, (state, log) = 0, engine.begin(tasks, reward_state, keys)
+        first, (state, log) = 0, engine.begin(tasks, start, reward_state, keys)
         logs = [log]
     else:
-        first, state, logs = _continued(loop, reward_state, keys, segment, saved)
+        first, state, logs = _continued(loop, start, reward_state, keys, segment, saved)
         saved = None  # a replay can be large
         step += ((first - 1) * rounds + len(logs) * segment) * steps
     last_good = jax.tree.map(np.asarray, state.learner)
@@ -132,7 +128,7 @@ def learn(
             while index and len(logs) * segment < rounds:
                 if keeper is not None:
                     keeper.pause(partial(_left_behind, state, logs, index))
-                state, log = engine.advance(tasks, explorer, state, keys, segment)
+                state, log = engine.advance(tasks, start.explorer, state, keys, segment)
                 logs.append(log)
                 step += segment * steps
                 last_good = checked(log[0])
@@ -143,19 +139,36 @@ def learn(
         raise BrokenEnvironmentError(f"{error}; stopped by step {step}", last_good) from error
 
 
-def _left_behind(state: State, logs: list[Log], chunk: int) -> tuple[PyTree, dict[str, Any]]:
+def _engine(loop: Loop, eval_env: AnyEnvironment, eval_episodes: int) -> OnDevice | OnHost:
+    """What steps the loop: the device alone, or the host with it."""
+    if isinstance(loop.env, HostEnvironment):
+        assert isinstance(eval_env, HostEnvironment), "evaluation takes place where training does"
+        return OnHost(loop, loop.env, eval_env, eval_episodes)
+    assert not isinstance(eval_env, HostEnvironment), "evaluation takes place where training does"
+    return OnDevice(loop, eval_env, eval_episodes)
+
+
+def _policies(loop: Loop, spec: EnvSpec, learner: PyTree, reward: PyTree) -> PyTree:
+    """Greedy policies, lane by lane, as arrays on the host."""
+    policy = jax.vmap(lambda learner, reward: loop.greedy(spec, learner, reward))(learner, reward)
+    return jax.tree.map(np.asarray, policy)
+
+
+def _left_behind(state: LoopState, logs: list[Log], chunk: int) -> tuple[PyTree, Facts]:
     """All that it takes to go on with this chunk."""
     state, filled = packed(state)
     return {"state": state, "logs": logs}, {"chunk": chunk, "segments": len(logs), "filled": filled}
 
 
-def _continued(loop: Loop, reward_state: PyTree, keys: Key, segment: int, saved: SavedTree) -> tuple[int, State, list]:
+def _continued(
+    loop: Loop, start: Start, reward_state: PyTree, keys: Key, segment: int, saved: SavedTree
+) -> tuple[int, LoopState, list[Log]]:
     """(next chunk, state, logs of its segments that are done) of an attempt that was stopped."""
     try:
         first, done, filled = (int(saved.facts["loop"][name]) for name in ("chunk", "segments", "filled"))
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{saved.directory} does not say where the run stopped") from error
-    state, log = shape_of(loop, reward_state, keys, segment)
+    state, log = shape_of(loop, start, reward_state, keys, segment)
     left = saved.restore({"state": shape_of_packed(state, filled), "logs": [log] * done}, "loop")
     return first, unpacked(left["state"], state), jax.tree.map(np.asarray, left["logs"])
 
@@ -169,7 +182,7 @@ class _Play:
         return play(self.env, tasks, policy, key, self.num_episodes)
 
 
-def play_episodes(env: Any, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Episode:
+def play_episodes(env: AnyEnvironment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Episode:
     """Episodes of one policy on stacked tasks, as arrays on the host."""
     if isinstance(env, HostEnvironment):
         played = play_on_host(env, as_lane(tasks), as_lane(policy), key[None], num_episodes)

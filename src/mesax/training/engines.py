@@ -6,7 +6,7 @@ Both advance a state by a few rounds and hand back the log of these rounds; all 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +14,14 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mesax.compiling import compiled
-from mesax.envs.base import Environment
-from mesax.envs.host import HostEnvironment
+from mesax.envs.base import Environment, HostEnvironment
 from mesax.replay import Replay
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
-from mesax.training.off_policy import LoopState, OffPolicyLoop, round_keys, summarize
-from mesax.training.on_policy import OnPolicyLoop
-from mesax.types import EnvSpec, Episode, Key, blank_episode
+from mesax.training.loop import Loop, LoopState, RoundLog, Start, mean_over_rounds
+from mesax.training.schedule import round_keys
+from mesax.types import Episode, Key, Metrics, Tree, tree_index
 
-Loop: TypeAlias = OffPolicyLoop | OnPolicyLoop
-State: TypeAlias = Any
-"""`LoopState` or `OnPolicyState`, as the loop has it."""
 Log: TypeAlias = tuple[dict[str, np.ndarray], Episode | None]
 """Metrics `[lanes, rounds]`, and episodes `[lanes, rounds, envs, ...]` if they are kept."""
 
@@ -38,33 +34,34 @@ class OnDevice:
     eval_env: Environment
     eval_episodes: int
 
-    def begin(self, tasks: PyTree, reward_state: PyTree, keys: Key) -> tuple[State, Log]:
-        """Fresh state after the warm-up."""
-        state, *log = compiled(_Begin(self.loop))(tasks, reward_state, keys)
+    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Key) -> tuple[LoopState, Log]:
+        """State after the warm-up."""
+        state, log = compiled(_Begin(self.loop))(tasks, start, reward_state, keys)
         return state, _on_host(log)
 
-    def advance(self, tasks: PyTree, explorer: PyTree, state: State, keys: Key, rounds: int) -> tuple[State, Log]:
+    def advance(
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Key, rounds: int
+    ) -> tuple[LoopState, Log]:
         """A few rounds; `state` is used up."""
-        state, *log = compiled(_Advance(self.loop, rounds), (2,))(tasks, explorer, state, keys)
+        state, log = compiled(_Advance(self.loop, rounds), (2,))(tasks, explorer, state, keys)
         return state, _on_host(log)
 
-    def evaluate(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> np.ndarray:
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Key, step: int) -> np.ndarray:
         """Mean rewards of the greedy policy, `[lanes, time]`."""
-        program = compiled(_Evaluate(self.loop.algorithm, self.eval_env, self.eval_episodes))
-        return np.asarray(program(tasks, learner, keys, step))
+        program = compiled(_Evaluate(self.loop, self.eval_env, self.eval_episodes))
+        return np.asarray(program(tasks, state.learner, state.reward, keys, step))
 
 
 @dataclass(frozen=True)
 class _Begin:
     loop: Loop
 
-    def __call__(self, tasks: PyTree, reward_state: PyTree, keys: Key) -> tuple[Any, ...]:
-        def lane(tasks: PyTree, key: Key) -> tuple[Any, ...]:
-            state: State = self.loop.init(reward_state, key)
-            state, log = self.loop.warm_up(tasks, state, key)
-            return state, log.metrics, log.episodes
+    def __call__(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Key) -> tuple[LoopState, RoundLog]:
+        def lane(tasks: PyTree, episodes: Episode | None, key: Key) -> tuple[LoopState, RoundLog]:
+            state = self.loop.init(Start(learner=start.learner, episodes=episodes), reward_state, key)
+            return self.loop.warm_up(tasks, state, key)
 
-        return jax.vmap(lane)(tasks, keys)
+        return jax.vmap(lane)(tasks, start.episodes, keys)
 
 
 @dataclass(frozen=True)
@@ -72,68 +69,67 @@ class _Advance:
     loop: Loop
     rounds: int
 
-    def __call__(self, tasks: PyTree, explorer: PyTree, state: State, keys: Key) -> tuple[Any, ...]:
-        def lane(tasks: PyTree, state: State, key: Key) -> tuple[Any, ...]:
-            state, log = self.loop.advance(tasks, explorer, state, key, self.rounds)
-            return state, log.metrics, log.episodes
+    def __call__(self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Key) -> tuple[LoopState, RoundLog]:
+        def lane(tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
+            return self.loop.advance(tasks, explorer, state, key, self.rounds)
 
         return jax.vmap(lane)(tasks, state, keys)
 
 
 @dataclass(frozen=True)
 class _Evaluate:
-    algorithm: Any
+    loop: Loop
     env: Environment
     num_episodes: int
 
-    def __call__(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> jax.Array:
-        def lane(tasks: PyTree, learner: PyTree, key: Key) -> jax.Array:
-            policy = self.algorithm.greedy(self.env.spec, learner)
+    def __call__(self, tasks: PyTree, learner: PyTree, reward: PyTree, keys: Key, step: int) -> jax.Array:
+        def lane(tasks: PyTree, learner: PyTree, reward: PyTree, key: Key) -> jax.Array:
+            policy = self.loop.greedy(self.env.spec, learner, reward)
             return mean_rewards(self.env, tasks, policy, evaluation_key(key, step), self.num_episodes)
 
-        return jax.vmap(lane)(tasks, learner, keys)
+        return jax.vmap(lane)(tasks, learner, reward, keys)
 
 
 @dataclass(frozen=True)
 class OnHost:
     """A loop whose environment is stepped by the host: round by round, and all but the playing is compiled."""
 
-    loop: Any
+    loop: Loop
+    env: HostEnvironment
+    """The loop's own."""
     eval_env: HostEnvironment
     eval_episodes: int
 
-    def begin(self, tasks: PyTree, reward_state: PyTree, keys: Key) -> tuple[State, Log]:
-        """Fresh state after the warm-up."""
-        loop = self.loop
-        state = compiled(_Init(loop))(reward_state, keys)
+    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Key) -> tuple[LoopState, Log]:
+        """State after the warm-up."""
+        schedule = self.loop.schedule
+        state = compiled(_Init(self.loop))(start, reward_state, keys)
         logs = []
-        for _ in range(loop.schedule.warmup_rounds(loop.env.spec.horizon)):
-            played = play_on_host(
-                loop.env, tasks, loop.newcomer(), compiled(_warmup_keys)(keys, state.round), loop.schedule.num_envs
-            )
-            state, metrics = compiled(_Store(loop), (0,))(state, played)
+        for _ in range(schedule.warmup_rounds(self.env.spec.horizon)):
+            policy, keys_play = compiled(_WarmupPlayer(self.loop))(state.reward, state.round, keys)
+            played = play_on_host(self.env, tasks, policy, keys_play, schedule.num_envs)
+            state, metrics = compiled(_Store(self.loop), (0,))(state, played, keys)
             logs.append((metrics, played))
         return state, self._gathered(logs)
 
-    def advance(self, tasks: PyTree, explorer: PyTree, state: State, keys: Key, rounds: int) -> tuple[State, Log]:
+    def advance(
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Key, rounds: int
+    ) -> tuple[LoopState, Log]:
         """A few rounds; `state` is used up."""
-        loop = self.loop
         logs = []
         for _ in range(rounds):
-            policy, keys_play, keys_learn = compiled(_Player(loop))(
-                state.learner, state.reward, state.round, explorer, keys
-            )
-            played = play_on_host(loop.env, tasks, policy, keys_play, loop.schedule.num_envs)
-            state, metrics = compiled(_Learn(loop), (0,))(state, played, keys_learn)
+            policy, keys_play = compiled(_Player(self.loop))(state.learner, state.reward, state.round, explorer, keys)
+            played = play_on_host(self.env, tasks, policy, keys_play, self.loop.schedule.num_envs)
+            state, metrics = compiled(_Learn(self.loop), (0,))(state, played, keys)
             logs.append((metrics, played))
         return state, self._gathered(logs)
 
-    def evaluate(self, tasks: PyTree, learner: PyTree, keys: Key, step: int) -> np.ndarray:
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Key, step: int) -> np.ndarray:
         """Mean rewards of the greedy policy, `[lanes, time]`."""
-        policy, keys = compiled(_Greedy(self.loop.algorithm, self.eval_env.spec))(learner, keys, step)
+        policy, keys = compiled(_Greedy(self.loop, self.eval_env))(state.learner, state.reward, keys, step)
         return np.asarray(play_on_host(self.eval_env, tasks, policy, keys, self.eval_episodes).reward).mean(axis=1)
 
-    def _gathered(self, logs: list[tuple[Any, Episode]]) -> Log:
+    def _gathered(self, logs: list[tuple[dict[str, np.ndarray], Episode]]) -> Log:
         """All rounds side by side."""
         if not logs:
             return {}, None
@@ -143,78 +139,88 @@ class OnHost:
 
 @dataclass(frozen=True)
 class _Init:
-    loop: Any
+    loop: Loop
 
-    def __call__(self, reward_state: PyTree, keys: Key) -> State:
-        return jax.vmap(lambda key: self.loop.init(reward_state, key))(keys)
+    def __call__(self, start: Start, reward_state: PyTree, keys: Key) -> LoopState:
+        def lane(episodes: Episode | None, key: Key) -> LoopState:
+            return self.loop.init(Start(learner=start.learner, episodes=episodes), reward_state, key)
+
+        return jax.vmap(lane)(start.episodes, keys)
+
+
+@dataclass(frozen=True)
+class _WarmupPlayer:
+    loop: Loop
+
+    def __call__(self, reward: PyTree, number: jax.Array, keys: Key) -> tuple[PyTree, Key]:
+        policy = jax.vmap(lambda reward, _: self.loop.warmup_policy(reward))(reward, keys)
+        return policy, jax.vmap(jax.random.fold_in)(keys, number)
 
 
 @dataclass(frozen=True)
 class _Store:
-    loop: Any
+    loop: Loop
 
-    def __call__(self, state: State, episodes: Episode) -> tuple[State, Any]:
-        state, log = jax.vmap(self.loop.store)(state, episodes)
+    def __call__(self, state: LoopState, episodes: Episode, keys: Key) -> tuple[LoopState, Metrics]:
+        state, log = jax.vmap(self.loop.store)(state, episodes, keys)
         return state, log.metrics
 
 
 @dataclass(frozen=True)
 class _Player:
-    loop: Any
+    loop: Loop
 
-    def __call__(self, learner: PyTree, reward: PyTree, number: Any, explorer: PyTree, keys: Key) -> tuple[Any, ...]:
-        def lane(learner: PyTree, reward: PyTree, number: jax.Array, key: Key) -> tuple[Any, ...]:
-            return (self.loop.player(learner, reward, number, explorer), *round_keys(key, number))
+    def __call__(
+        self, learner: PyTree, reward: PyTree, number: jax.Array, explorer: PyTree, keys: Key
+    ) -> tuple[PyTree, Key]:
+        def lane(learner: PyTree, reward: PyTree, number: jax.Array, key: Key) -> tuple[PyTree, Key]:
+            return self.loop.player(learner, reward, number, explorer), round_keys(key, number)[0]
 
         return jax.vmap(lane)(learner, reward, number, keys)
 
 
 @dataclass(frozen=True)
 class _Learn:
-    loop: Any
+    loop: Loop
 
-    def __call__(self, state: State, episodes: Episode, keys: Key) -> tuple[State, Any]:
+    def __call__(self, state: LoopState, episodes: Episode, keys: Key) -> tuple[LoopState, Metrics]:
         state, log = jax.vmap(self.loop.learn)(state, episodes, keys)
         return state, log.metrics
 
 
 @dataclass(frozen=True)
 class _Greedy:
-    algorithm: Any
-    spec: EnvSpec
+    loop: Loop
+    env: HostEnvironment
 
-    def __call__(self, learner: PyTree, keys: Key, step: int) -> tuple[Any, Key]:
-        policy = jax.vmap(lambda learner: self.algorithm.greedy(self.spec, learner))(learner)
+    def __call__(self, learner: PyTree, reward: PyTree, keys: Key, step: int) -> tuple[PyTree, Key]:
+        policy = jax.vmap(lambda *state: self.loop.greedy(self.env.spec, *state))(learner, reward)
         return policy, jax.vmap(lambda key: evaluation_key(key, step))(keys)
-
-
-def _warmup_keys(keys: Key, number: jax.Array) -> Key:
-    return jax.vmap(jax.random.fold_in)(keys, number)
 
 
 def joined(logs: list[Log]) -> tuple[dict[str, np.ndarray], Episode | None]:
     """A chunk's segments together: means of the metrics `[lanes]`, and the episodes one after another."""
     metrics, episodes = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *logs)
-    means = compiled(_summaries)(metrics) if metrics else {}
+    means = compiled(_means)(metrics) if metrics else {}
     return {name: np.asarray(value) for name, value in means.items()}, episodes
 
 
-def packed(state: State) -> tuple[State, int]:
+def packed(state: LoopState) -> tuple[LoopState, int]:
     """The state without the part of its replay that was never written, and the episodes that are left of it."""
-    if not isinstance(state, LoopState):
-        return state, 0
     replay = state.replay
+    if replay is None:
+        return state, 0
     filled = min(int(np.max(replay.added)), jax.tree.leaves(replay.episodes)[0].shape[1])
     episodes = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled], replay.episodes)
     return LoopState(state.learner, Replay(episodes, replay.added), state.reward, state.round), filled
 
 
-def unpacked(saved: State, like: State) -> State:
+def unpacked(saved: LoopState, like: LoopState) -> LoopState:
     """A state as it was before `packed`: what was never written is zero."""
-    if not isinstance(saved, LoopState):
+    if saved.replay is None or like.replay is None:
         return saved
 
-    def whole(part: Any, like: Any) -> jax.Array:
+    def whole(part: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:
         full = np.zeros(like.shape, like.dtype)
         full[:, : part.shape[1]] = part
         return jnp.array(full)
@@ -223,19 +229,20 @@ def unpacked(saved: State, like: State) -> State:
     return LoopState(saved.learner, Replay(episodes, saved.replay.added), saved.reward, saved.round)
 
 
-def shape_of_packed(like: State, filled: int) -> State:
+def shape_of_packed(like: LoopState, filled: int) -> LoopState:
     """Shapes of what `packed` leaves of a state of shapes `like`."""
-    if not isinstance(like, LoopState):
+    if like.replay is None:
         return like
     short = jax.tree.map(lambda leaf: _struct((leaf.shape[0], filled, *leaf.shape[2:]), leaf), like.replay.episodes)
     return LoopState(like.learner, Replay(short, like.replay.added), like.reward, like.round)
 
 
-def shape_of(loop: Loop, reward_state: PyTree, keys: Key, rounds: int) -> tuple[State, Log]:
+def shape_of(loop: Loop, start: Start, reward_state: PyTree, keys: Key, rounds: int) -> tuple[LoopState, Log]:
     """Shapes of the loop's state, and of the log of some rounds."""
     lanes, envs = len(keys), loop.schedule.num_envs
-    state = jax.eval_shape(_Init(loop), reward_state, keys)
-    episodes = _widened(jax.eval_shape(lambda: blank_episode(loop.env.spec)), lanes, envs)
+    state = jax.eval_shape(_Init(loop), start, reward_state, keys)
+    reward = jax.eval_shape(lambda state: tree_index(state.reward, 0), state)
+    episodes = _widened(jax.eval_shape(loop.blank_episode, reward), lanes, envs)
     _, metrics = jax.eval_shape(_Learn(loop), state, episodes, keys)
     metrics = {name: jax.ShapeDtypeStruct((lanes, rounds), value.dtype) for name, value in metrics.items()}
     episodes = jax.tree.map(lambda leaf: _struct((lanes, rounds, *leaf.shape[1:]), leaf), episodes)
@@ -246,18 +253,19 @@ def _widened(tree: PyTree, *axes: int) -> PyTree:
     return jax.tree.map(lambda leaf: _struct((*axes, *leaf.shape), leaf), tree)
 
 
-def _struct(shape: tuple[int, ...], leaf: Any) -> jax.ShapeDtypeStruct:
+def _struct(shape: tuple[int, ...], leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
 
-def _on_host(log: list[Any]) -> Log:
-    metrics, episodes = jax.tree.map(np.asarray, log)
+def _on_host(log: RoundLog) -> Log:
+    metrics, episodes = jax.tree.map(np.asarray, (log.metrics, log.episodes))
     return metrics, episodes
 
 
-def _stacked(rounds: list[Any]) -> Any:
-    return jax.tree.map(lambda *parts: np.stack(parts, axis=1), *rounds)
+def _stacked(rounds: list[Tree]) -> Tree:
+    stacked: Tree = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *rounds)
+    return stacked
 
 
-def _summaries(metrics: Any) -> Any:
-    return jax.vmap(summarize)(metrics)
+def _means(metrics: Metrics) -> Metrics:
+    return jax.vmap(mean_over_rounds)(metrics)

@@ -9,10 +9,8 @@ from jaxtyping import Array, Float, PyTree
 from mesax.envs.base import Environment
 from mesax.policy import Policy
 from mesax.training.rollout import play
+from mesax.training.schedule import EVALUATION_STREAM
 from mesax.types import Key
-
-EVALUATION_STREAM = 2**32 - 2
-"""Beyond all rounds, which draw from `fold_in(key, round)`."""
 
 
 def mean_rewards(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Float[Array, " time"]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +15,16 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mesax.compiling import compiled
-from mesax.envs.host import EnvironmentFault, HostBatch, HostEnvironment
+from mesax.envs.base import HostBatch, HostEnvironment
+from mesax.envs.host import EnvironmentFault
+from mesax.nets import Memory
+from mesax.policy import Policy
 from mesax.runtime import host_threads
 from mesax.training.rollout import draw_tasks
-from mesax.types import Box, EnvSpec, Episode, Key
+from mesax.types import Box, EnvSpec, Episode, Key, Label
 
 
-def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Any, keys: Key, num_episodes: int) -> Episode:
+def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Key, num_episodes: int) -> Episode:
     """Episodes `[lanes, num_episodes, ...]` on tasks `[lanes, tasks, ...]`, by a policy with a leading lane axis."""
     spec, lanes = env.spec, len(keys)
     copies, time = lanes * num_episodes, spec.horizon
@@ -52,16 +54,19 @@ def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Any, keys: Key, nu
         terminated[alive, step] = outcome.terminated[alive]
         mask[:, step] = alive
         alive = alive & ~outcome.terminated & ~outcome.truncated
-    actor = np.asarray(compiled(_actor)(policy, memory, which))
-    episodes = Episode(obs, action, reward, terminated, mask, actor.reshape(-1))  # type: ignore[arg-type]
-    return jax.tree.map(lambda leaf: leaf.reshape(lanes, num_episodes, *leaf.shape[1:]), episodes)
+    label: Label = jax.tree.map(np.asarray, compiled(_label)(policy, memory, which))
+
+    def by_lane(leaf: np.ndarray) -> np.ndarray:
+        return leaf.reshape(lanes, num_episodes, *leaf.shape[1:])
+
+    played = Episode(obs, action, reward, terminated, mask, jax.tree.map(np.concatenate, label))  # type: ignore[arg-type]
+    return jax.tree.map(by_lane, played)
 
 
 @lru_cache(maxsize=8)
-def running(env: Any, copies: int, threads: int) -> HostBatch:
+def running(env: HostEnvironment, copies: int, threads: int) -> HostBatch:
     """Copies that stay open from round to round: opening them may take longer than an episode."""
-    batch: HostBatch = env.batch(copies, threads)
-    return batch
+    return env.batch(copies, threads)
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,10 @@ class _Start:
     num_episodes: int
     num_tasks: int
 
-    def __call__(self, policy: Any, keys: Key) -> tuple[Any, Key, jax.Array, jax.Array]:
+    def __call__(self, policy: Policy, keys: Key) -> tuple[Memory, Key, jax.Array, jax.Array]:
         """(policy's memory, keys of every step, which task, the environment's seed) for every episode."""
 
-        def lane(policy: Any, key: Key) -> tuple[Any, Key, jax.Array, jax.Array]:
+        def lane(policy: Policy, key: Key) -> tuple[Memory, Key, jax.Array, jax.Array]:
             which, step_keys = draw_tasks(key, self.num_episodes, self.num_tasks, self.horizon)
             memory = jax.vmap(policy.start)(step_keys[:, 0, 1])
             return memory, step_keys, which, jax.vmap(jax.random.bits)(step_keys[:, 0, 0])
@@ -81,13 +86,13 @@ class _Start:
         return jax.vmap(lane)(policy, keys)
 
 
-def _act(policy: Any, memory: Any, obs: jax.Array, step_keys: Key, step: jax.Array) -> tuple[jax.Array, Any]:
+def _act(policy: Policy, memory: Memory, obs: jax.Array, step_keys: Key, step: jax.Array) -> tuple[jax.Array, Memory]:
     one_lane = jax.vmap(lambda policy, *episode: policy.act(*episode), in_axes=(None, 0, 0, 0))
     return jax.vmap(one_lane)(policy, memory, obs, step_keys[:, :, step + 1, 1])
 
 
-def _actor(policy: Any, memory: Any, which: jax.Array) -> jax.Array:
-    one_lane = jax.vmap(lambda policy, memory, _: policy.actor(memory), in_axes=(None, 0, 0))
+def _label(policy: Policy, memory: Memory, which: jax.Array) -> Label:
+    one_lane = jax.vmap(lambda policy, memory, _: policy.label(memory), in_axes=(None, 0, 0))
     return jax.vmap(one_lane)(policy, memory, which)  # `which` has the axes even if policy and memory are empty
 
 

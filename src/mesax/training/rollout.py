@@ -31,7 +31,7 @@ def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Key) -> E
     carry = (state, memory, first_obs, jnp.asarray(True))
     _, (obs, action, reward, terminated, mask) = jax.lax.scan(step, carry, keys[1:])
     obs = jnp.concatenate([first_obs[None], obs])
-    return Episode(obs, action, reward, terminated, mask, policy.actor(memory))
+    return Episode(obs, action, reward, terminated, mask, policy.label(memory))
 
 
 def draw_tasks(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> tuple[Int[Array, " episodes"], Key]:

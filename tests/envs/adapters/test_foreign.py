@@ -15,7 +15,8 @@ from mesax.envs.adapters import layout as layout_module
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import IDLE_PER_COPY, ForeignEnvironment
 from mesax.envs.adapters.layout import AgentLayout
-from mesax.envs.host import EnvironmentFault, HostEnvironment
+from mesax.envs.base import HostEnvironment
+from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
 from mesax.types import Box, Discrete
 

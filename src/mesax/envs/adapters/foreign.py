@@ -18,8 +18,8 @@ import numpy as np
 
 from mesax.envs.adapters.layout import Broken, Layout, TeamReward, layout_of, shown
 from mesax.envs.adapters.parallel import as_parallel
-from mesax.envs.base import Task
-from mesax.envs.host import EnvironmentFault, HostBatch, HostStep
+from mesax.envs.base import HostBatch, HostStep, Task
+from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
 from mesax.types import Discrete, EnvSpec
 

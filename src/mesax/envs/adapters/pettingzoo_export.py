@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mesax.compiling import compiled
-from mesax.envs.base import Environment, Step, Task, TaskFamily
-from mesax.envs.host import HostBatch, HostEnvironment
+from mesax.envs.base import Environment, HostBatch, HostEnvironment, Step, Task, TaskFamily
 from mesax.errors import UsageError
 from mesax.types import Discrete, EnvSpec, Key, tree_index
 

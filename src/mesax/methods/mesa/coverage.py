@@ -83,8 +83,8 @@ class _Visits:
         transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
         counts = visit_counts(found, state.visits.shape[0])
-        _, paid = self.reward.observe(self.family.env.spec, state, episodes)
-        return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance, paid.reward)
+        paid = self.reward.paid(self.family.env.spec, state, episodes)
+        return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance, paid)
 
 
 @dataclass(frozen=True)

@@ -13,31 +13,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from mesax.algorithms.base import OffPolicyAlgorithm, OnPolicyAlgorithm
+from mesax.algorithms.base import Learner
 from mesax.compiling import compiled
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import AnyEnvironment, TaskFamily
 from mesax.envs.host import repeating
 from mesax.errors import StoreError, UsageError
-from mesax.explorers.recipe import ExplorerRecipe, load_explorers, save_explorers
-from mesax.methods.adapt import adapt_stage
-from mesax.methods.base import Experiment, Host, Stage, groups_of, keeping_last_good, padded
+from mesax.explorers.recipe import ExplorerRecipe, save_explorers, saved_explorers
+from mesax.methods.adapt import adapt_stage, check_adapt
+from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, padded
 from mesax.methods.mesa.coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
 from mesax.methods.mesa.unfinished import all_episodes, explorer_like, get_explorer, put_episodes, put_explorer
-from mesax.policy import ExplorationPolicySet
+from mesax.policy import ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
 from mesax.store.trees import copy_tree, load_tree, read_manifest, save_tree
+from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
-from mesax.training.engines import Loop
-from mesax.training.loops import loop_for
-from mesax.training.off_policy import Budget, Mixing, Schedule
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
 
 COLLECT_STREAM = 1
@@ -49,7 +50,7 @@ COUNT_STREAM = 5
 class Mesa:
     """Meta-learned exploration."""
 
-    explorer: OffPolicyAlgorithm | OnPolicyAlgorithm
+    explorer: Learner
     """Learner of the exploration policies: any will do, only the learner of the test tasks must be off-policy."""
     collect: Schedule = Schedule(total_steps=30_000)
     """Stage 1, per training task."""
@@ -96,25 +97,38 @@ class Mesa:
         if not 0.0 <= self.relabel_discount <= 1.0:
             raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
 
-    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
-        """Collect, explore, adapt; borrow, adapt if the explorers come from another run."""
+    def check(self, experiment: Experiment) -> None:
+        """Nets, schedules, repetitions and borrowed explorers that do not fit are refused now, not after stage 1."""
         spec = experiment.family.env.spec
-        # Nets, schedules and repetitions that do not fit are refused now, not after stage 1.
+        check_adapt(experiment, self.mixing)
         self.explore_loop(experiment.training_env)
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
-        recipe = self.recipe(spec)
+        if self.explorers_from is None:
+            self.collect_loop(experiment)
+        else:
+            borrowed_explorers(self, spec, Path(self.explorers_from))
 
-        def explorers_of(stage: str) -> Callable[[Host], Any]:
-            return lambda host: recipe.deployed(load_explorers(recipe, host.outputs(stage)[0] / "explorers"))
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Collect, explore, adapt; borrow, adapt if the explorers come from another run."""
+        recipe = self.recipe(experiment.family.env.spec)
+
+        def start_after(stage: str) -> Callable[[Services], Start]:
+            def start(services: Services) -> Start:
+                explorers = saved_explorers(recipe, services.outputs(stage)[0] / "explorers")
+                return Start(explorer=recipe.deployed(explorers))
+
+            return start
 
         if self.explorers_from is not None:
-            source = Path(self.explorers_from)
-            borrowed_explorers(self, spec, source)  # what does not fit is refused now
+            source = explorers_in(Path(self.explorers_from))
             # Copied once: should the other run be made anew, this one goes on with the explorers it began with.
             borrow = Stage(
-                "borrow", (0,), lambda _, host: copy_tree(explorers_in(source), host.directory / "explorers")
+                "borrow",
+                (0,),
+                lambda _, services: copy_tree(source, services.directory / "explorers"),
+                products=("explorers",),
             )
-            return (borrow, adapt_stage(experiment, self.mixing, explorers_of("borrow")))
+            return (borrow, adapt_stage(experiment, self.mixing, start_after("borrow")))
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
         collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
         explore_steps = self.explore_steps(experiment) * self.num_explorers
@@ -122,47 +136,57 @@ class Mesa:
             Stage(
                 "collect",
                 tuple(collect_steps * len(group) for group in groups),
-                lambda job, host: self._collect(experiment, groups[job], host),
+                lambda job, services: self._collect(experiment, groups[job], services),
             ),
-            Stage("explore", (explore_steps,), lambda _, host: self._explore(experiment, host)),
-            adapt_stage(experiment, self.mixing, explorers_of("explore")),
+            Stage(
+                "explore",
+                (explore_steps,),
+                lambda _, services: self._explore(experiment, services),
+                products=("explorers",),
+            ),
+            adapt_stage(experiment, self.mixing, start_after("explore")),
         )
 
     def explore_steps(self, experiment: Experiment) -> int:
         """Environment steps of stage 2 for one explorer, every repetition of an action counted."""
         return self.explore.steps(experiment.training_env.spec.horizon // self.action_repeat) * self.action_repeat
 
-    def explore_loop(self, env: Any) -> Loop:
+    def collect_loop(self, experiment: Experiment) -> LearningLoop:
+        """Stage 1's loop: the learner of the test tasks, on training tasks."""
+        return LearningLoop(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
+
+    def explore_loop(self, env: AnyEnvironment) -> LearningLoop:
         """Stage 2's loop: on coverage instead of the task's reward."""
-        return loop_for(repeating(env, self.action_repeat), self.explorer, self.explore, reward_model=self.reward)
+        return LearningLoop(repeating(env, self.action_repeat), self.explorer, self.explore, reward_model=self.reward)
 
     def recipe(self, spec: EnvSpec) -> ExplorerRecipe:
         """How explorers' weights are put to use in an environment of these sizes."""
         return ExplorerRecipe(spec, self.explorer, self.reward, self.capacity, self.num_clusters, self.action_repeat)
 
-    def _collect(self, experiment: Experiment, group: list[int], host: Host) -> None:
+    def _collect(self, experiment: Experiment, group: list[int], services: Services) -> None:
         """Stage 1 on a group of training tasks."""
         family = experiment.family
-        loop = loop_for(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
+        loop = self.collect_loop(experiment)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         lanes = padded(group, experiment.lanes)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)
         keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in lanes])
-        with keeping_last_good(host):
-            for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=host):
-                put_episodes(host, chunk)
+        with keeping_last_good(services):
+            for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=services):
+                put_episodes(services, chunk)
                 returns = [float(family.score(jnp.asarray(rewards))) for rewards in chunk.rewards]
-                host.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
+                services.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
                 if chunk.compile_seconds:
-                    host.compiled(chunk.compile_seconds)
+                    services.compiled(chunk.compile_seconds)
         for lane, task in enumerate(group):
-            self._keep_valuable(family, task, all_episodes(host, loop.env.spec, lane), host)
+            self._keep_valuable(family, task, all_episodes(services, loop.blank_episode(()), lane), services)
 
-    def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Any], host: Host) -> None:
+    def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Episode], services: Services) -> None:
         """M_* of one training task: pairs and whole trajectories."""
-        episodes: Any = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
-        threshold = self.threshold.of(episodes.reward[episodes.mask])
-        values = valuable(episodes.reward, episodes.mask, threshold, self.relabel_discount, self.least_value)
+        episodes: Episode = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
+        reward, mask = np.asarray(episodes.reward), np.asarray(episodes.mask)
+        threshold = self.threshold.of(reward[mask])
+        values = valuable(reward, mask, threshold, self.relabel_discount, self.least_value)
         featurize = compiled(_Featurize(self.reward, family))
         features, configurations = (
             np.concatenate(parts) for parts in zip(*(featurize(part) for part in harvest), strict=True)
@@ -171,39 +195,39 @@ class Mesa:
         distinct, best = deduplicate(features[kept], values[kept])
         pairs = {"features": distinct, "values": best, "configurations": np.unique(configurations[kept])}
         sizes = {name: list(array.shape) for name, array in pairs.items()}
-        save_tree(host.directory / f"pairs-{task:02d}", pairs, {"task": task, "sizes": sizes})
-        high = np.flatnonzero(np.max(episodes.reward, axis=1) >= threshold)
+        save_tree(services.directory / f"pairs-{task:02d}", pairs, {"task": task, "sizes": sizes})
+        high = np.flatnonzero(np.max(reward, axis=1) >= threshold)
         high = high[max(len(high) - self.keep_trajectories, 0) :]
         save_tree(
-            host.directory / f"trajectories-{task:02d}",
+            services.directory / f"trajectories-{task:02d}",
             tree_index(episodes, high),
             {"task": task, "episodes": len(high)},
         )
-        row = {"phase": "collect", "task": task, "step": int(episodes.mask.sum())}
+        row = {"phase": "collect", "task": task, "step": int(mask.sum())}
         row |= {"high_reward_pairs": int(kept.sum()), "distinct_pairs": len(distinct)}
-        host.rows("metrics", [row | {"reward_threshold": threshold}])
+        services.rows("metrics", [row | {"reward_threshold": threshold}])
 
-    def _explore(self, experiment: Experiment, host: Host) -> None:
+    def _explore(self, experiment: Experiment, services: Services) -> None:
         """Stage 2: policies one after another, each rewarded for what its predecessors leave out."""
         spec = experiment.family.env.spec
-        pairs = load_pairs(host.outputs("collect"))
+        pairs = load_pairs(services.outputs("collect"))
         subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
         state = CoverageState(subspace, jnp.zeros(self.num_clusters))
         leaks = leak_check(experiment, self.reward, state, 20 * self.coverage_episodes)
         recipe, missed = self.recipe(spec), np.ones(self.num_clusters)
-        kept = host.kept({"number": 0, "best": explorer_like(recipe)})
+        kept = services.kept({"number": 0, "best": explorer_like(recipe)})
         if kept is None:
-            host.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
+            services.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
         finished = 0 if kept is None else kept["number"]
         policies = []
         for number in range(self.num_explorers):
             if number < finished:
-                policy, report = get_explorer(host, number, recipe)
+                policy, report = get_explorer(services, number, recipe)
             else:
                 best = kept["best"] if kept is not None and number == finished else None
-                with keeping_last_good(host):
-                    policy, report = self._train_explorer(experiment, state, number, host, best)
-                put_explorer(host, number, (policy, report))
+                with keeping_last_good(services):
+                    policy, report = self._train_explorer(experiment, state, number, services, best)
+                put_explorer(services, number, (policy, report))
             policies.append(policy)
             added = report.visit_chance if self.global_count == "probability" else report.mean_visits
             state = CoverageState(subspace, state.visits + jnp.asarray(added))
@@ -212,25 +236,25 @@ class Mesa:
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
             row = {"phase": "explore", "policy": number, "step": self.explore_steps(experiment)}
             if number >= finished:
-                host.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
+                services.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
-        save_explorers(recipe, policies, host.directory / "explorers")
-        save_tree(host.directory / "coverage", state, {"num_explorers": len(policies)})
+        save_explorers(recipe, policies, services.directory / "explorers")
+        save_tree(services.directory / "coverage", state, {"num_explorers": len(policies)})
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
         visitors["all explorers"] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
         pictures = coverage_pictures(experiment, self.reward, state, visitors, 10 * self.coverage_episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
-        host.document("coverage", pictures | {"leaks": leaks})
+        services.document("coverage", pictures | {"leaks": leaks})
 
     def _train_explorer(
         self,
         experiment: Experiment,
         state: CoverageState,
         number: int,
-        host: Host,
-        best: tuple[Any, CoverageReport] | None,
-    ) -> tuple[Any, CoverageReport]:
+        services: Services,
+        best: tuple[PyTree, CoverageReport] | None,
+    ) -> tuple[PyTree, CoverageReport]:
         """One exploration policy and what it covers; `best` is the best one so far, if this goes on."""
         family = experiment.family
         spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
@@ -238,25 +262,25 @@ class Mesa:
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
         keys = experiment.key(EXPLORE_STREAM, number)[None]
         budget = self.explore_steps(experiment)
-        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=host):
+        for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=services):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, number)
             if best is None or self.snapshot == "last" or report.coverage_return >= best[1].coverage_return:
                 best = (policy, report)
-            host.keep({"number": number, "best": best})
+            services.keep({"number": number, "best": best})
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
             names = {"learnt_return": "intrinsic_return"}
             row |= {names.get(name, name): float(value[0]) for name, value in chunk.metrics.items()}
-            host.rows("metrics", [row | report.row()])
+            services.rows("metrics", [row | report.row()])
             if chunk.compile_seconds:
-                host.compiled(chunk.compile_seconds)
+                services.compiled(chunk.compile_seconds)
             note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
-            host.report(number * budget + step, note)
+            services.report(number * budget + step, note)
         assert best is not None
         return best
 
-    def _coverage(self, experiment: Experiment, state: CoverageState, policy: Any, number: int) -> CoverageReport:
+    def _coverage(self, experiment: Experiment, state: CoverageState, policy: Policy, number: int) -> CoverageReport:
         key = experiment.key(COUNT_STREAM, number)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
         policy = self.recipe(experiment.family.env.spec).deployed(policy)
@@ -308,6 +332,6 @@ def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPol
     if not directory.is_dir():
         raise UsageError(f"{run} has no exploration policies: it is no finished run of mesa")
     try:
-        return load_explorers(method.recipe(spec), directory)
+        return saved_explorers(method.recipe(spec), directory)
     except StoreError as error:
         raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error

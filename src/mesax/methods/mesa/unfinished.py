@@ -5,51 +5,48 @@ Pieces are written once and never change: a job that goes on from an earlier mom
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from mesax.explorers.recipe import ExplorerRecipe
-from mesax.methods.base import Host
+from mesax.methods.base import Services
 from mesax.methods.mesa.coverage import CoverageReport
 from mesax.store.trees import load_tree, open_tree
 from mesax.training.driver import Chunk
-from mesax.types import EnvSpec, Episode, blank_episode, tree_index
+from mesax.types import Episode, tree_index
 
 
-def put_episodes(host: Host, chunk: Chunk) -> None:
+def put_episodes(services: Services, chunk: Chunk) -> None:
     """Put a chunk's episodes aside."""
     assert chunk.episodes is not None
     axes = list(chunk.episodes.reward.shape[:-1])
-    host.put_aside(f"episodes-{chunk.step:012d}", chunk.episodes, {"axes": axes})
+    services.put_aside(f"episodes-{chunk.step:012d}", chunk.episodes, {"axes": axes})
 
 
-def all_episodes(host: Host, spec: EnvSpec, lane: int) -> list[Episode]:
-    """What one lane has played, chunk by chunk, `[rounds * envs, ...]` each."""
-    episode = jax.eval_shape(lambda: blank_episode(spec))
+def all_episodes(services: Services, blank: Episode, lane: int) -> list[Episode]:
+    """What one lane has played, chunk by chunk, `[rounds * envs, ...]` each; `blank` has the shapes of one episode."""
     parts = []
-    for path in sorted(host.scratch.glob("episodes-*")):
+    for path in sorted(services.scratch.glob("episodes-*")):
         saved = open_tree(path)
         axes = tuple(saved.facts["axes"])
-        like = jax.tree.map(lambda leaf, axes=axes: jax.ShapeDtypeStruct((*axes, *leaf.shape), leaf.dtype), episode)
+        like = jax.tree.map(lambda leaf, axes=axes: jax.ShapeDtypeStruct((*axes, *leaf.shape), leaf.dtype), blank)
         parts.append(_flatten_rounds(tree_index(saved.restore(like), lane)))
     return parts
 
 
 def _flatten_rounds(episodes: Episode) -> Episode:
-    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), episodes)
+    return jax.tree.map(lambda leaf: np.concatenate(np.asarray(leaf)), episodes)
 
 
-def put_explorer(host: Host, number: int, explorer: tuple[Any, CoverageReport]) -> None:
+def put_explorer(services: Services, number: int, explorer: tuple[PyTree, CoverageReport]) -> None:
     """Put a finished explorer aside, with what it visits."""
-    host.put_aside(f"explorer-{number:02d}", explorer, {})
+    services.put_aside(f"explorer-{number:02d}", explorer, {})
 
 
-def get_explorer(host: Host, number: int, recipe: ExplorerRecipe) -> tuple[Any, CoverageReport]:
+def get_explorer(services: Services, number: int, recipe: ExplorerRecipe) -> tuple[PyTree, CoverageReport]:
     """An explorer that is done."""
-    policy, report = load_tree(host.scratch / f"explorer-{number:02d}", explorer_like(recipe))
+    policy, report = load_tree(services.scratch / f"explorer-{number:02d}", explorer_like(recipe))
     return policy, report
 
 

@@ -1,0 +1,131 @@
+"""How much is played and learned: budgets of environment steps, cut into rounds, chunks and segments.
+
+A *round* plays `num_envs` episodes side by side and learns from them; a *chunk* is what happens between two
+evaluations; a *segment* is the part of a chunk after which a run can be saved and stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from mesax.errors import UsageError
+from mesax.types import Elapsed, Key
+
+INIT_STREAM = 2**32 - 1
+EVALUATION_STREAM = 2**32 - 2
+REWARD_STREAM = 2**32 - 3
+STORE_STREAM = 2**32 - 4
+"""Beyond all rounds, which draw from `fold_in(key, round)`."""
+SEGMENT_TRANSITIONS = 150_000
+"""Transitions played or learned from in one call of a compiled program, at most: a second or two on one core."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Environment steps (joint steps), cut into rounds of episodes side by side and chunks between evaluations."""
+
+    total_steps: int = 50_000
+    """Budget, warm-up included."""
+    num_envs: int = 50
+    """Episodes played side by side in a round."""
+    num_evaluations: int = 50
+    """Greedy evaluations at most, evenly spaced over the budget."""
+
+    def __post_init__(self) -> None:
+        """Refuse budgets that cannot be spent."""
+        for name in ("total_steps", "num_envs", "num_evaluations"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+
+    def steps_per_round(self, horizon: int) -> int:
+        """Environment steps of one round."""
+        return self.num_envs * horizon
+
+    def warmup_rounds(self, horizon: int) -> int:
+        """Rounds before the first chunk."""
+        del horizon
+        return 0
+
+    def chunks(self, horizon: int) -> tuple[int, int]:
+        """(number of chunks, rounds in each) after the warm-up; an evaluation follows each chunk.
+
+        All chunks are equal, so that one compiled program serves; the budget is met to within 5%.
+        """
+        rounds = max(1, -(-self.total_steps // self.steps_per_round(horizon)) - self.warmup_rounds(horizon))
+        number = max(1, min(self.num_evaluations, rounds // 10 or rounds))
+        return number, max(1, round(rounds / number))
+
+    def segment(self, horizon: int, lanes: int) -> int:
+        """Rounds between two moments at which a run can be saved and stopped; they divide a chunk evenly.
+
+        They follow from the configuration and not from the clock: a run that goes on must be cut as before.
+        """
+        _, rounds = self.chunks(horizon)
+        most = max(1, SEGMENT_TRANSITIONS // (lanes * self.transitions(horizon)))
+        return max(number for number in range(1, min(most, rounds) + 1) if rounds % number == 0)
+
+    def transitions(self, horizon: int) -> int:
+        """Transitions that a round plays and learns from; on-policy learners pass over theirs a few times."""
+        return 4 * self.steps_per_round(horizon)
+
+    def rounds(self, horizon: int) -> int:
+        """All rounds, warm-up included."""
+        number, length = self.chunks(horizon)
+        return self.warmup_rounds(horizon) + number * length
+
+    def steps(self, horizon: int) -> int:
+        """Environment steps that a run takes."""
+        return self.rounds(horizon) * self.steps_per_round(horizon)
+
+    def elapsed(self, horizon: int, number: Int[Array, ""]) -> Elapsed:
+        """How far a run has come at round `number`."""
+        warmup = self.warmup_rounds(horizon)
+        each = jnp.asarray(self.steps_per_round(horizon), jnp.float32)
+        return Elapsed((number - warmup) / (self.rounds(horizon) - warmup), number * each, (number - warmup) * each)
+
+
+@dataclass(frozen=True)
+class Schedule(Budget):
+    """How much an off-policy learner collects and learns."""
+
+    warmup_steps: int = 3_000
+    """Uniformly random steps before the first update."""
+    updates_per_round: int = 2
+    batch_size: int = 32
+    """Episodes in an update."""
+    replay_capacity: int = 50_000
+    """Episodes kept."""
+
+    def __post_init__(self) -> None:
+        """Refuse schedules that cannot run."""
+        super().__post_init__()
+        for name in ("updates_per_round", "batch_size", "replay_capacity"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.warmup_steps < 0:
+            raise UsageError(f"warmup-steps must not be negative, not {self.warmup_steps}")
+        if self.num_envs > self.replay_capacity:
+            raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
+
+    def transitions(self, horizon: int) -> int:
+        """Transitions that a round plays and learns from."""
+        return self.steps_per_round(horizon) + self.updates_per_round * self.batch_size * horizon
+
+    def warmup_rounds(self, horizon: int) -> int:
+        """Random rounds; at least one, so that there is something to learn from."""
+        return max(1, -(-self.warmup_steps // self.steps_per_round(horizon)))
+
+
+def round_keys(key: Key, number: Int[Array, ""]) -> tuple[Key, Key]:
+    """(to play, to learn) of one round."""
+    key_play, key_learn = jax.random.split(jax.random.fold_in(key, number))
+    return key_play, key_learn
+
+
+def store_key(key: Key, number: Int[Array, ""]) -> Key:
+    """For whoever sees the fresh episodes of one round before they are learned from."""
+    return jax.random.fold_in(jax.random.fold_in(key, number), STORE_STREAM)
