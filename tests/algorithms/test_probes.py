@@ -47,6 +47,8 @@ DISCRETE = {
     "joint improvement, GRU, twin critics": replace(GRU, actor_update=JointImprovement(), num_critics=2),
     "joint improvement from samples, MLP": replace(MLP, actor_update=SAMPLED),
 }
+# Each of these differs from what runs by default in its combination only: updates, partners and nets are all there.
+LONG = ("Gumbel, buffer partners, MLP", "expected, policy partners, GRU")
 CONTINUOUS = {
     "gradient, policy partners, GRU, twin critics": replace(GRU, actor_update=GumbelGradient("policy"), num_critics=2),
     "joint improvement, MLP": replace(MLP, actor_update=replace(SAMPLED, margin=0.01)),
@@ -66,7 +68,9 @@ def train_all(env: Environment, algorithm: Maddpg, tasks: list):
     return side_by_side(run, tasks)
 
 
-@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in DISCRETE]
+)
 def test_discrete(name: str):
     algorithm = DISCRETE[name]
     remembers = isinstance(algorithm.actor_net, Gru)
