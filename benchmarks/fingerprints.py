@@ -1,7 +1,7 @@
 """Has a change of the code changed a result? Digests of every named configuration, and sums of three short runs' rows.
 
     python benchmarks/fingerprints.py            print them
-    python benchmarks/fingerprints.py --check    compare them with results/fingerprints.json; 1 if any is another
+    python benchmarks/fingerprints.py --check    compare them with results/fingerprints.json; 1 if any changed or went
     python benchmarks/fingerprints.py --write    accept them
 
 A digest stands for all settings of a run and changes with their names; a sum stands for every evaluation of a climb
@@ -26,12 +26,16 @@ ROWS = ("eval.jsonl", "metrics.jsonl")
 def digests() -> dict[str, str]:
     """Of every method, with every learner that it wraps, in every environment and preset."""
     from mesax.experiments.catalogue import experiment
-    from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+    from mesax.experiments.names import ENVIRONMENTS, PRESETS, WRAPPERS
     from mesax.experiments.overrides import digest
+    from mesax.suites.registry import suite_of
 
     found = {}
-    for method, environment, preset in product(METHODS, ENVIRONMENTS, PRESETS):
-        for learner in (None, *LEARNERS) if method in WRAPPERS else (None,):
+    for environment, preset in product(ENVIRONMENTS, PRESETS):
+        learners = suite_of(environment).preset(environment, preset).learners
+        wrapped = [name for name, entry in learners.items() if entry.algorithm.needs_replay]
+        names = [(method, None) for method in (*WRAPPERS, *learners)] + list(product(WRAPPERS, wrapped))
+        for method, learner in names:
             name = method if learner is None else f"{method}+{learner}"
             found[f"{name} {environment} {preset}"] = digest(experiment(method, environment, preset, learner))
     return found
@@ -62,15 +66,22 @@ def main() -> int:
     if not options.check:
         print(json.dumps(found, indent=1))
         return 0
-    stored = json.loads(STORED.read_text(encoding="utf-8"))
-    changed = 0
+    return 1 if differs(json.loads(STORED.read_text(encoding="utf-8")), found) else 0
+
+
+def differs(stored: dict[str, dict[str, str]], found: dict[str, dict[str, str]]) -> bool:
+    """Whether anything stored has changed or is gone, with a line about each; what is new is printed and allowed."""
+    lost = 0
     for kind, expected in stored.items():
-        names = [name for name in {**expected, **found[kind]} if expected.get(name) != found[kind].get(name)]
-        print(f"{kind}: {len(expected) - len([n for n in names if n in expected])} of {len(expected)} as stored")
-        for name in names:
-            print(f"  {name}: {expected.get(name)} stored, {found[kind].get(name)} now")
-        changed += len(names)
-    return 1 if changed else 0
+        now = found[kind]
+        changed = [name for name in expected if now.get(name) != expected[name]]
+        print(f"{kind}: {len(expected) - len(changed)} of {len(expected)} as stored")
+        for name in changed:
+            print(f"  {name}: {expected[name]} stored, {now.get(name, 'absent')} now")
+        for name in (name for name in now if name not in expected):
+            print(f"  {name}: new")
+        lost += len(changed)
+    return lost > 0
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition  # noq
 from mesax.envs.simple_spread import AssignmentPolicy, spread_family  # noqa: E402
 from mesax.nets import Adam, Mlp  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
-from mesax.results.statistics import Interval, bootstrap_interval  # noqa: E402
+from mesax.results.intervals import Interval, bootstrap_interval  # noqa: E402
 from mesax.results.tables import Table, format_count, format_interval, format_seconds, to_markdown  # noqa: E402
 from mesax.store.settings import to_plain  # noqa: E402
 from mesax.training.driver import Loop, learn, play_episodes  # noqa: E402

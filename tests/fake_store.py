@@ -4,11 +4,13 @@ import json
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-Json = dict[str, Any]
+from mesax.results.summary import summarize
+from mesax.store.json_values import Json
+from mesax.store.reading import Curve
+
 DELTA = 0.5
 
 
@@ -35,6 +37,9 @@ class FakeRun:
     def has_explorers(self) -> bool:
         """Whether the method trains explorers, and so writes their metrics and coverage."""
         return self.method == "mesa"
+
+
+SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 
 
 def write_run(path: Path, fake: FakeRun | None = None) -> Path:
@@ -67,7 +72,7 @@ def write_landmark_run(path: Path, num_landmarks: int = 5, num_explorers: int = 
     run, coverage = (json.loads((path / f"{name}.json").read_text()) for name in ("run", "coverage"))
     for name in ("num_actions", "num_stages"):
         del run["family"][name]
-    run["env"] = run["family"]["name"] = "particle-climb"
+    run["env"] = run["family"]["name"] = "mpe-2a5l"
     run["family"] |= {
         "num_agents": 2,
         "num_landmarks": num_landmarks,
@@ -266,11 +271,28 @@ def _outer(policies: np.ndarray) -> np.ndarray:
 
 
 def _summary(fake: FakeRun, run: Json, rows: list[Json], path: Path) -> Json:
-    from mesax.results.statistics import summarize
-
     steps = fake.num_tasks * fake.repeats * fake.interval * fake.evaluations
     meta_steps = 300_000 if fake.has_explorers else 0
     return summarize(run, rows, env_steps=steps, meta_env_steps=meta_steps, wall_seconds=83.0, run_dir=str(path))
+
+
+def curve(task: int, steps: list[int], returns: list[float], **groups: list[float]) -> Curve:
+    """The evaluations of one task; `k_1=` is the group "k=1"."""
+    arrays = {name.replace("_", "="): np.array(values) for name, values in groups.items()}
+    return Curve(task, f"task {task}", 0, np.array(steps), np.array(returns), arrays)
+
+
+def run_json(num_tasks: int = 2) -> Json:
+    """What run.json must hold, for tests by hand."""
+    family = {"optimal_return": 2.0, "suboptimal_return": 1.0, "optimal_threshold": 1.9}
+    tasks = [{"label": f"task {index}", "group": None} for index in range(num_tasks)]
+    identity = {"method": "mesa", "env": "climb-one", "preset": "quick", "seed": 3}
+    return {**identity, "family": family, "test_tasks": tasks}
+
+
+def eval_row(task: int, step: int, value: float, **more: object) -> Json:
+    """One evaluation of a test task."""
+    return {"phase": "adapt", "task": task, "repeat": 0, "step": step, "return": value, **more}
 
 
 def _write_json(path: Path, value: Json) -> None:

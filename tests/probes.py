@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.envs.base import Environment, Step
+from mesax.nets import StepByStep
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, random_index, tree_index, tree_stack
@@ -34,7 +35,7 @@ HORIZON = 3
 JOINT_ACTIONS = tuple(itertools.product(range(NUM_ACTIONS), repeat=NUM_AGENTS))
 
 
-class Summing(eqx.Module):
+class Summing(StepByStep):
     """Linear and recurrent, for sums by hand: outputs are the weights times the sum of all inputs so far."""
 
     weight: Float[Array, "inputs outputs"]

@@ -17,9 +17,11 @@ UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # What works on stored results must open at once.
 WITHOUT_JAX = [
     "mesax.cli.parser",
-    *(f"mesax.results.{name}" for name in ("statistics", "comparison", "figures", "report")),
-    "mesax.store.run_directory",
+    *(f"mesax.results.{name}" for name in ("intervals", "curves", "summary", "comparison", "drawing", "report")),
+    *(f"mesax.store.{name}" for name in ("reading", "run_directory")),
     "mesax.execution.sweep",
+    "mesax.experiments.names",
+    "mesax.suites.registry",
 ]
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ".json", ".jsonl", ""}
 

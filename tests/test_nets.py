@@ -102,7 +102,7 @@ def test_gru_step_by_numpy():
     inputs, hidden = np.split(dense(embedded, net.gates_in), 3), np.split(dense(memory, net.gates_hidden), 3)
     reset, update = sigmoid(inputs[0] + hidden[0]), sigmoid(inputs[1] + hidden[1])
     after = (1.0 - update) * np.tanh(inputs[2] + reset * hidden[2]) + update * memory
-    new_memory, output = jax.jit(lambda net, memory: net.step(memory, x))(net, memory)
+    new_memory, output = jax.jit(lambda net, memory: net.step(memory, XS[0, 0]))(net, memory)
     np.testing.assert_allclose(new_memory, after, atol=1e-5)
     np.testing.assert_allclose(output, dense(norm(after, net.norm_out), net.head), rtol=1e-4, atol=1e-4)
 

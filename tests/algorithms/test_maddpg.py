@@ -11,7 +11,7 @@ import pytest
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
 from mesax.errors import UsageError
-from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, Team, Trainable
+from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
 from probes import Summing
 
@@ -25,7 +25,7 @@ UPDATES = {
 }
 
 
-class LeakyCritic(eqx.Module):
+class LeakyCritic(StepByStep):
     """Linear and recurrent: its value is its memory, h = h / 2 + weight . (obs, action)."""
 
     weight: jax.Array

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mesax.execution.progress import Progress, duration, short
+from mesax.execution.progress import Progress
 
 
 class Clock:
@@ -41,12 +41,12 @@ def test_piped_lines(clock: Clock):
         progress.update(10)
     assert stream.getvalue().splitlines() == [
         "mesa climb-one: collect, 1M steps",
-        "collect  30%  5k steps/s  ETA 2:20  return .50",
-        "collect  60%  5k steps/s  ETA 1:20  return .100",
+        "collect  30%  5k steps/s  ETA 2m20s  return .50",
+        "collect  60%  5k steps/s  ETA 1m20s  return .100",
         "half of it",
-        "collect  done  750k steps in 2:30  5k steps/s  return .150",
+        "collect  done  750k steps in 2m30s  5k steps/s  return .150",
         "mesa climb-one: adapt, 10 steps",
-        "adapt  done  10 steps in 0:00  20 steps/s",
+        "adapt  done  10 steps in 0.5s  20 steps/s",
     ]
 
 
@@ -58,7 +58,7 @@ def test_speed_forgets_the_past(clock: Clock):
         for done in range(10, 110, 10):
             clock.now += 5
             progress.update(done)
-    assert stream.getvalue().splitlines()[1] == "adapt   2%  0.333 steps/s  ETA 49:00"
+    assert stream.getvalue().splitlines()[1] == "adapt   2%  0.333 steps/s  ETA 49m00s"
     stream = io.StringIO()
     with Progress("run", stream=stream, clock=clock) as progress:
         progress.phase("adapt", 1000)
@@ -66,7 +66,7 @@ def test_speed_forgets_the_past(clock: Clock):
         for done in range(10, 510, 10):
             clock.now += 5
             progress.update(done)
-    assert stream.getvalue().splitlines()[2] == "adapt  20%  2 steps/s  ETA 6:40"
+    assert stream.getvalue().splitlines()[2] == "adapt  20%  2 steps/s  ETA 6m40s"
 
 
 def test_a_resumed_phase_counts_only_what_it_did(clock: Clock):
@@ -76,8 +76,8 @@ def test_a_resumed_phase_counts_only_what_it_did(clock: Clock):
         clock.now += 60
         progress.update(560)
     assert stream.getvalue().splitlines()[1:] == [
-        "adapt  56%  1 steps/s  ETA 7:20",
-        "adapt  done  560 steps in 1:00  1 steps/s",
+        "adapt  56%  1 steps/s  ETA 7m20s",
+        "adapt  done  560 steps in 1m00s  1 steps/s",
     ]
 
 
@@ -88,7 +88,7 @@ def test_an_error_says_where_it_stopped(clock: Clock):
         clock.now += 3700
         progress.update(250)
         raise KeyboardInterrupt
-    assert stream.getvalue().splitlines()[-1] == "adapt  stopped at 25% after 1:01:40  0.0676 steps/s"
+    assert stream.getvalue().splitlines()[-1] == "adapt  stopped at 25% after 1h01m  0.0676 steps/s"
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["pipe", "terminal"])
@@ -112,8 +112,8 @@ def test_odd_uses_are_harmless(clock: Clock):
         progress.update(7)
     assert stream.getvalue().splitlines()[1:] == [
         "nothing  100%",
-        "nothing  100%  0.117 steps/s  ETA 0:00",
-        "nothing  done  7 steps in 2:00  0.0583 steps/s",
+        "nothing  100%  0.117 steps/s  ETA 0.0s",
+        "nothing  done  7 steps in 2m00s  0.0583 steps/s",
     ]
 
 
@@ -155,7 +155,7 @@ def test_terminal_shows_a_bar_per_phase(clock: Clock, monkeypatch):
         progress.phase("collect", 1000)
         clock.now += 10
         progress.update(450, "return [.81]")
-        assert progress._bars.tasks[0].fields["left"] == "ETA 0:12"
+        assert progress._bars.tasks[0].fields["left"] == "ETA 12s"
         clock.now += 0.01
         progress.update(1000)
         progress.phase("adapt", 10)
@@ -166,8 +166,8 @@ def test_terminal_shows_a_bar_per_phase(clock: Clock, monkeypatch):
     assert "mesa [climb-one]" in text and "a [note]" in text
     last = [line.split() for line in text.splitlines() if "took" in line][-2:]
     assert [line[0] for line in last] == ["collect", "adapt"]
-    assert "100%" in last[0] and "return [.81]" in " ".join(last[0]) and "99.9 steps/s took 0:10" in " ".join(last[0])
-    assert "50%" in last[1] and "took 0:01" in " ".join(last[1])
+    assert "100%" in last[0] and "return [.81]" in " ".join(last[0]) and "99.9 steps/s took 10s" in " ".join(last[0])
+    assert "50%" in last[1] and "took 1.0s" in " ".join(last[1])
 
 
 def test_a_dumb_terminal_gets_lines(clock: Clock, monkeypatch):
@@ -175,7 +175,7 @@ def test_a_dumb_terminal_gets_lines(clock: Clock, monkeypatch):
     stream = Terminal()
     with Progress("run", stream=stream, clock=clock) as progress:
         progress.phase("adapt", 10)
-    assert stream.getvalue() == "run: adapt, 10 steps\nadapt  done  0 steps in 0:00\n"
+    assert stream.getvalue() == "run: adapt, 10 steps\nadapt  done  0 steps in 0.0s\n"
 
 
 def test_standard_error_is_the_default(capsys, clock: Clock):
@@ -183,27 +183,3 @@ def test_standard_error_is_the_default(capsys, clock: Clock):
         progress.phase("adapt", 10)
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("run: adapt, 10 steps\n")
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0"),
-        (0.25, "0.25"),
-        (999, "999"),
-        (999.7, "1k"),
-        (12_345, "12.3k"),
-        (999_700, "1M"),
-        (1.5e9, "1.5G"),
-    ],
-)
-def test_short(number: float, text: str):
-    assert short(number) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0:00"), (59.6, "1:00"), (3599.4, "59:59"), (3600, "1:00:00"), (90_061, "25:01:01")],
-)
-def test_duration(seconds: float, text: str):
-    assert duration(seconds) == text

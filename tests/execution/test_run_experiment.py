@@ -15,7 +15,7 @@ from mesax.execution.run_experiment import run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
-from mesax.results.statistics import load_run
+from mesax.store.reading import load_run
 from mesax.store.run_directory import RunDirectory
 from methods.helpers import ONE_STEP, TINY, TINY_MADDPG
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
 
 import jax
@@ -11,8 +12,8 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Joi
 from mesax.algorithms.binned import Binned
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
-from mesax.experiments.catalogue import FAMILIES, experiment
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS
+from mesax.experiments.catalogue import experiment
+from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import LARGEST_SEED, Request, paper_difference, run_json
 from mesax.methods.base import Experiment
@@ -22,9 +23,13 @@ from mesax.nets import Adam, Gru
 from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.rnd import Rnd
+from mesax.suites.climb.suite import ClimbSuite
+from mesax.suites.registry import suite_of
 from mesax.training.schedule import Schedule
 
-CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))
+OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
+# The other learners share their class with one of these, and are wrapped below.
+CELLS = list(product((*WRAPPERS, "maddpg", "qmix", "mappo", "mappo-rnd"), ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))
 
 
@@ -42,7 +47,8 @@ def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
     horizon = entry.training_env.spec.horizon
     runs = entry.num_test_tasks * entry.num_repeats
     assert last.name == "adapt" and sum(last.job_steps) == runs * entry.schedule.steps(horizon)
-    assert type(entry.family) is type(FAMILIES[env]) and (entry.family == FAMILIES[env] or preset == "smoke")
+    family = suite_of(env).family(env)
+    assert type(entry.family) is type(family) and (entry.family == family or preset == "smoke")
     assert hash(entry) == hash(experiment(method, env, preset))
 
 
@@ -58,7 +64,6 @@ def test_a_request_survives_its_run_json(method, env, preset):
 
 
 def test_names_are_those_of_the_catalogue():
-    assert set(ENVIRONMENTS) == set(FAMILIES)
     for position, word in enumerate(("method", "environment", "preset")):
         names = ["mesa", "climb-one", "smoke"]
         names[position] = "nonsense"
@@ -164,11 +169,11 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
 
 
 @pytest.mark.parametrize("env, preset", GAMES)
-def test_rivals_have_the_same_tasks_steps_and_evaluations(env, preset):
+def test_baselines_have_the_same_tasks_steps_and_evaluations(env, preset):
     entry, _ = mesa_of(env, preset)
     horizon = entry.training_env.spec.horizon
     for method in ("maddpg", "qmix", "mappo", "mappo-rnd"):
-        rival = experiment(method, env, preset)
+        baseline = experiment(method, env, preset)
         for field in (
             "family",
             "num_test_tasks",
@@ -177,17 +182,17 @@ def test_rivals_have_the_same_tasks_steps_and_evaluations(env, preset):
             "eval_episodes",
             "training_horizon",
         ):
-            assert getattr(rival, field) == getattr(entry, field), field
-        assert rival.schedule.total_steps == entry.schedule.total_steps
-        assert rival.schedule.num_evaluations == entry.schedule.num_evaluations
+            assert getattr(baseline, field) == getattr(entry, field), field
+        assert baseline.schedule.total_steps == entry.schedule.total_steps
+        assert baseline.schedule.num_evaluations == entry.schedule.num_evaluations
         if preset != "smoke":  # which has too few rounds to divide
-            assert rival.schedule.steps(horizon) == pytest.approx(entry.schedule.steps(horizon), rel=0.05)
+            assert baseline.schedule.steps(horizon) == pytest.approx(entry.schedule.steps(horizon), rel=0.05)
             # Rounds of 128 environments are so few that evaluations are fewer: docs/methods/mappo.md.
             few = (method.startswith("mappo"), env[:6], preset) == (True, "mpe-2a", "paper")
             evaluations = 29 if few else pytest.approx(entry.schedule.chunks(horizon)[0], abs=1)
-            assert rival.schedule.chunks(horizon)[0] == evaluations
-        assert isinstance(rival.schedule, Schedule) == (not method.startswith("mappo"))
-        assert isinstance(rival.reward_model, Rnd) == (method == "mappo-rnd")
+            assert baseline.schedule.chunks(horizon)[0] == evaluations
+        assert isinstance(baseline.schedule, Schedule) == (not method.startswith("mappo"))
+        assert isinstance(baseline.reward_model, Rnd) == (method == "mappo-rnd")
     bonus = experiment("mappo-rnd", env, preset)
     assert replace(bonus, reward_model=TaskReward()) == experiment("mappo", env, preset)
 
@@ -208,7 +213,7 @@ def test_paper_value_learners_begin_with_random_actions(env, method):
 
 
 KINDS = ("climb-one", "climb-multi", "mpe-2a5l", "mpe-3a5l", "swimmer")
-LEARNT = list(product(LEARNERS, KINDS, PRESETS))
+LEARNT = list(product(OFF_POLICY, KINDS, PRESETS))
 
 
 @pytest.mark.parametrize("learner, env, preset", LEARNT)
@@ -219,8 +224,7 @@ def test_every_learner_can_be_wrapped(learner, env, preset):
     assert mesa.method == experiment("mesa", env, preset).method
     spec = plain.training_env.spec
     jax.eval_shape(lambda key: plain.algorithm.greedy(spec, plain.algorithm.init(spec, key)), jax.random.key(0))
-    if learner in METHODS:
-        assert experiment(learner, env, preset) == plain
+    assert experiment(learner, env, preset) == plain
 
 
 @pytest.mark.parametrize("env, preset", list(product(KINDS, PRESETS)))
@@ -239,8 +243,42 @@ def test_the_coordinated_learner_is_the_own_one_with_another_update_and_a_joint_
 def test_names_that_do_not_fit_are_refused_with_what_would():
     with pytest.raises(UsageError, match="unknown learner 'sarsa'; choose one of maddpg, coordinated"):
         experiment("mesa", "climb-one", "quick", "sarsa")
-    with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, uniform, plain"):
+    with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, plain, uniform"):
         experiment("mappo", "climb-one", "quick", "qmix")
+    for method in WRAPPERS:
+        with pytest.raises(
+            UsageError, match=r"'mappo' learns on-policy.*; choose one of maddpg, .*qplex, or run it alone"
+        ):
+            experiment(method, "climb-one", "quick", "mappo")
+
+
+def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
+    modules = [import_module(f"mesax.algorithms.{name}") for name in ("maddpg", "mappo", "value_decomposition")]
+    assert [item for module in modules for item in module.NAMES.items()] == list(LEARNERS.items()), "and none twice"
+    assert list(METHODS) == [*WRAPPERS, *LEARNERS]
+
+
+@pytest.mark.parametrize("env, preset", GAMES)
+def test_every_world_has_every_learner(env, preset):
+    assert set(suite_of(env).preset(env, preset).learners) == set(LEARNERS)
+
+
+def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
+    whole = ClimbSuite.preset
+    few = ("qmix", "mappo")
+
+    def poor(self, environment, preset):
+        found = whole(self, environment, preset)
+        return replace(found, learners={name: found.learners[name] for name in few})
+
+    monkeypatch.setattr(ClimbSuite, "preset", poor)
+    assert experiment("qmix", "climb-one", "smoke").method == Plain()
+    with pytest.raises(
+        UsageError, match=r"^climb-one has no method 'vdn'; choose one of mesa, plain, uniform, qmix, mappo$"
+    ):
+        experiment("vdn", "climb-one", "smoke")
+    with pytest.raises(UsageError, match=r"^climb-one has no learner 'vdn'; choose one of qmix$"):
+        experiment("mesa", "climb-one", "smoke", "vdn")
 
 
 def test_a_chosen_learner_is_part_of_the_run():

@@ -24,7 +24,6 @@ from mesax.experiments.overrides import (
     difference,
     digest,
     documented,
-    flatten,
     parse_arguments,
     to_text,
 )
@@ -99,8 +98,12 @@ def refusal(value, path: str, text: str) -> str:
     return str(caught.value)
 
 
-def test_flatten():
-    assert flatten(Everything()) == {
+def values(settings) -> dict:
+    return {setting.path: setting.value for setting in documented(settings)}
+
+
+def test_every_setting_has_a_path():
+    assert values(Everything()) == {
         "flag": False,
         "number": 3,
         "real": 0.5,
@@ -129,8 +132,8 @@ def test_flatten():
     }
 
 
-def test_flatten_of_a_learner():
-    flat = flatten(Maddpg(actor_update=JointImprovement(margin=0.2)))
+def test_settings_of_a_learner():
+    flat = values(Maddpg(actor_update=JointImprovement(margin=0.2)))
     assert flat["actor-update"] == "JointImprovement"
     assert flat["actor-update.margin"] == 0.2
     assert flat["actor-net.hidden"] == (64, 64)
@@ -331,7 +334,7 @@ def test_difference():
     assert difference(left, left) == []
     assert difference(left, right) == [
         ("actor-net", "Mlp", "Gru"),
-        ("actor-net.hidden", (64, 64), 8),
+        ("actor-net.hidden", [64, 64], 8),
         ("actor-net.octaves", 0, None),
         ("discount", 0.9, 0.95),
         ("actor-net.num-layers", None, 2),
@@ -378,7 +381,7 @@ def test_to_plain():
 
 def test_documented():
     settings = {setting.path: setting for setting in documented(Everything())}
-    assert list(settings) == list(flatten(Everything()))
+    assert list(settings) == list(values(Everything()))
     expected = {
         "number": (3, "int", "How many."),
         "real": (0.5, "float", ""),
@@ -452,7 +455,7 @@ EVERYTHING = st.builds(
 def test_any_settings_can_be_written_down_and_read_back(value: Everything):
     frozen = ("any-shape", "function") if isinstance(value.needy, float) else ("any-shape", "function", "needy")
     start = Everything() if isinstance(value.needy, Needy) else Everything(needy=0.0)
-    written = {path: to_text(entry) for path, entry in flatten(value).items() if path not in frozen}
+    written = {path: to_text(entry) for path, entry in values(value).items() if path not in frozen}
     arguments = [f"--{path}={text}" for path, text in written.items()]
     read = apply_all(start, parse_arguments(arguments))
     assert read == value

@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import TrainingError, UsageError
-from mesax.methods.adapt import Plain, policy_name
+from mesax.methods.adapt import policy_name
+from mesax.methods.controls import Plain
 from mesax.methods.base import Experiment, groups_of
 from mesax.methods.mesa.method import Mesa
 from mesax.store.trees import load_tree, read_manifest
@@ -69,7 +70,7 @@ def test_jobs_are_groups_of_lanes(host: MemoryServices):
 @pytest.mark.parametrize("wrap", [lambda learner: learner, Normalized], ids=["bare", "wrapped"])
 def test_a_learner_with_the_schedule_of_another_kind_is_refused(wrap):
     budget = Budget(TINY.total_steps, TINY.num_envs)
-    with pytest.raises(UsageError, match="Mappo learns on-policy and has no replay"):
+    with pytest.raises(UsageError, match="learns on-policy and has no replay"):
         Plain().stages(replace(EXPERIMENT, algorithm=wrap(Mappo())))
     with pytest.raises(UsageError, match="IndependentQ learns from replay"):
         Plain().stages(replace(EXPERIMENT, algorithm=wrap(LEARNER), schedule=budget))

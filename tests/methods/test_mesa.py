@@ -20,7 +20,8 @@ from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import save_explorers, saved_explorers
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain, Uniform, policy_name
+from mesax.methods.adapt import policy_name
+from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa import method as mesa_module
 from mesax.methods.mesa.coverage import coverage_of
 from mesax.methods.mesa.method import Mesa, load_pairs
@@ -133,7 +134,7 @@ def test_stage_1_logs_the_size_of_every_task(host: MemoryServices):
 
 
 def explorers_of(host: MemoryServices) -> ExplorationPolicySet:
-    return load_explorers(METHOD.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
+    return saved_explorers(METHOD.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
 
 
 def joints_of(host: MemoryServices, number: int, with_stage: bool = False) -> list[set[tuple[int, ...]]]:
@@ -168,7 +169,7 @@ def test_lucky_visits_are_no_coverage(host: MemoryServices, tmp_path: Path, monk
 
     def learn_nothing(loop, tasks, keys, **_):
         learner = jax.tree.map(lambda leaf: leaf[None], aimless.init(loop.env.spec, keys[0]))
-        yield Chunk(0, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, 1.0)
+        yield Chunk(0, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
 
     monkeypatch.setattr(mesa_module, "learn", learn_nothing)
     (tmp_path / "collect").symlink_to(host.root / "collect")
@@ -191,7 +192,7 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
         state = LEARNER.init(loop.env.spec, keys[0])
         for step, weight in enumerate(learnt):
             learner = jax.tree.map(lambda leaf: leaf[None], state | {"weight": weight})
-            yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, 1.0)
+            yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
 
     monkeypatch.setattr(mesa_module, "learn", learn_and_forget)
     (tmp_path / "collect").symlink_to(host.root / "collect")
@@ -200,7 +201,7 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
     *rows, summary = [row["coverage_return"] for row in found.phase("explore")]
     assert rows[0] == rows[2] < rows[1]
     assert summary == (rows[1] if snapshot == "best" else rows[2])
-    saved = load_explorers(METHOD.recipe(TWO_STAGE.env.spec), tmp_path / "explore" / "000" / "explorers")
+    saved = saved_explorers(METHOD.recipe(TWO_STAGE.env.spec), tmp_path / "explore" / "000" / "explorers")
     np.testing.assert_array_equal(saved.policies.policy.weight[0], learnt[1 if snapshot == "best" else 2])
 
 
@@ -346,14 +347,14 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
 def test_explorers_of_another_game_are_refused(host: MemoryServices, spec: EnvSpec, expected: list[int]):
     reason = f"with shape [2, 2, 8, 3], but {expected} is expected"
     with pytest.raises(StoreError, match=re.escape(reason)) as error:
-        load_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
+        saved_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
     assert "\n" not in str(error.value)
 
 
 def test_explorers_of_another_algorithm_are_refused(host: MemoryServices):
     with pytest.raises(StoreError, match="leaf"):
         method = replace(METHOD, explorer=TINY_MADDPG)
-        load_explorers(method.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
+        saved_explorers(method.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
 
 
 def test_a_threshold_that_nothing_reaches_is_a_clear_error(tmp_path: Path):

@@ -11,7 +11,7 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import UsageError
-from mesax.explorers.recipe import load_explorers
+from mesax.explorers.recipe import saved_explorers
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.coverage import leaks, visit_order
 from mesax.methods.mesa.method import Mesa, borrowed_explorers
@@ -95,7 +95,7 @@ def test_every_visitor_says_where_it_goes_first(host: MemoryServices):
 
 def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryServices):
     spec = WORLD.spec
-    explorers = load_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
+    explorers = saved_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
     assert bool(explorers.policies.state.subspace.valid.any())
     np.testing.assert_array_equal(explorers.policies.state.visits[0], 0.0)
     deployed = METHOD.recipe(spec).deployed(tree_index(explorers.policies, 0))
@@ -115,7 +115,7 @@ def test_borrowed_explorers_are_used_as_they_are(host: MemoryServices, tmp_path:
     assert again.eval == host.eval
     assert same_bits(
         borrowed_explorers(METHOD, WORLD.spec, finished).policies,
-        load_explorers(METHOD.recipe(WORLD.spec), host.outputs("explore")[0] / "explorers").policies,
+        saved_explorers(METHOD.recipe(WORLD.spec), host.outputs("explore")[0] / "explorers").policies,
     )
 
 

@@ -1,5 +1,6 @@
 """`mesax render`: the right family draws the right policy, files appear whole or not at all, mistakes are one line."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,12 @@ from PIL import Image, ImageSequence
 
 from execution.test_runner import command_line, finished_run
 from mesax.cli.parser import USAGE
-from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
-from mesax.errors import StoreError
+from mesax.errors import StoreError, UsageError
+from mesax.execution import saved_policies as render
+from mesax.execution.saved_policies import play_policy
 from mesax.experiments.request import Request
-from mesax.rendering import episode as render
-from mesax.rendering.episode import play_policy, write_gif
+from mesax.rendering.episode import write_gif
 from mesax.store.run_directory import RunDirectory
 from mesax.suites.climb import render as render_climb
 from mesax.suites.climb.render import ClimbPlay, moments, still
@@ -99,34 +100,41 @@ def test_bad_requests_are_one_line_and_draw_nothing(run, tmp_path, capsys, monke
     assert sorted((run / "figures").iterdir()) == before and not list(tmp_path.iterdir())
 
 
-def with_family(run: Path, family, monkeypatch) -> RunDirectory:
-    """The run as if it had been about another family; only uniform play needs nothing that the run has saved."""
-    experiment = replace(Request.of_run(RunDirectory.open(run).run).experiment(), family=family)
+def as_if_about(run: Path, copy: Path, environment: str, family, monkeypatch) -> RunDirectory:
+    """The run as if it had been about another world; only uniform play needs nothing that the run has saved."""
+    shutil.copytree(run, copy)
+    known = json.loads((copy / "run.json").read_text())
+    experiment = replace(Request.of_run(known).experiment(), family=family)
+    (copy / "run.json").write_text(json.dumps(known | {"env": environment}))
     monkeypatch.setattr(render.Request, "of_run", lambda run: SimpleNamespace(experiment=lambda: experiment))
-    return RunDirectory.open(run)
+    return RunDirectory.open(copy)
 
 
 def test_render_draws_particle_worlds(run, tmp_path, monkeypatch):
     family = ParticleClimbFamily(ParticleClimb(horizon=3))
-    directory = with_family(run, family, monkeypatch)
+    directory = as_if_about(run, tmp_path / "copy", "mpe-2a5l", family, monkeypatch)
     drawn: list[ParticlePlay] = []
-    monkeypatch.setitem(
-        render.PLAYS, ParticleClimbFamily, lambda *parts: drawn.append(ParticlePlay.of(*parts)) or drawn[0]
-    )
+    whole = ParticlePlay.of
+    monkeypatch.setattr(ParticlePlay, "of", lambda *parts: drawn.append(whole(*parts)) or drawn[0])
     paths = render.render_run(directory, 1, "uniform", tmp_path / "play.gif")
     assert [path.name for path in paths] == ["episode-task-01-uniform.png", "episode-task-01-uniform.svg", "play.gif"]
     assert all(path.stat().st_size > 1_000 for path in paths)
     (play,) = drawn
-    assert play.title == "mesa on climb-one, test task 1: policy uniform"
+    assert play.title == "mesa on mpe-2a5l, test task 1: policy uniform"
     experiment = render.Request.of_run({}).experiment()
     tasks = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
     np.testing.assert_array_equal(play.landmarks, tasks.landmarks[1])
     assert play.target == int(tasks.target[1]) and play.rewards.shape == (render.EPISODES, 3)
 
 
-def test_a_family_that_nobody_can_draw_is_one_line(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.delitem(render.PLAYS, ClimbFamily)
-    assert command_line("render", run, "--gif", tmp_path / "play.gif") == USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "climb-one cannot be drawn: its tasks are of ClimbFamily, and render knows ParticleClimbFamily" in line
-    assert not list(tmp_path.iterdir())
+def test_a_world_that_nobody_can_draw_is_one_line(run, tmp_path, monkeypatch):
+    family = ParticleClimbFamily(ParticleClimb(horizon=3))
+    for environment, message in (
+        ("moon", "unknown environment 'moon'; choose one of climb-one"),
+        ("climb-one", "made of ClimbFamily, not ParticleClimbFamily"),
+    ):
+        with monkeypatch.context() as patched:
+            directory = as_if_about(run, tmp_path / environment, environment, family, patched)
+            with pytest.raises(UsageError, match=message):
+                render.render_run(directory, 0, "uniform", tmp_path / "play.gif")
+    assert not (tmp_path / "play.gif").exists()

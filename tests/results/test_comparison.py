@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fake_store import FakeRun, write_run
+from fake_store import SMALL, write_run
 from mesax.cli.parser import main
 from mesax.results.comparison import by_family, compare_directories, nothing_comparable, pool_seeds
 from mesax.results.drawing import draw_comparison
-from mesax.results.statistics import load_run, run_figures
+from mesax.results.summary import run_figures
+from mesax.store.reading import load_run
 
-SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 FAKES = {
     "mesa-0": SMALL,
     "mesa-1": replace(SMALL, seed=1),

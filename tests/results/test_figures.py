@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from fake_store import FakeRun, write_run
-from mesax.errors import UsageError
+from mesax.rendering.canvas import save
 from mesax.results import figures
-from mesax.results.statistics import RunResults, final_return, load_run, mean_curve
+from mesax.results.curves import mean_curve
+from mesax.store.reading import RunResults, final_return, load_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")
@@ -24,7 +24,6 @@ def store(tmp_path_factory) -> dict[str, RunResults]:
     root = tmp_path_factory.mktemp("runs")
     fakes = {method: replace(SMALL, method=method) for method in METHODS}
     fakes["stages"] = replace(SMALL, env="climb-multi", num_stages=3)
-    fakes["three"] = replace(SMALL, num_agents=3)
     return {name: load_run(write_run(root / name, fake)) for name, fake in fakes.items()}
 
 
@@ -93,8 +92,8 @@ def test_labels_of_equal_curves_do_not_overlap(store):
 def test_dollar_signs_in_names_are_not_mathematics(store, tmp_path):
     odd = replace(store["mesa"], run={**store["mesa"].run, "method": r"a$\frac$b", "env": "$$^$"})
     figure = figures.learning_curves([odd, store["plain"]], by_group=True)
-    figures.save(figure, tmp_path / "odd")
-    figures.save(figures.final_returns([odd]), tmp_path / "odd-dots")
+    save(figure, tmp_path / "odd")
+    save(figures.final_returns([odd]), tmp_path / "odd-dots")
 
 
 def test_final_returns_show_every_task_run(store):
@@ -123,95 +122,24 @@ def test_meta_training_has_a_line_for_each_explorer(store):
     assert set(curve_lines(figure.axes[1])) == {"explorer 1", "explorer 2", "uniform play"}
 
 
-def panels_of(figure: Figure) -> list:
-    """The panels that show cells, without the color bar."""
-    return [axes for axes in figure.axes if axes.images]
+def test_runs_without_explorers_have_no_figure_of_their_training(store):
+    (training,) = figures.RUN_FIGURES
+    assert training.applies(store["mesa"]) and not training.applies(store["plain"])
 
 
-def test_explorer_coverage_shows_payoff_dataset_and_every_visitor(store):
-    run = store["mesa"]
-    panels = panels_of(figures.explorer_coverage(run))
-    names = ["payoff", "$M_*$", "uniform", "explorer 1", "explorer 2", "all explorers"]
-    assert [axes.get_title() for axes in panels] == names
-    for axes, visitor in zip(panels[2:], run.coverage["visitors"], strict=True):
-        np.testing.assert_array_equal(axes.images[0].get_array(), visitor["frequency"][0])
-    assert len({axes.images[0].norm for axes in panels[2:]}) == 1, "one color scale for all visitors"
-    np.testing.assert_array_equal(panels[1].images[0].get_array(), run.coverage["dataset"][0])
-    share = np.sum(np.multiply(run.coverage["visitors"][3]["frequency"], run.coverage["dataset"]))
-    assert panels[5].get_xlabel().startswith(f"{share:.0%} /")
-
-
-@pytest.mark.parametrize(("task", "optimal"), [(0, 6), (1, 1)])
-def test_explorer_coverage_draws_the_payoff_of_the_task(store, task, optimal):
-    run = store["mesa"]
-    k, u = run.run["test_tasks"][task]["target"][0]
-    panel = panels_of(figures.explorer_coverage(run, task))[0]
-    levels = np.asarray(panel.images[0].get_array())
-    for row in range(4):
-        for column in range(4):
-            special = (row == u) + (column == u)
-            assert levels[row, column] == (2 if special == k else 1 if special == 0 else 0)
-    (stars,) = panel.lines
-    assert len(stars.get_xdata()) == optimal
-    assert panel.get_xlabel() == f"k={k}, u={u}"
-
-
-def test_explorer_coverage_picks_a_task_where_all_must_meet(store):
-    panel = panels_of(figures.explorer_coverage(store["mesa"]))[0]
-    assert panel.get_xlabel() == "k=2, u=0"
-
-
-def test_explorer_coverage_outlines_the_border_of_the_dataset(store):
-    dataset = np.zeros((1, 4, 4), dtype=int)
-    dataset[0, 1, 1:3] = 1
-    run = replace(store["mesa"], coverage={**store["mesa"].coverage, "dataset": dataset[0].tolist()})
-    for axes in panels_of(figures.explorer_coverage(run))[1:]:
-        (outline,) = (one for one in axes.collections if isinstance(one, LineCollection))
-        segments = {tuple(map(tuple, segment)) for segment in outline.get_segments()}
-        assert len(segments) == 6
-        assert ((0.5, 0.5), (1.5, 0.5)) in segments and ((2.5, 0.5), (2.5, 1.5)) in segments
-
-
-def test_explorer_coverage_has_a_row_for_each_stage(store):
-    run = store["stages"]
-    panels = panels_of(figures.explorer_coverage(run, task=1))
-    assert len(panels) == 3 * 6
-    targets = run.run["test_tasks"][1]["target"]
-    assert [axes.get_ylabel() for axes in panels[::6]] == ["stage 1", "stage 2", "stage 3"]
-    assert [axes.get_xlabel() for axes in panels[::6]] == [f"k={k}, u={u}" for k, u in targets]
-    third = np.asarray(run.coverage["visitors"][1]["frequency"][2])
-    np.testing.assert_array_equal(panels[12 + 3].images[0].get_array(), third)
-
-
-def test_explorer_coverage_of_three_agents_is_the_marginal_of_two_and_says_so(store):
-    run = store["three"]
-    figure = figures.explorer_coverage(run, task=1)
-    panels = panels_of(figure)
-    full = np.asarray(run.coverage["visitors"][1]["frequency"])[0]
-    np.testing.assert_allclose(panels[3].images[0].get_array(), full.sum(axis=-1))
-    np.testing.assert_array_equal(panels[1].images[0].get_array(), np.asarray(run.coverage["dataset"])[0].any(axis=-1))
-    k, u = run.run["test_tasks"][1]["target"][0]
-    levels = np.asarray(panels[0].images[0].get_array())
-    assert (k, levels[u, u], levels[u, u - 1], levels[u - 1, u - 2]) == (2, 2, 2, 1)
-    assert "first two of 3 agents" in texts(figure)
-    assert "first two" not in texts(figures.explorer_coverage(store["mesa"]))
-
-
-def test_what_cannot_be_drawn_is_one_clear_line(store):
-    with pytest.raises(UsageError, match="plain recorded no visits"):
-        figures.explorer_coverage(store["plain"])
-    with pytest.raises(UsageError, match="plain logged no training of explorers"):
-        figures.meta_training(store["plain"])
-    without_cells = replace(store["mesa"], coverage={**store["mesa"].coverage, "shape": None})
-    with pytest.raises(UsageError, match="recorded no visits"):
-        figures.explorer_coverage(without_cells)
+def test_every_listed_figure_is_drawn_and_told_apart(store):
+    listed = [*figures.RUN_FIGURES, *figures.COMPARISON_FIGURES]
+    assert len({figure.name for figure in listed}) == len(listed)
+    assert all(figure.caption.endswith(".") and figure.title for figure in listed)
+    for figure in figures.COMPARISON_FIGURES:
+        assert isinstance(figure.draw([store["mesa"]]), Figure)
 
 
 def test_save_writes_both_files_and_the_same_bytes_again(store, tmp_path):
-    png, svg = figures.save(figures.learning_curves(runs_of(store)), tmp_path / "figures" / "curves.v1")
+    png, svg = save(figures.learning_curves(runs_of(store)), tmp_path / "figures" / "curves.v1")
     assert (png.name, svg.name) == ("curves.v1.png", "curves.v1.svg")
     assert png.read_bytes().startswith(b"\x89PNG") and b"<svg" in svg.read_bytes()
-    again = figures.save(figures.learning_curves(runs_of(store)), tmp_path / "again")
+    again = save(figures.learning_curves(runs_of(store)), tmp_path / "again")
     assert [path.read_bytes() for path in again] == [png.read_bytes(), svg.read_bytes()]
 
 

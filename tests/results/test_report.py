@@ -15,9 +15,12 @@ from rich.console import Console
 
 from fake_store import FakeRun, write_run
 from mesax.errors import UsageError
+from mesax.formatting import format_count
 from mesax.results import tables
+from mesax.results.curves import mean_steps_to_optimal
+from mesax.results.intervals import bootstrap_interval
 from mesax.results.report import report_html, write_report
-from mesax.results.statistics import RunResults, bootstrap_interval, load_run, mean_steps_to_optimal
+from mesax.store.reading import RunResults, load_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")
@@ -61,7 +64,7 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
         assert cells["std"] == f"{run.final_returns.std():.2f}"
         assert cells["k=1"] == "1.00" and cells["k=2"] == f"{run.summary['by_group']['k=2']:.2f}"
         assert cells["solved"] == f"{np.mean(run.final_returns >= 0.99):.0%}"
-        assert cells["steps to optimum"] == tables.format_count(mean_steps_to_optimal(run.curves, 0.99))
+        assert cells["steps to optimum"] == format_count(mean_steps_to_optimal(run.curves, 0.99))
         assert cells["time"] == "1m23s"
     assert [cells_of(table, index)["env steps"] for index in range(3)] == ["48k"] * 3
     assert table.note.endswith("On training tasks before, not counted here: mesa 300k steps.")
@@ -120,21 +123,6 @@ def test_labels_name_what_differs(store):
     assert tables.run_labels([mesa, changed]) == ["mesa", "mesa algorithm.hidden=32"]
     copy = replace(mesa, directory=mesa.directory.with_name("copy"))
     assert tables.run_labels([mesa, copy]) == ["mesa mesa", "mesa copy"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (0, "0"), (999, "999"), (1_000, "1k"), (12_500, "12.5k"), (999_600, "1M"), (3e6, "3M")],
-)
-def test_counts_are_short(value, text):
-    assert tables.format_count(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "–"), (8.24, "8.2s"), (59.96, "1m00s"), (185, "3m05s"), (7_800, "2h10m")]
-)
-def test_durations_are_short(value, text):
-    assert tables.format_seconds(value) == text
 
 
 def test_markdown_cells_cannot_break_the_table():
@@ -217,7 +205,7 @@ def test_report_says_where_the_run_came_from_and_how_it_differs(page):
 
 
 def test_report_says_why_something_is_missing(page):
-    assert "plain recorded no visits of joint actions." in page
+    assert "There is no figure: plain recorded no visits of joint actions, or too many to be shown as maps." in page
     assert "plain logged no training of explorers." in page
     assert "There is no high-reward dataset: plain logged no collection." in page
 
@@ -266,7 +254,7 @@ def test_several_seeds_are_pooled_in_the_results_and_apart_below(store, tmp_path
 def test_a_failed_report_leaves_the_old_page(store, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="no run directory at"):
         write_report([store["mesa"], tmp_path / "missing"], path)
     with pytest.raises(UsageError, match="at least one run directory"):
         write_report([], path)

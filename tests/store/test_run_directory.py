@@ -110,7 +110,7 @@ def test_json_that_is_none(run: RunDirectory, content: bytes):
     (run.path / "value.json").write_bytes(content)
     with pytest.raises(StoreError, match=r"value\.json"):
         run.read_json("value.json")
-    with pytest.raises(StoreError, match=r"missing\.json cannot be read: No such file or directory"):
+    with pytest.raises(StoreError, match=r"missing\.json is missing"):
         run.read_json("missing.json")
 
 
@@ -178,7 +178,7 @@ def ends() -> list[int]:
 @pytest.mark.parametrize("broken", ["{", "[1]", "\0\0\0", "null"])
 def test_a_broken_row_in_the_middle_is_an_error(run: RunDirectory, broken: str):
     (run.path / "eval.jsonl").write_text(f'{{"a": 1}}\n{broken}\n{{"a": 2}}\n')
-    with pytest.raises(StoreError, match=r"eval\.jsonl: line 2 is not a JSON object"):
+    with pytest.raises(StoreError, match=r"eval\.jsonl: line 2 is not (a JSON object|valid JSON: .*)$"):
         run.read_rows("eval.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""Rivals and other learners, from the command line to saved policies that play again; each on another kind of game."""
+"""Baselines, from the command line to saved policies that play again; each on another kind of game."""
 
 import json
 from pathlib import Path
@@ -39,6 +39,7 @@ def test_a_run_learns_saves_and_plays_again(arguments, logged, tmp_path: Path, c
         (["mesa", "mpe-2a5l", "--method.explore.num-envs", "7"], "8 minibatches need at least as many pieces"),
         (["mappo", "climb-one", "--learner", "qmix"], "is a learner itself"),
         (["plain", "climb-one", "--learner", "nobody"], "unknown learner 'nobody'"),
+        (["mesa", "climb-one", "--learner", "mappo-rnd"], "'mappo-rnd' learns on-policy"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_built(arguments, message, tmp_path: Path, capsys):

@@ -1,5 +1,6 @@
 """Pictures of climb games show the true payoffs, what was played and what it earned, at any size of the game."""
 
+from dataclasses import replace
 from itertools import product
 
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ SIZES = {  # stages, agents, actions, whether episodes differ
     "smallest": (1, 2, 2, False),
     "too many stages": (MOST_STAGES + 3, 2, 4, False),
 }
+LONG_TITLE = "long title"
 
 
 def make_play(stages: int, agents: int, actions: int, varies: bool, episodes: int = 30) -> ClimbPlay:
@@ -44,7 +46,8 @@ def make_play(stages: int, agents: int, actions: int, varies: bool, episodes: in
 
 @pytest.fixture(scope="module")
 def plays() -> dict[str, ClimbPlay]:
-    return {name: make_play(*size) for name, size in SIZES.items()}
+    made = {name: make_play(*size) for name, size in SIZES.items()}
+    return made | {LONG_TITLE: replace(made["one stage, chance"], title="a title of many words " * 8)}
 
 
 def texts(figure: Figure) -> list[str]:
@@ -70,7 +73,7 @@ def test_visits_are_counted_by_hand():
     assert play.visits(0, 0).sum() == 0 and play.varies
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [*SIZES, LONG_TITLE])
 def test_every_size_of_game_is_drawn_legibly(plays, name):
     play = plays[name]
     figure = draw(play, still(play))

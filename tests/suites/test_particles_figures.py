@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from fake_store import FakeRun, write_landmark_run, write_run
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimbFamily
-from mesax.errors import UsageError
 from mesax.methods.mesa.coverage import configuration_grid
 from mesax.results import figures
-from mesax.results.drawing import draw_run
+from mesax.results.drawing import draw_run, world_figures
 from mesax.results.report import report_html
-from mesax.results.statistics import RunResults, load_run
-from mesax.suites.particles.figures import explorer_visits, in_a_row, place_visits
+from mesax.store.reading import RunResults, load_run
+from mesax.suites.climb.figures import FIGURES as CLIMB_FIGURES
+from mesax.suites.particles.figures import landmark_visits
+from mesax.suites.visits import are_in_a_row
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_the_fake_run_has_the_form_that_mesa_writes(run):
 
 
 def test_each_visitor_has_a_bar_for_each_landmark(run):
-    panels, distinct = parts_of(place_visits(run))
+    panels, distinct = parts_of(landmark_visits(run))
     visitors = run.coverage["visitors"]
     assert [axes.get_title(loc="left") for axes in panels] == [one["name"] for one in visitors]
     for axes, visitor in zip(panels, visitors, strict=True):
@@ -65,7 +66,7 @@ def test_each_visitor_has_a_bar_for_each_landmark(run):
 
 def test_explorers_have_the_colors_of_their_training(run):
     lines = {line.get_label(): to_hex(line.get_color()) for line in figures.meta_training(run).axes[1].lines}
-    panels, distinct = parts_of(place_visits(run))
+    panels, distinct = parts_of(landmark_visits(run))
     bars = {axes.get_title(loc="left"): to_hex(axes.patches[0].get_facecolor()) for axes in panels}
     assert bars["explorer 1"] == lines["explorer 1"] and bars["explorer 2"] == lines["explorer 2"]
     assert [to_hex(bar.get_facecolor()) for bar in distinct.patches] == list(bars.values())
@@ -74,7 +75,7 @@ def test_explorers_have_the_colors_of_their_training(run):
 
 @pytest.mark.parametrize("landmarks, explorers", [(1, 1), (5, 2), (20, 9)])
 def test_any_number_of_landmarks_and_explorers_fits(tmp_path, landmarks, explorers):
-    figure = place_visits(load_run(write_landmark_run(tmp_path / "run", landmarks, explorers)))
+    figure = landmark_visits(load_run(write_landmark_run(tmp_path / "run", landmarks, explorers)))
     panels, distinct = parts_of(figure)
     assert len(panels) == explorers + 2
     assert all(len(axes.patches) == landmarks for axes in panels)
@@ -92,31 +93,25 @@ def test_a_single_agents_actions_are_places_too(run):
     visitors = [{**one, "frequency": frequency} for one in run.coverage["visitors"]]
     facts = {**run.run, "family": {**family.facts(), "optimal_return": 1.0, "suboptimal_return": 0.5}}
     alone = replace(with_coverage(run, num_stages=2, shape=[3], visitors=visitors), run=facts)
-    figure = explorer_visits(alone)
+    assert [figure.applies(alone) for figure in CLIMB_FIGURES] == [False, True]
+    figure = CLIMB_FIGURES[1].draw(alone)
     assert [bar.get_height() for bar in parts_of(figure)[0][0].patches] == [1, 0, 0, 0, 1, 0]
     assert "action, stage after stage" in [text.get_text() for text in figure.findobj(lambda o: hasattr(o, "get_text"))]
 
 
-def test_joint_actions_are_still_drawn_as_maps(run, plane):
-    assert in_a_row(run) and not in_a_row(plane) and not in_a_row(replace(plane, coverage=None))
-    assert explorer_visits(plane).axes[0].images and not explorer_visits(run).axes[0].images
+def test_only_counted_visits_in_a_row_are_drawn(run, plane):
+    assert are_in_a_row(run) and not are_in_a_row(plane) and not are_in_a_row(replace(run, coverage=None))
+    assert not are_in_a_row(with_coverage(run, visitors=[]))
+    unseen = [{**one, "frequency": None} for one in run.coverage["visitors"]]
+    assert not are_in_a_row(with_coverage(run, visitors=unseen))
 
 
-def test_what_cannot_be_drawn_is_one_clear_line(run, plane):
-    with pytest.raises(UsageError, match="mesa recorded no visits"):
-        explorer_visits(replace(run, coverage=None))
-    with pytest.raises(UsageError, match=r"mesa recorded none$"):
-        place_visits(plane)
-    with pytest.raises(UsageError, match=r"mesa recorded none$"):
-        explorer_visits(with_coverage(run, visitors=[]))
-    with pytest.raises(UsageError, match=r"5 configurations cannot be shown as maps of joint actions$"):
-        figures.explorer_coverage(run)
-    # A document about more configurations than `coverage_pictures` counts one by one.
-    unseen = [{**one, "frequency": None} for one in plane.coverage["visitors"]]
-    with pytest.raises(UsageError, match=r"200 x 200 configurations cannot be shown as maps of joint actions$"):
-        explorer_visits(with_coverage(plane, shape=[200, 200], visitors=unseen))
-    with pytest.raises(UsageError, match=r"mesa recorded none$"):
-        explorer_visits(with_coverage(run, visitors=unseen))
+def test_the_figures_of_a_run_are_those_of_its_world(run, plane):
+    (bars,) = world_figures(run)
+    assert bars.applies(run) and bars.draw is landmark_visits
+    assert world_figures(plane) == CLIMB_FIGURES
+    assert world_figures(replace(run, run=run.run | {"env": "own"})) == ()
+    assert world_figures(replace(run, run=run.run | {"suite": "climb"})) == CLIMB_FIGURES
 
 
 # In the report
@@ -132,7 +127,7 @@ def test_the_report_of_a_particle_run_has_both_figures(run):
 
 def test_the_report_says_what_a_particle_run_lacks(run):
     page = report_html([replace(run, coverage=None, metrics=())])
-    assert "mesa recorded no visits of joint actions." in page
+    assert "mesa recorded no visits of landmarks." in page
     assert "mesa logged no training of explorers." in page
 
 

@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle, StepPatch, Wedge
 from PIL import Image, ImageSequence
 
+from fake_store import FakeRun, write_run
 from mesax.envs.swimmer_climb import MODEL, SwimmerClimb, SwimmerFamily, SwimmerTask
 from mesax.errors import UsageError
-from mesax.rendering import episode as render
 from mesax.rendering.episode import write_gif
+from mesax.store.reading import load_run
 from mesax.suites.swimmer import render as render_swimmer
-from mesax.suites.swimmer.figures import joint_angle_plane
+from mesax.suites.swimmer.figures import FIGURES, joint_angle_plane
 from mesax.suites.swimmer.render import (
     AGENTS,
     FRAMES,
@@ -120,10 +121,6 @@ def test_poses_are_those_of_the_engine():
         expected = np.stack([2 * centers[0] - first, first, second, 2 * centers[2] - second])
         np.testing.assert_allclose(pose(*angles), expected - (first + second) / 2, atol=1e-9)
     assert np.abs(pose(45.0, 0.0, 0.0)).max() < REACH
-
-
-def test_the_swimmer_is_known_to_render():
-    assert render._play_of(SwimmerFamily(), "swimmer") == SwimmerPlay.of
 
 
 # The still
@@ -273,3 +270,26 @@ def test_planes_of_nothing_are_refused():
         joint_angle_plane({"final": np.zeros((5, 3))})
     with pytest.raises(UsageError, match="members: pairs"):
         joint_angle_plane({"final": np.zeros((5, 2))}, members=np.zeros(4))
+
+
+# The figures of a run
+
+
+def test_a_run_has_bars_for_angles_and_paths_in_the_plane(tmp_path):
+    run = load_run(write_run(tmp_path / "run", FakeRun(num_tasks=2, evaluations=6, num_actions=4, num_explorers=2)))
+    bars, paths = FIGURES
+    assert not bars.applies(run) and not paths.applies(run) and not paths.applies(replace(run, coverage=None))
+    angles = np.linspace(0.0, 4.0, 20)
+    visitors = [
+        {**one, "frequency": [angles.tolist()], "path": random_paths(2, number).tolist()}
+        for number, one in enumerate(run.coverage["visitors"])
+    ]
+    plane = {"members": random_paths(1)[0].tolist(), "centroids": [[0.1, 0.1]]}
+    facts = run.run | {"family": run.family | SwimmerFamily().facts()}
+    swam = replace(run, run=facts, coverage={"shape": [20], "visitors": visitors, "plane": plane})
+    assert bars.applies(swam) and paths.applies(swam)
+    heights = [bar.get_height() for bar in bars.draw(swam).axes[0].patches]
+    assert heights == angles.tolist()
+    drawn = paths.draw(swam)
+    assert [axes.get_title(loc="left") for axes in drawn.axes if axes.axison] == [one["name"] for one in visitors]
+    np.testing.assert_allclose(drawn.axes[0].lines[1].get_xydata(), np.rad2deg([[0.1, 0.1]]))

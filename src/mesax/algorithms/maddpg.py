@@ -61,6 +61,11 @@ from mesax.types import (
     tree_index,
 )
 
+NAMES: dict[str, str] = {
+    "maddpg": "MADDPG as published (decentralized actor gradient)",
+    "coordinated": "MADDPG whose actors agree on joint actions",
+}
+
 
 class ActorPolicy(eqx.Module):
     """Decentralized actors as one joint policy."""

@@ -44,6 +44,10 @@ from mesax.types import (
     tree_index,
 )
 
+NAMES: dict[str, str] = {
+    "mappo": "MAPPO: on-policy, clipped updates, centralized values",
+    "mappo-rnd": "MAPPO with random network distillation: a bonus for what is new",
+}
 LARGEST_STD = 1.6
 LOG_STD_RANGE = (-5.0, math.log(LARGEST_STD))
 """Where the parameter of a standard deviation is kept after every step, so that none is lost where gradients are 0."""

@@ -42,6 +42,12 @@ from mesax.types import (
     tree_where,
 )
 
+NAMES: dict[str, str] = {
+    "iql": "independent Q-learning",
+    "vdn": "VDN: value decomposition by a sum",
+    "qmix": "QMIX: monotonic value decomposition",
+    "qplex": "QPLEX: value decomposition into advantages, which represents every game with an optimum",
+}
 NOTHING = -1
 """Stands for the action before the first one; its one-hot form is all zeros."""
 WIDE = 32

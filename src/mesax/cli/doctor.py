@@ -23,6 +23,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.experiments.request import PACKAGES
+from mesax.formatting import format_bytes
 from mesax.nets import Mlp
 from mesax.runtime import SINGLE_THREAD, cache_directory
 from mesax.training.driver import learn
@@ -109,7 +110,7 @@ def _flags() -> Iterator[Check]:
 def _cache() -> Iterator[Check]:
     directory = cache_directory()
     files = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
-    size = f"{len(files)} files, {sum(files) / 2**20:.0f} MB"
+    size = f"{len(files)} files, {format_bytes(sum(files))}"
     if _can_write(directory):
         yield Check("ok", "cache", f"{directory} ({size})")
     else:
@@ -126,7 +127,7 @@ def _machine() -> Iterator[Check]:
         return
     scarce = free < 2 * GIGABYTE
     advice = "; a worker needs about 1 GB: use --workers 1" if scarce else ""
-    yield Check("warn" if scarce else "ok", "memory", f"{_size(free)} free of {_size(total)}{advice}")
+    yield Check("warn" if scarce else "ok", "memory", f"{format_bytes(free)} free of {format_bytes(total)}{advice}")
 
 
 def _memory() -> tuple[int | None, int | None]:
@@ -150,9 +151,9 @@ def _disk() -> Iterator[Check]:
     if not _can_write(here):
         yield Check("warn", "disk", f"{here} is not writable; name a directory with --out")
     elif free < GIGABYTE:
-        yield Check("warn", "disk", f"{_size(free)} free in {here}; name another place with --out")
+        yield Check("warn", "disk", f"{format_bytes(free)} free in {here}; name another place with --out")
     else:
-        yield Check("ok", "disk", f"{_size(free)} free in {here}")
+        yield Check("ok", "disk", f"{format_bytes(free)} free in {here}")
 
 
 def _optional() -> Iterator[Check]:
@@ -196,7 +197,3 @@ def _can_write(directory: Path) -> bool:
             return True
     except OSError:
         return False
-
-
-def _size(number: int) -> str:
-    return f"{number / GIGABYTE:.1f} GB"

@@ -304,8 +304,8 @@ def _execute(run: Any, experiment: Any, options: argparse.Namespace) -> int:
 def _show(path: Path, options: argparse.Namespace, summary: dict[str, Any]) -> int:
     """Table, figures and files of a finished run."""
     from mesax.results.drawing import draw_run
-    from mesax.results.statistics import load_run
     from mesax.results.tables import comparison_table, print_table, task_table
+    from mesax.store.reading import load_run
 
     result = load_run(path)
     print_table(task_table(result))
@@ -348,7 +348,7 @@ def _render(options: argparse.Namespace) -> int:
 
     run = RunDirectory.open(options.run)
     _compute()
-    from mesax.rendering.episode import render_run
+    from mesax.execution.saved_policies import render_run
 
     for path in render_run(run, options.task, options.policy, options.gif):
         print(f"drawn    {path}")

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from mesax.errors import Preempted
 from mesax.methods.base import Row, Stage
-from mesax.store.checkpoints import Checkpoints, sums_of
+from mesax.store.checkpoints import Checkpoints, row_checksums
 from mesax.store.files import store_errors
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import SavedTree
@@ -146,7 +146,7 @@ def run_job(
             "first_chunk_seconds": services.compile_seconds,
             "saving_seconds": services.checkpoints.seconds,
             "env_steps": stage.job_steps[job],
-            "rows": sums_of(services.directory),
+            "rows": row_checksums(services.directory),
         },
     )
     # Only now: until the job is marked as done, it may have to go on from them.

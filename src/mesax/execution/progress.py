@@ -8,7 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
+
+from mesax.formatting import format_count, format_duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 SECONDS_BETWEEN_LINES = 60.0
 SECONDS_BETWEEN_SAMPLES = 0.25
@@ -31,7 +37,7 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._quiet = quiet
-        self._bars: Any = None
+        self._bars: Bars | None = None
         self._phase: _Phase | None = None
 
     def __enter__(self) -> Self:
@@ -58,7 +64,7 @@ class Progress:
                 name, total=max(total_steps, 1), completed=done_steps, speed="", left="", note=""
             )
         else:
-            self._print(f"{self._title}: {name}, {short(total_steps)} steps")
+            self._print(f"{self._title}: {name}, {format_count(total_steps)} steps")
 
     def update(self, done_steps: int, note: str = "") -> None:
         """Say how many steps of the phase are done in all; cheap enough to call often."""
@@ -77,8 +83,9 @@ class Progress:
 
     def message(self, text: str) -> None:
         """Show a line among the progress."""
-        if self._bars is not None:
-            self._safely(lambda: self._bars.console.print(text, highlight=False, markup=False))
+        bars = self._bars
+        if bars is not None:
+            self._safely(lambda: bars.console.print(text, highlight=False, markup=False))
         else:
             self._print(text)
 
@@ -87,15 +94,16 @@ class Progress:
         if phase is None or self._quiet:
             return
         now = self._clock()
-        if self._bars is not None:
+        if self._bars is not None and phase.bar is not None:
             word = "stopped after" if stopped else "took"
-            self._draw(phase, phase.mean_speed_text(now), f"{word} {duration(now - phase.began)}")
+            self._draw(phase, phase.mean_speed_text(now), f"{word} {format_duration(now - phase.began)}")
             self._bars.stop_task(phase.bar)
         else:
             self._print(phase.last_line(now, stopped))
 
     def _draw(self, phase: _Phase, speed: str, left: str) -> None:
-        self._bars.update(phase.bar, completed=phase.done, speed=speed, left=left, note=phase.note)
+        if self._bars is not None and phase.bar is not None:
+            self._bars.update(phase.bar, completed=phase.done, speed=speed, left=left, note=phase.note)
 
     def _print(self, text: str) -> None:
         if not self._quiet:
@@ -118,7 +126,7 @@ class _Phase:
         self.began_with = self.done = done
         self.began = self.shown = now
         self.note = ""
-        self.bar: Any = None
+        self.bar: TaskID | None = None
         self.samples = deque([(now, done)])
 
     def see(self, done: int, note: str, now: float) -> None:
@@ -137,14 +145,14 @@ class _Phase:
         return max(0.0, (after - before) / (last - first)) if last > first else 0.0
 
     def speed_text(self) -> str:
-        return f"{short(self.speed)} steps/s" if self.speed > 0 else ""
+        return f"{format_count(self.speed)} steps/s" if self.speed > 0 else ""
 
     def mean_speed_text(self, now: float) -> str:
         made, seconds = self.done - self.began_with, now - self.began
-        return f"{short(made / seconds)} steps/s" if made > 0 and seconds > 0 else ""
+        return f"{format_count(made / seconds)} steps/s" if made > 0 and seconds > 0 else ""
 
     def left_text(self) -> str:
-        return f"ETA {duration(max(0, self.total - self.done) / self.speed)}" if self.speed > 0 else ""
+        return f"ETA {format_duration(max(0, self.total - self.done) / self.speed)}" if self.speed > 0 else ""
 
     def percent_text(self) -> str:
         return f"{int(100 * min(1.0, self.done / self.total)) if self.total > 0 else 100}%"
@@ -153,23 +161,8 @@ class _Phase:
         return _join(self.name, f"{self.percent_text():>3}", self.speed_text(), self.left_text(), self.note)
 
     def last_line(self, now: float, stopped: bool) -> str:
-        end = f"stopped at {self.percent_text()} after" if stopped else f"done  {short(self.done)} steps in"
-        return _join(self.name, f"{end} {duration(now - self.began)}", self.mean_speed_text(now), self.note)
-
-
-def short(number: float) -> str:
-    """A count in three digits: 950, 12.3k, 1.5M."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= 0.9995 * size:
-            return f"{number / size:.3g}{unit}"
-    return f"{number:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as 0:32 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+        end = f"stopped at {self.percent_text()} after" if stopped else f"done  {format_count(self.done)} steps in"
+        return _join(self.name, f"{end} {format_duration(now - self.began)}", self.mean_speed_text(now), self.note)
 
 
 def _join(*parts: str) -> str:
@@ -180,7 +173,7 @@ def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _rich_bars(stream: TextIO) -> Any:
+def _rich_bars(stream: TextIO) -> Bars:
     from rich.console import Console  # noqa: PLC0415 (only terminals need it)
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
 

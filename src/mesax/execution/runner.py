@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -17,9 +16,8 @@ from mesax.execution.signals import stop_on_signal
 from mesax.execution.workers import InProcess, Pool
 from mesax.experiments.request import surroundings
 from mesax.methods.base import Experiment, Stage
-from mesax.results.statistics import explorer_figures, summarize
-from mesax.store.checkpoints import sum_of
-from mesax.store.files import remove_tree
+from mesax.results.summary import explorer_figures, summarize
+from mesax.store.files import file_checksum, remove_tree
 from mesax.store.run_directory import CHECKSUMS, RunDirectory
 from mesax.store.trees import copy_tree
 
@@ -145,9 +143,9 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
         summary["largest_cut_short"] = cut_short
     coverage = run.path / "coverage.json"
     if coverage.is_file():
-        summary["explorers"] = explorer_figures(json.loads(coverage.read_text(encoding="utf-8")))
+        summary["explorers"] = explorer_figures(run.read_json("coverage.json"))
     run.write_json("summary.json", summary)
     described = (run.path.glob(pattern) for pattern in ("policies/*/manifest.json", "jobs/*/*/done.json"))
     names = [*MERGED, *(path.relative_to(run.path).as_posix() for paths in described for path in sorted(paths))]
-    run.write_json(CHECKSUMS, {name: sum_of(run.path / name) for name in names if (run.path / name).is_file()})
+    run.write_json(CHECKSUMS, {name: file_checksum(run.path / name) for name in names if (run.path / name).is_file()})
     return summary

@@ -1,23 +1,31 @@
-"""Loading the policies that a run saved, and playing them again."""
+"""Loading the policies that a run saved, playing them again, and drawing what they play."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mesax.envs.base import HostEnvironment
 from mesax.errors import UsageError
 from mesax.experiments.request import Request
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
+from mesax.rendering.episode import Play, draw_play
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree
+from mesax.suites.registry import suite_of
 from mesax.training.driver import play_episodes
 from mesax.types import tree_index
+
+RENDER_STREAM = 7
+EPISODES, EPISODES_ON_HOST = 200, 20
+"""Episodes of a picture."""
 
 
 def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
@@ -74,3 +82,29 @@ def evaluate_run(run: RunDirectory, episodes: int, seed: int) -> list[dict[str, 
                 }
             )
     return rows
+
+
+def render_run(run: RunDirectory, task: int, policy: str, gif: Path | None) -> list[Path]:
+    """Play a saved policy on a test task; draw a still (PNG and SVG) and a GIF."""
+    experiment = Request.of_run(run.run).experiment()
+    if not 0 <= task < experiment.num_test_tasks:
+        raise UsageError(f"no test task {task}; this run has tasks 0 to {experiment.num_test_tasks - 1}")
+    base = run.path / "figures" / f"episode-task-{task:02d}-{policy}"
+    target = gif or base.with_name(base.name + ".gif")
+    if target.suffix.lower() != ".gif" or target.is_dir():
+        raise UsageError(f"--gif {target} is not the name of a file that ends in .gif")
+    coverage = run.read_json("coverage.json") if (run.path / "coverage.json").is_file() else {}
+    return draw_play(play_policy(run, experiment, task, policy), base, target, coverage)
+
+
+def play_policy(run: RunDirectory, experiment: Experiment, task: int, name: str) -> Play:
+    """Episodes of the named policy on one test task, as their suite draws them."""
+    environment, family = str(run.run["env"]), experiment.family
+    suite = suite_of(environment)
+    policy = named_policy(run, experiment, name, task)
+    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
+    number = EPISODES_ON_HOST if isinstance(family.env, HostEnvironment) else EPISODES
+    episodes = play_episodes(family.env, one, policy, experiment.key(RENDER_STREAM, task), number)
+    title = f"{run.run['method']} on {environment}, test task {task}: policy {name}"
+    return suite.play(title, family, tree_index(one, 0), episodes)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, StoreError, UsageError
-from mesax.execution.progress import duration
+from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
 from mesax.store.files import store_errors
 from mesax.store.run_directory import RunDirectory
@@ -202,7 +202,7 @@ def execute(planned: Sequence[Planned], workers: int | None, say: Say) -> list[O
             say(f"{place}: {'begun' if run.state == 'new' else 'continued'}; see {_log(run)}")
             outcomes[run] = _do(run, workers, received, say)
             left = _time_left(list(outcomes.values()), waiting[number + 1 :])
-            say(f"{place}: {outcomes[run].ending} after {duration(outcomes[run].seconds)}{left}")
+            say(f"{place}: {outcomes[run].ending} after {format_duration(outcomes[run].seconds)}{left}")
     return [outcomes[run] for run in planned]
 
 
@@ -273,7 +273,7 @@ def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned]) -> str:
     for run in left:
         like = [o.seconds for o in spent if (o.run.method, o.run.env) == (run.method, run.env)]
         total += sum(like) / len(like) if like else mean
-    return f"; {len(left)} left, ETA {duration(total)}"
+    return f"; {len(left)} left, ETA {format_duration(total)}"
 
 
 @contextmanager

@@ -2,35 +2,69 @@
 
 from __future__ import annotations
 
-METHODS = {
-    "mesa": "meta-learned exploration policies around the learner (this paper)",
-    "plain": "the same learner alone: the control without explorers",
-    "uniform": "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
-    "maddpg": "MADDPG as published (decentralized actor gradient)",
-    "qmix": "QMIX: monotonic value decomposition",
-    "mappo": "MAPPO: on-policy, clipped updates, centralized values",
-    "mappo-rnd": "MAPPO with random network distillation: a bonus for what is new",
+import ast
+import pkgutil
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from mesax import algorithms
+from mesax.suites.registry import BUILT_IN
+
+
+class Wrapper(NamedTuple):
+    """A method around a learner."""
+
+    text: str
+    build: str
+    """`module:function` of this package, from a `Preset` to an `Experiment`."""
+
+
+WRAPPERS = {
+    "mesa": Wrapper(
+        "meta-learned exploration policies around the learner (this paper)",
+        "mesax.methods.mesa.method:mesa",
+    ),
+    "plain": Wrapper(
+        "the same learner alone: the control without explorers",
+        "mesax.methods.controls:plain",
+    ),
+    "uniform": Wrapper(
+        "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
+        "mesax.methods.controls:uniform",
+    ),
 }
-WRAPPERS = ("mesa", "uniform", "plain")
 """Methods that take a learner."""
-LEARNERS = {
-    "maddpg": "MADDPG as published",
-    "coordinated": "MADDPG whose actors agree on joint actions",
-    "iql": "independent Q-learning",
-    "vdn": "value decomposition by a sum",
-    "qmix": "value decomposition by a monotonic net",
-    "qplex": "value decomposition into advantages: represents every game with an optimum",
-}
-ENVIRONMENTS = {
-    "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",
-    "climb-multi": "five-stage climb game: own (k, u) at every stage",
-    "mpe-2a3l": "particle world: 2 agents among 3 landmarks (the paper's visualization)",
-    "mpe-2a5l": "particle world: 2 agents meet at one of 5 landmarks",
-    "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
-    "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
-    "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
-    "swimmer": "MuJoCo swimmer: two joints meet at a hidden angle (needs the extra 'mujoco')",
-}
+
+
+def _learners() -> dict[str, str]:
+    """The constant `NAMES` of every algorithm, read from its source: to import it would load JAX."""
+    found: dict[str, str] = {}
+    for module in pkgutil.iter_modules(algorithms.__path__, f"{algorithms.__name__}."):
+        spec = find_spec(module.name)
+        assert spec is not None and spec.origin is not None
+        for node in _source_of(spec.origin).body:
+            if isinstance(node, ast.AnnAssign | ast.Assign) and "NAMES" in _assigned(node):
+                assert node.value is not None
+                found |= ast.literal_eval(node.value)
+    return found
+
+
+def _source_of(path: str) -> ast.Module:
+    with open(path, encoding="utf-8") as file:
+        return ast.parse(file.read(), filename=path)
+
+
+def _assigned(node: ast.AnnAssign | ast.Assign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+LEARNERS = _learners()
+"""Every algorithm's learners; which of them a world has is in its table."""
+METHODS = {name: wrapper.text for name, wrapper in WRAPPERS.items()} | LEARNERS
+"""A learner's name is a method too: that learner, alone."""
+ENVIRONMENTS = {name: text for suite in BUILT_IN for name, text in suite.environments.items()}
+"""Of this package; `mesax.suites.registry.environments` also has those of installed ones."""
 PRESETS = {
     "smoke": "seconds: checks that everything runs",
     "quick": "minutes on two cores: learns for real",

@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
 from mesax.errors import UsageError
+from mesax.store.json_values import flatten
 from mesax.store.settings import to_plain
 
 Value = TypeVar("Value")
@@ -37,11 +38,6 @@ class Setting:
     value: Any
     type: str
     doc: str
-
-
-def flatten(value: Any) -> dict[str, Any]:
-    """Every setting by its path, in the order of the fields."""
-    return {setting.path: setting.value for setting in _settings(value)}
 
 
 def to_text(value: Any) -> str:
@@ -88,10 +84,10 @@ def parse_arguments(arguments: list[str]) -> list[tuple[str, str]]:
 
 def difference(left: Any, right: Any) -> list[tuple[str, Any, Any]]:
     """Settings that differ, as (path, left value, right value); None where one side has no such setting."""
-    ours, theirs = flatten(left), flatten(right)
+    ours, theirs = flatten(to_plain(left)), flatten(to_plain(right))
     paths = list(ours) + [path for path in theirs if path not in ours]
     pairs = ((path, ours.get(path), theirs.get(path)) for path in paths)
-    return [(path, one, other) for path, one, other in pairs if to_plain(one) != to_plain(other)]
+    return [(path, one, other) for path, one, other in pairs if one != other]
 
 
 def digest(value: Any) -> str:
@@ -209,8 +205,8 @@ def _unknown(root: Any, value: Any, change: _Change) -> str:
     if classes:
         holder, held = ".".join(parent), type(value).__name__ if _is_dataclass(value) else to_text(value)
         return f"unknown setting --{path}: --{holder} is {held}; choose --{holder} {_either(classes)} first"
-    here = [".".join([*parent, entry]) for entry in flatten(value)] if _is_dataclass(value) else []
-    known = list(dict.fromkeys([*here, *flatten(root)]))
+    here = [".".join([*parent, setting.path]) for setting in _settings(value)] if _is_dataclass(value) else []
+    known = list(dict.fromkeys([*here, *(setting.path for setting in _settings(root))]))
     ends = [entry for entry in known if entry.endswith(f".{path}")]
     close = difflib.get_close_matches(path, known, n=3, cutoff=0.6)
     nearest = list(dict.fromkeys(ends + close))[:3]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from mesax.errors import UsageError
+from mesax.store.json_values import Json
+from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import ARRAYS, open_tree, read_manifest, save_again
 
@@ -28,19 +29,17 @@ def export_run(run: RunDirectory, out: Path | None) -> Path:
     return directory
 
 
-def _about(run: RunDirectory) -> dict[str, Any]:
+def _about(run: RunDirectory) -> Json:
     """Where the explorers come from."""
     known = {name: run.run.get(name) for name in ("id", "env", "preset", "seed", "versions", "git_commit")}
     tasks = [task.get("label") for task in run.run.get("train_tasks", [])]
-    coverage: list[dict[str, Any]] = []
-    if (run.path / "coverage.json").is_file():
-        figures = ("name", "episodes", "distinct_visits", "high_reward_steps")
-        visitors = run.read_json("coverage.json")["visitors"]
-        coverage = [{name: visitor.get(name) for name in figures} for visitor in visitors]
+    figures = ("name", "episodes", "distinct_visits", "high_reward_steps")
+    visitors = read_coverage(run.path).get("visitors", [])
+    coverage = [{name: visitor.get(name) for name in figures} for visitor in visitors]
     return known | {"train_tasks": tasks, "coverage": coverage}
 
 
-def _card(facts: dict[str, Any], about: dict[str, Any], sha256: str) -> str:
+def _card(facts: Json, about: Json, sha256: str) -> str:
     recipe = facts["recipe"]
     spec, number = recipe["spec"], facts["num_explorers"]
     space = spec["action_space"]

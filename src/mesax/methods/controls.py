@@ -6,10 +6,11 @@ Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Stage
+from mesax.methods.preset import Preset
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.behavior import Mixing
 from mesax.training.loop import Start
@@ -42,3 +43,13 @@ class Uniform:
         """Only the test tasks."""
         start = Start(explorer=UniformPolicy(experiment.family.env.spec.action_space, EXPLORER))
         return (adapt_stage(experiment, self.mixing, lambda services: start),)
+
+
+def plain(preset: Preset) -> Experiment:
+    """The learner of a preset, alone."""
+    return replace(preset.mesa, method=Plain())
+
+
+def uniform(preset: Preset) -> Experiment:
+    """The learner of a preset with random episodes, as many as MESA plays with its explorers."""
+    return replace(preset.mesa, method=Uniform(preset.mixing))

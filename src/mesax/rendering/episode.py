@@ -1,37 +1,21 @@
-"""An episode of a saved policy as pictures: a still and a GIF, drawn by whichever module knows the family."""
+"""Played episodes as pictures: a still, perhaps more of them, and a GIF; what is in them only the episodes know."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import jax
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mesax.envs.base import HostEnvironment, TaskFamily
-from mesax.envs.climb import ClimbFamily
-from mesax.envs.particle_climb import ParticleClimbFamily
-from mesax.envs.swimmer_climb import SwimmerFamily
-from mesax.errors import StoreError, UsageError
-from mesax.execution.saved_policies import named_policy
-from mesax.experiments.request import Request
-from mesax.methods.base import Experiment
-from mesax.results import figures
-from mesax.store.run_directory import RunDirectory
-from mesax.suites.climb.render import ClimbPlay
-from mesax.suites.particles.render import ParticlePlay
-from mesax.suites.swimmer.render import SwimmerPlay
-from mesax.training.driver import play_episodes
-from mesax.types import Episode, tree_index
-
-RENDER_STREAM = 7
-EPISODES, EPISODES_ON_HOST = 200, 20
+from mesax.errors import StoreError
+from mesax.rendering.canvas import save
+from mesax.store.json_values import Json
 
 
 class Play(Protocol):
@@ -43,55 +27,17 @@ class Play(Protocol):
     def frames(self) -> Iterator[tuple[Figure, float]]:
         """Pictures of one size, each with the seconds for which it is shown."""
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """Other stills by name, beside what meta-training found (empty if there was none)."""
 
 
-PLAYS: dict[type, Callable[[str, Any, Any, Episode], Play]] = {
-    ClimbFamily: ClimbPlay.of,
-    ParticleClimbFamily: ParticlePlay.of,
-    SwimmerFamily: SwimmerPlay.of,
-}
-"""How `(title, family, task, stacked episodes)` become a play, by family."""
-
-
-def render_run(run: RunDirectory, task: int, policy: str, gif: Path | None) -> list[Path]:
-    """Play a saved policy on a test task; draw a still (PNG and SVG) and a GIF."""
-    experiment = Request.of_run(run.run).experiment()
-    if not 0 <= task < experiment.num_test_tasks:
-        raise UsageError(f"no test task {task}; this run has tasks 0 to {experiment.num_test_tasks - 1}")
-    base = run.path / "figures" / f"episode-task-{task:02d}-{policy}"
-    target = gif or base.with_name(base.name + ".gif")
-    if target.suffix.lower() != ".gif" or target.is_dir():
-        raise UsageError(f"--gif {target} is not the name of a file that ends in .gif")
-    play = play_policy(run, experiment, task, policy)
-    drawn = [*figures.save(play.picture(), base)]
-    coverage = run.read_json("coverage.json") if (run.path / "coverage.json").is_file() else {}
+def draw_play(play: Play, base: Path, gif: Path, coverage: Json) -> list[Path]:
+    """Write stills (PNG and SVG) at `base`, a path without suffix, and the GIF; all files, in order."""
+    drawn = [*save(play.picture(), base)]
     for name, figure in play.more(coverage).items():
-        drawn += figures.save(figure, base.with_name(f"{base.name}-{name}"))
-    write_gif(play.frames(), target)
-    return [*drawn, target]
-
-
-def play_policy(run: RunDirectory, experiment: Experiment, task: int, name: str) -> Play:
-    """Episodes of the named policy on one test task."""
-    family = experiment.family
-    play_of = _play_of(family, str(run.run["env"]))
-    policy = named_policy(run, experiment, name, task)
-    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
-    number = EPISODES_ON_HOST if isinstance(family.env, HostEnvironment) else EPISODES
-    episodes = play_episodes(family.env, one, policy, experiment.key(RENDER_STREAM, task), number)
-    title = f"{run.run['method']} on {run.run['env']}, test task {task}: policy {name}"
-    return play_of(title, family, tree_index(one, 0), episodes)
-
-
-def _play_of(family: TaskFamily, env: str) -> Callable[[str, Any, Any, Episode], Play]:
-    for kind, play_of in PLAYS.items():
-        if isinstance(family, kind):
-            return play_of
-    known = ", ".join(kind.__name__ for kind in PLAYS)
-    raise UsageError(f"{env} cannot be drawn: its tasks are of {type(family).__name__}, and render knows {known}")
+        drawn += save(figure, base.with_name(f"{base.name}-{name}"))
+    write_gif(play.frames(), gif)
+    return [*drawn, gif]
 
 
 def write_gif(frames: Iterable[tuple[Figure, float]], path: Path) -> None:

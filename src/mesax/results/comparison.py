@@ -6,18 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mesax.results.statistics import (
-    Curve,
-    Json,
-    RunResults,
-    compare_runs,
-    finals_by_task,
-    load_run,
-    run_figures,
-)
+from mesax.results.summary import compare_runs, finals_by_task, run_figures
 from mesax.results.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
+from mesax.store.json_values import Json
+from mesax.store.reading import Curve, RunResults, load_run
 
 NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
@@ -89,7 +82,7 @@ def by_family(runs: Sequence[RunResults]) -> list[FamilyComparison]:
     """Runs that had tasks of the same family, in order of appearance; two families may share an environment's name."""
     found: dict[str, list[RunResults]] = {}
     for run in runs:
-        found.setdefault(_text(run.run["env"], _family(run)), []).append(run)
+        found.setdefault(_canonical(run.run["env"], _family(run)), []).append(run)
     names = [str(members[0].run["env"]) for members in found.values()]
     titles = [
         name if names.count(name) == 1 else f"{name} ({_own_settings(members[0]) or 'as it is'})"
@@ -114,7 +107,7 @@ def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
     alike: dict[str, list[RunResults]] = {}
     for run in runs:
         names = [run.run[key] for key in ("method", "env", "preset")]
-        alike.setdefault(_text(*names, run.run.get("overrides") or {}, _configuration(run)), []).append(run)
+        alike.setdefault(_canonical(*names, run.run.get("overrides") or {}, _configuration(run)), []).append(run)
     pooled = []
     for members in alike.values():
         seeds = [member.run["seed"] for member in members]
@@ -151,7 +144,7 @@ def _configuration(run: RunResults) -> Json:
     return {name: value for name, value in (run.run.get("config") or {}).items() if name not in NOT_THE_CONFIGURATION}
 
 
-def _family(run: RunResults) -> Any:
+def _family(run: RunResults) -> object:
     """What makes a family: all its settings, or what is known of it."""
     return (run.run.get("config") or {}).get("family") or run.family
 
@@ -161,5 +154,5 @@ def _own_settings(run: RunResults) -> str:
     return " ".join(f"{path}={value}" for path, value in sorted(changed) if path.startswith("family."))
 
 
-def _text(*values: Any) -> str:
+def _canonical(*values: object) -> str:
     return json.dumps(values, sort_keys=True, default=str)

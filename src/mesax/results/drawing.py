@@ -3,53 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from mesax.errors import UsageError
-from mesax.results import figures
+from mesax.rendering.canvas import save
 from mesax.results.comparison import FamilyComparison
-from mesax.results.statistics import load_run
-from mesax.suites.particles import figures as figures_particles
-from mesax.suites.swimmer import figures as figures_swimmer
+from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES, learning_curves
+from mesax.store.reading import RunResults, load_run
+from mesax.suites.base import RunFigure
+from mesax.suites.registry import suite_of_run
+
+
+def world_figures(run: RunResults) -> Sequence[RunFigure]:
+    """The figures of the run's own world; none if its suite is not known here."""
+    suite = suite_of_run(run.run)
+    return () if suite is None else suite.figures()
 
 
 def draw_run(directory: Path) -> list[Path]:
     """Every figure that the run has data for, into its `figures/`."""
-    run = load_run(directory)
-    drawings: dict[str, Callable[[], Figure]] = {
-        "learning-curves": lambda: figures.learning_curves([run], by_group=True),
-        "explorer-coverage": lambda: figures_particles.explorer_visits(run),
-        "explorer-paths": lambda: figures_swimmer.explorer_paths(run),
-        "meta-training": lambda: figures.meta_training(run),
-    }
-    return _draw(drawings, directory / "figures")
+    run, target = load_run(directory), directory / "figures"
+    drawings = {"learning-curves": learning_curves([run], by_group=True)}
+    drawings |= {figure.name: figure.draw(run) for figure in (*world_figures(run), *RUN_FIGURES) if figure.applies(run)}
+    return [save(figure, target / name)[0] for name, figure in drawings.items()]
 
 
 def draw_comparison(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:
-    """Learning curves and final returns of the runs on each family; several families have their names in the files'."""
+    """The figures of the runs on each family; several families have their names in the files'."""
     drawn = []
     for number, family in enumerate(families):
         name = re.sub(r"[^\w.=-]+", "-", family.title).strip("-") or str(number)
         ending = f"-{name}" if len(families) > 1 else ""
-        drawings: dict[str, Callable[[], Figure]] = {
-            f"compare-curves{ending}": partial(figures.learning_curves, family.runs, by_group=True),
-            f"compare-returns{ending}": partial(figures.final_returns, family.runs),
-        }
-        drawn += _draw(drawings, directory)
-    return drawn
-
-
-def _draw(drawings: dict[str, Callable[[], Figure]], directory: Path) -> list[Path]:
-    drawn = []
-    for name, draw in drawings.items():
-        try:
-            figure = draw()
-        except UsageError:  # the run has no such data, for example no explorers
-            continue
-        directory.mkdir(parents=True, exist_ok=True)
-        drawn.append(figures.save(figure, directory / name)[0])
+        for figure in COMPARISON_FIGURES:
+            drawn.append(save(figure.draw(family.runs), directory / f"compare-{figure.name}{ending}")[0])
     return drawn

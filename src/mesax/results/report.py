@@ -4,8 +4,7 @@ import base64
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -13,27 +12,18 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
-from mesax.results import figures
+from mesax.formatting import format_number
+from mesax.rendering import canvas
 from mesax.results.comparison import by_family
-from mesax.results.statistics import (
-    RunResults,
-    bootstrap_interval,
-    compare_runs,
-    load_run,
-    optimal_fraction,
-)
-from mesax.results.tables import (
-    Table,
-    dataset_table,
-    explorer_table,
-    format_number,
-    leak_table,
-    run_labels,
-    task_table,
-    to_html,
-)
-from mesax.suites.particles import figures as figures_particles
-from mesax.suites.swimmer import figures as figures_swimmer
+from mesax.results.curves import optimal_fraction
+from mesax.results.drawing import world_figures
+from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
+from mesax.results.intervals import bootstrap_interval
+from mesax.results.summary import compare_runs
+from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
+from mesax.store.json_values import flatten
+from mesax.store.reading import RunResults, load_run
+from mesax.suites.base import RunFigure
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #222; --soft: #666; --line: #ddd; --page: #fff; --card: #f6f7f8; }
@@ -101,32 +91,9 @@ def _results(runs: Sequence[RunResults]) -> str:
         parts += [f"<h2>Results on {escape(family.title)}</h2>", _cards(members), _sentences(members)]
         for title, table in zip(("Comparison", "Differences"), family.tables, strict=False):
             parts += [f"<h3>{title}</h3>", to_html(table)]
-        parts += [
-            "<h3>Learning curves</h3>",
-            _figure(partial(figures.learning_curves, members, True), CURVES),
-        ]
-        parts += ["<h3>Every task run</h3>", _figure(partial(figures.final_returns, members), DOTS)]
+        for figure in COMPARISON_FIGURES:
+            parts += [f"<h3>{escape(figure.title)}</h3>", _picture(figure.draw(members), figure.caption)]
     return "\n".join(parts)
-
-
-CURVES = (
-    "Mean return of the learner on unseen test tasks, with pointwise 95% bootstrap intervals, as far as all "
-    "task runs reach. Labels give the mean of the last 5 evaluations."
-)
-DOTS = "Dots: the final return of each task run. Diamonds: their mean with its 95% interval."
-VISITS = "What uniform play, each explorer and all explorers together visit, beside the payoff of one test task."
-PLACES = (
-    "Steps per episode that uniform play, each explorer and all explorers together spend at each place on unseen test "
-    "tasks, and how many distinct places that pay in a training task each of them visits."
-)
-PATHS = (
-    "Joint angles during four episodes of uniform play and of each explorer on unseen test tasks, over the members of "
-    "M_* and the centers of its clusters."
-)
-TRAINING = (
-    "Training of the explorers: intrinsic return, and the distinct rewarding visits that it is meant to bring about. "
-    "Dashed: the visits of uniform play, on the unseen test tasks."
-)
 
 
 def _warnings(runs: Sequence[RunResults]) -> str:
@@ -173,19 +140,16 @@ def _sentences(runs: Sequence[RunResults]) -> str:
 def _run_section(label: str, run: RunResults) -> str:
     parts = [f"<h2>{escape(label)}: {escape(str(run.run['env']))}</h2>"]
     parts += ["<h3>Test tasks</h3>", to_html(task_table(run))]
-    visits = PLACES if figures_particles.in_a_row(run) else VISITS
-    parts += ["<h3>What the explorers visit</h3>", _figure(partial(figures_particles.explorer_visits, run), visits)]
+    parts += _figures(run, world_figures(run))
     for table in (explorer_table(run), leak_table(run)):
         parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []
-    if (run.coverage or {}).get("plane"):
-        parts += ["<h3>Where the explorers go</h3>", _figure(partial(figures_swimmer.explorer_paths, run), PATHS)]
-    parts += ["<h3>Coverage during stage 2</h3>", _figure(partial(figures.meta_training, run), TRAINING)]
+    parts += _figures(run, RUN_FIGURES)
     parts += ["<h3>High-reward dataset</h3>", _dataset(run)]
     parts += ["<h3>Differences from the paper</h3>", _paper_differences(run)]
     parts += ["<h3>Provenance</h3>", _pairs(_provenance(run))]
     config = run.run.get("config")
     if config:
-        details = _pairs(_flatten(config))
+        details = _pairs(flatten(config))
         parts += [f"<details><summary>Configuration</summary>{details}</details>"]
     else:
         parts += [_note("The configuration is missing: run.json does not hold it.")]
@@ -222,13 +186,6 @@ def _provenance(run: RunResults) -> dict[str, object]:
     return {name: "not recorded" if value is None else value for name, value in known.items()}
 
 
-def _flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in config.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
-
-
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
@@ -245,15 +202,22 @@ def _note(sentence: str) -> str:
     return f'<p class="note">{escape(sentence)}</p>'
 
 
-def _figure(draw: Callable[[], Figure], caption: str) -> str:
-    """The figure as an embedded picture, or the sentence that says why there is none."""
-    try:
-        figure = draw()
-    except UsageError as reason:
-        sentence = str(reason)
-        return _note(sentence[:1].upper() + sentence[1:] + ".")
+def _figures(run: RunResults, listed: Sequence[RunFigure]) -> list[str]:
+    """What a run has of these figures, and under titles without any the sentence that says why."""
+    parts: list[str] = []
+    for title in dict.fromkeys(figure.title for figure in listed):
+        alike = [figure for figure in listed if figure.title == title]
+        shown = [_picture(figure.draw(run), figure.caption) for figure in alike if figure.applies(run)]
+        reasons = [f"There is no figure: {run.run['method']} {figure.absent}." for figure in alike if figure.absent]
+        if found := shown or [_note(reason) for reason in reasons]:
+            parts += [f"<h3>{escape(title)}</h3>", *found]
+    return parts
+
+
+def _picture(figure: Figure, caption: str) -> str:
+    """The figure as an embedded picture."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context(figures.STYLE):
+    with matplotlib.rc_context(canvas.STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     picture = base64.b64encode(buffer.getvalue()).decode("ascii")
     image = f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{picture}">'

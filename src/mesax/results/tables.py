@@ -5,22 +5,15 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from mesax.results.statistics import (
-    Curve,
-    Interval,
-    Json,
-    RunResults,
-    compare_runs,
-    final_return,
-    groups_of,
-    run_figures,
-    steps_to_optimal,
-)
+from mesax.formatting import NOTHING, format_count, format_duration, format_interval, format_number, format_range
+from mesax.results.curves import groups_of, steps_to_optimal
+from mesax.results.summary import compare_runs, run_figures
+from mesax.store.json_values import Json
+from mesax.store.reading import Curve, RunResults, final_return
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-NOTHING = "–"  # an en dash stands for "no value", and joins the ends of an interval
 COMPARISON_NOTE = (
     "Return after learning each unseen test task: mean of the last 5 evaluations. "
     "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
@@ -114,13 +107,13 @@ def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[s
     return (
         label,
         format_number(figures["mean"]),
-        f"{format_number(figures['ci_low'])}{NOTHING}{format_number(figures['ci_high'])}",
+        format_range(figures["ci_low"], figures["ci_high"]),
         format_number(figures["iqm"]),
         format_number(figures["std"]),
         *(format_number(figures["by_group"].get(group)) for group in groups),
         f"{figures['optimal_fraction']:.0%}",
         format_count(figures["steps_to_optimum"]),
-        format_seconds(figures["wall_seconds"]),
+        format_duration(figures["wall_seconds"]),
         format_count(figures["env_steps"]),
     )
 
@@ -132,7 +125,8 @@ def difference_table(runs: Sequence[RunResults]) -> Table:
         if _env(other) != _env(runs[0]):
             continue
         comparison = compare_runs(runs[0], other)
-        interval = format_interval(comparison.difference, signed=True)
+        found = comparison.difference
+        interval = format_interval(found.value, found.low, found.high, signed=True)
         kind = "different test tasks"
         if comparison.shared:
             kind = "same test tasks" if comparison.complete else f"the {comparison.shared} test tasks of both"
@@ -213,44 +207,6 @@ def leak_table(run: RunResults) -> Table:
     rows = [(text, format_number(leaks[name])) for name, text in names.items() if name in leaks]
     note = "Uniformly random play on unseen test tasks; near M_* against what the rules say is rewarding."
     return Table("Leak check", ("figure", "value"), tuple(rows), note)
-
-
-def format_number(value: float | None) -> str:
-    """A number with the digits that matter: two decimals below 100, none above it or for counts."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def format_interval(interval: Interval, signed: bool = False) -> str:
-    """A value with its interval in brackets."""
-    numbers = [format_number(number) for number in (interval.value, interval.low, interval.high)]
-    if signed:
-        numbers = [number if number.startswith("-") else f"+{number}" for number in numbers]
-    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
-
-
-def format_count(value: float | None) -> str:
-    """A number of steps in thousands or millions: 950, 12.5k, 3M."""
-    if value is None:
-        return NOTHING
-    for size, suffix in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size * 0.9995:
-            return f"{value / size:.3g}{suffix}"
-    return f"{value:.0f}"
-
-
-def format_seconds(value: float | None) -> str:
-    """A duration: 8.2s, 3m05s, 2h10m."""
-    if value is None:
-        return NOTHING
-    if value < 59.95:
-        return f"{value:.1f}s"
-    minutes, seconds = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s"
 
 
 def to_rich(table: Table) -> "RichTable":

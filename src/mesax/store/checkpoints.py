@@ -6,19 +6,18 @@ the clock: a run that goes on from any of them ends in the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from jaxtyping import PyTree
 
 from mesax.errors import DamageError
 from mesax.runtime import checkpoint_seconds
-from mesax.store.files import remove_tree, store_errors
+from mesax.store.files import Checksum, checksum, file_checksum, remove_tree, store_errors
+from mesax.store.json_values import Json
 from mesax.store.trees import SavedTree, open_tree, save_tree
 
 KEPT = 2
@@ -47,12 +46,12 @@ class Checkpoints:
         """Whether the last one is old enough."""
         return time.monotonic() >= self._due
 
-    def save(self, tree: PyTree, facts: dict[str, Any]) -> None:
+    def save(self, tree: PyTree, facts: Json) -> None:
         """Add a checkpoint of `tree` and of the rows written so far, and remove all but the last two."""
         started = time.monotonic()
         numbers = self._numbers()
         name = f"{max(numbers, default=0) + 1:06d}"
-        save_tree(self.directory / name, tree, facts | {"rows": sums_of(self.job), "pieces": self._pieces()})
+        save_tree(self.directory / name, tree, facts | {"rows": row_checksums(self.job), "pieces": self._pieces()})
         for number in numbers[: max(0, len(numbers) - KEPT + 1)]:
             remove_tree(self.directory / f"{number:06d}")
         ended = time.monotonic()
@@ -60,13 +59,13 @@ class Checkpoints:
         # Tracing and compiling aside, so large a state on so slow a disk must not eat up the run.
         self._due = ended + max(checkpoint_seconds(), (ended - started) / LARGEST_SHARE)
 
-    def put_aside(self, name: str, tree: PyTree, facts: dict[str, Any]) -> None:
+    def put_aside(self, name: str, tree: PyTree, facts: Json) -> None:
         """Keep a piece that will not change again, beside the checkpoints that count on it."""
         started = time.monotonic()
         save_tree(self.scratch / name, tree, facts)
         self.seconds += time.monotonic() - started
 
-    def newest(self, expected: dict[str, Any]) -> SavedTree | None:
+    def newest(self, expected: Json) -> SavedTree | None:
         """The last checkpoint that is sound and whose facts are as `expected`; damaged ones are named and left behind.
 
         Rows that were written after it are cut off. A file that cannot be read just now is an error and costs nothing.
@@ -79,7 +78,7 @@ class Checkpoints:
                     if saved.facts.get(name) != value:
                         raise DamageError(f"{path} was saved under other settings ({name.replace('_', ' ')})")
                 self._check_pieces(saved.facts.get("pieces"))
-                cut_rows(self.job, saved.facts.get("rows"))
+                restore_rows(self.job, saved.facts.get("rows"))
                 return saved
             except DamageError as error:
                 self.warn(f"{error}; going back to the checkpoint before it")
@@ -97,17 +96,17 @@ class Checkpoints:
         """Where pieces are put aside."""
         return self.job / "scratch"
 
-    def _pieces(self) -> dict[str, Any]:
+    def _pieces(self) -> dict[str, Checksum]:
         """What was put aside so far; a manifest's sum stands for all that it describes."""
-        return {path.parent.name: sum_of(path) for path in sorted(self.scratch.glob("[!.]*/manifest.json"))}
+        return {path.parent.name: file_checksum(path) for path in sorted(self.scratch.glob("[!.]*/manifest.json"))}
 
-    def _check_pieces(self, pieces: Any) -> None:
+    def _check_pieces(self, pieces: object) -> None:
         """A `DamageError` unless all that was put aside is still there and whole."""
         if not isinstance(pieces, dict):
             raise DamageError(f"{self.job}: the checkpoint does not say what had been put aside")
         for name, expected in pieces.items():
             open_tree(self.scratch / name)
-            if sum_of(self.scratch / name / "manifest.json") != expected:
+            if file_checksum(self.scratch / name / "manifest.json") != expected:
                 raise DamageError(f"{self.scratch / name} is not what was put aside")
 
     def _numbers(self) -> list[int]:
@@ -116,31 +115,24 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdigit())
 
 
-def sum_of(path: Path) -> dict[str, Any]:
-    """Size and SHA-256 of a file."""
-    with store_errors(path, "read"):
-        data = path.read_bytes()
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def sums_of(job: Path) -> dict[str, Any]:
+def row_checksums(job: Path) -> dict[str, Checksum]:
     """Size and SHA-256 of every file of rows."""
-    return {path.name: sum_of(path) for path in sorted(job.glob("*.jsonl"))}
+    return {path.name: file_checksum(path) for path in sorted(job.glob("*.jsonl"))}
 
 
-def cut_rows(job: Path, sums: Any) -> None:
-    """Make the files of rows what they were when `sums` were taken; a `DamageError` if that is no longer possible."""
-    if not isinstance(sums, dict):
+def restore_rows(job: Path, checksums: object) -> None:
+    """Make the files of rows what they were when `checksums` were taken; a `DamageError` if that is not possible."""
+    if not isinstance(checksums, dict):
         raise DamageError(f"{job}: the checkpoint does not say which rows belong to it")
-    for name, expected in sums.items():
+    for name, expected in checksums.items():
         path = job / name
         with store_errors(path, "read"):
             data = path.read_bytes()[: expected["bytes"]] if path.exists() else b""
-        if hashlib.sha256(data).hexdigest() != expected["sha256"]:
+        if checksum(data)["sha256"] != expected["sha256"]:
             raise DamageError(f"{path} is damaged: the rows of the checkpoint are no longer in it")
     for path in job.glob("*.jsonl"):
         with store_errors(path, "written"):
-            if path.name in sums:
-                os.truncate(path, sums[path.name]["bytes"])
+            if path.name in checksums:
+                os.truncate(path, checksums[path.name]["bytes"])
             else:
                 path.unlink()

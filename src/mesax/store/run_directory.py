@@ -1,10 +1,9 @@
-"""The run directory: plain files that are written atomically and read back with care. Needs no JAX."""
+"""The run directory: plain files that are written at once or not at all (`json_files` reads them). Needs no JAX."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import shutil
 import time
@@ -12,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from mesax.errors import StoreError, UsageError
 from mesax.store.files import store_errors, sync_directory
+from mesax.store.json_files import existing_run, read_json, read_rows, read_status
+from mesax.store.json_values import Json, json_ready, parse_object
 
-Json = dict[str, Any]
 CHECKSUMS = "checksums.json"
 STATUSES = ("running", "done", "failed", "preempted")
 
@@ -30,7 +30,7 @@ class RunDirectory:
     path: Path
 
     @staticmethod
-    def create(path: Path, run_json: Mapping[str, Any]) -> RunDirectory:
+    def create(path: Path, run_json: Mapping[str, object]) -> RunDirectory:
         """A new run directory with its run.json and status `running`; appears whole or not at all."""
         path = Path(path)
         _refuse_existing(path)
@@ -53,12 +53,7 @@ class RunDirectory:
     @staticmethod
     def open(path: Path) -> RunDirectory:
         """An existing run directory."""
-        path = Path(path)
-        if not path.is_dir():
-            raise UsageError(f"no run directory at {path}")
-        if not (path / "run.json").is_file():
-            raise UsageError(f"no run directory at {path}: it has no run.json")
-        directory = RunDirectory(path)
+        directory = RunDirectory(existing_run(Path(path)))
         _ = directory.run
         return directory
 
@@ -70,10 +65,7 @@ class RunDirectory:
     @property
     def status(self) -> str:
         """One word: running, done, failed, preempted; `unknown` if there is none."""
-        try:
-            return (self.path / "STATUS").read_text(encoding="utf-8").strip() or "unknown"
-        except (OSError, UnicodeDecodeError):
-            return "unknown"
+        return read_status(self.path)
 
     def set_status(self, word: str) -> None:
         """Replace the status."""
@@ -81,23 +73,15 @@ class RunDirectory:
             raise ValueError(f"status {word!r} is none of {', '.join(STATUSES)}")
         _replace(self.path / "STATUS", f"{word}\n")
 
-    def write_json(self, name: str, value: Any) -> None:
+    def write_json(self, name: str, value: object) -> None:
         """Write a readable JSON file at once or not at all."""
-        _replace(self.path / name, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+        _replace(self.path / name, json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n")
 
     def read_json(self, name: str) -> Json:
         """The object in a JSON file."""
-        path = self.path / name
-        try:
-            with store_errors(path, "read"):
-                value = json.loads(path.read_bytes().decode())
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"{path} is not valid JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise StoreError(f"{path} holds no JSON object")
-        return value
+        return read_json(self.path / name)
 
-    def append_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def append_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Add rows to a JSONL file, durably; a line that a crash cut short is removed first."""
         data = "".join(_line(row) for row in rows).encode()
         path = self.path / name
@@ -112,25 +96,13 @@ class RunDirectory:
                     file.truncate(end)
                     raise
 
-    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Write a whole JSONL file at once or not at all."""
         _replace(self.path / name, "".join(_line(row) for row in rows))
 
     def read_rows(self, name: str) -> list[Json]:
         """The rows of a JSONL file, without a last line that was cut short; none if there is no file."""
-        path = self.path / name
-        if not path.exists():
-            return []
-        with store_errors(path, "read"):
-            lines = path.read_bytes().split(b"\n")
-        rows = []
-        for number, line in enumerate(lines, start=1):
-            row = _row(line)
-            if row is not None:
-                rows.append(row)
-            elif line.strip() and number < len(lines):
-                raise StoreError(f"{path}: line {number} is not a JSON object")
-        return rows
+        return read_rows(self.path / name)
 
     def job_directory(self, phase: str, job: int) -> Path:
         """Where one job of a phase keeps its files; not created."""
@@ -140,7 +112,7 @@ class RunDirectory:
         """Whether a job has finished."""
         return (self.job_directory(phase, job) / "done.json").is_file()
 
-    def finish_job(self, phase: str, job: int, facts: Mapping[str, Any]) -> None:
+    def finish_job(self, phase: str, job: int, facts: Mapping[str, object]) -> None:
         """Mark a job as finished; the last thing a job does."""
         self.write_json(self._done(phase, job), facts)
 
@@ -206,36 +178,11 @@ def find_runs(root: Path) -> list[RunDirectory]:
     return sorted(found, key=lambda run: run.path)
 
 
-def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: numbers that are not finite become null, arrays become lists."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+def _line(row: Mapping[str, object]) -> str:
+    return json.dumps(json_ready(row), sort_keys=True, allow_nan=False) + "\n"
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(plain(row), sort_keys=True, allow_nan=False) + "\n"
-
-
-def _row(line: bytes) -> Json | None:
-    try:
-        row = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def _end_of_rows(file: Any) -> tuple[int, bytes]:
+def _end_of_rows(file: FileIO) -> tuple[int, bytes]:
     """Where the next row goes, and what must stand before it if the last newline is missing."""
     size = end = file.seek(0, os.SEEK_END)
     tail = b""
@@ -244,8 +191,11 @@ def _end_of_rows(file: Any) -> tuple[int, bytes]:
         file.seek(end)
         tail = file.read(size - end)
     cut = tail.rfind(b"\n") + 1
-    complete = _row(tail[cut:]) is not None
-    return (size, b"\n") if complete else (end + cut, b"")
+    try:
+        parse_object(tail[cut:])
+    except ValueError:
+        return end + cut, b""
+    return size, b"\n"
 
 
 def _replace(path: Path, text: str) -> None:

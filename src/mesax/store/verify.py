@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mesax.errors import StoreError
-from mesax.store.checkpoints import sum_of
+from mesax.store.files import file_checksum
+from mesax.store.json_files import read_json, read_rows
 from mesax.store.run_directory import CHECKSUMS, STATUSES, RunDirectory
 from mesax.store.trees import verify
 
@@ -47,9 +47,8 @@ def _files(root: Path, name: str) -> list[Path]:
 
 
 def _unreadable(path: Path) -> list[str]:
-    directory = RunDirectory(path.parent)
     try:
-        _ = directory.read_rows(path.name) if path.suffix == ".jsonl" else directory.read_json(path.name)
+        _ = read_rows(path) if path.suffix == ".jsonl" else read_json(path)
     except StoreError as error:
         return [str(error)]
     return []
@@ -58,21 +57,20 @@ def _unreadable(path: Path) -> list[str]:
 def _differing(record: Path, key: str | None) -> list[str]:
     """Files beside `record` that are not what it says of them."""
     try:
-        sums: Any = RunDirectory(record.parent).read_json(record.name)
-        sums = sums if key is None else sums.get(key, {})
-        pairs = [(record.parent / str(name), expected) for name, expected in sums.items()]
+        content = read_json(record)
     except StoreError as error:
         return [str(error)] if record.exists() else []
-    except AttributeError:
+    checksums = content if key is None else content.get(key, {})
+    if not isinstance(checksums, dict):
         return [f"{record} holds no checksums"]
-    return [problem for path, expected in pairs for problem in _other_than(path, expected)]
+    return [problem for name, expected in checksums.items() for problem in _other_than(record.parent / name, expected)]
 
 
-def _other_than(path: Path, expected: Any) -> list[str]:
+def _other_than(path: Path, expected: object) -> list[str]:
     if not path.is_file():
         return [f"{path} is missing"]
     try:
-        return [] if sum_of(path) == expected else [f"{path} is damaged: its SHA-256 is another"]
+        return [] if file_checksum(path) == expected else [f"{path} is damaged: its SHA-256 does not match"]
     except StoreError as error:
         return [str(error)]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,9 @@ from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import EnvSpec, Episode, tree_index, tree_stack
+
+if TYPE_CHECKING:
+    from mesax.methods.preset import Preset
 
 COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
@@ -335,3 +338,8 @@ def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPol
         return saved_explorers(method.recipe(spec), directory)
     except StoreError as error:
         raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error
+
+
+def mesa(preset: Preset) -> Experiment:
+    """MESA as a preset has it."""
+    return preset.mesa

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, ListedColormap, LogNorm
+from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from mesax.envs.climb import ClimbFamily, ClimbTask
-from mesax.results import figures
+from mesax.rendering import canvas
+from mesax.rendering.canvas import EDGE, OPTIMAL, PAYOFF_COLORS
+from mesax.store.json_values import Json
 from mesax.types import Episode
 
 MOST_STAGES = 20
@@ -26,7 +26,7 @@ SEPARATE_CELLS = 40
 """Up to this many actions a cell is large enough to be seen; beyond, lines and points stand for rows and cells."""
 PER_LINE = 5
 TOP = 1.1
-"""Inches above the first panels."""
+"""Inches above the first panels, and more for a title of several lines."""
 
 
 class _Sizes(NamedTuple):
@@ -38,8 +38,9 @@ class _Sizes(NamedTuple):
 
 
 ONE_STAGE, MANY_STAGES = _Sizes(2.6, 3.15, 3.35), _Sizes(1.6, 2.0, 2.42)
-EDGE, PLAYED = "#BBBBBB", figures.OUTLINE
-OPTIMAL = figures.PAYOFF_COLORS[2]
+PLAYED = canvas.MARK
+PALEST = 0.25
+"""The color of a single visit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class ClimbPlay:
         """The first episode, whole, with all visits."""
         return draw(self, still(self))
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else to see."""
         del coverage
         return {}
@@ -146,35 +147,35 @@ def moments(play: ClimbPlay) -> Iterator[Moment]:
     yield Moment(number - 1, stages, number, 3.0)
 
 
+@canvas.styled
 def draw(play: ClimbPlay, moment: Moment) -> Figure:
     """One picture: a panel per stage with its payoffs and what was played; below or beside it all visits."""
-    with matplotlib.rc_context(figures.STYLE):
-        figure, panels = _layout(play)
-        norm = LogNorm(1, max(10, *(int(play.visits(s, len(play.actions)).max()) for s in range(len(panels)))))
-        for stage, (payoffs, visited) in enumerate(panels):
-            _draw_stage(payoffs, play, moment, stage)
-            if visited is not None:
-                _draw_visits(visited, play, moment, stage, norm)
-        _draw_frame(figure, play, moment, norm)
-        return figure
+    figure, panels = _layout(play)
+    norm = LogNorm(1, max(10, *(int(play.visits(s, len(play.actions)).max()) for s in range(len(panels)))))
+    for stage, (payoffs, visited) in enumerate(panels):
+        _draw_stage(payoffs, play, moment, stage)
+        if visited is not None:
+            _draw_visits(visited, play, moment, stage, norm)
+    canvas.write_heading(figure, play.title, _explanation(play, moment))
+    if play.varies:
+        _draw_color_bar(figure, play, norm)
+    _write_legend(figure, play)
+    return figure
 
 
 def _layout(play: ClimbPlay) -> tuple[Figure, list[tuple[Axes, Axes | None]]]:
-    """A figure with (payoffs, visits) for each stage, placed in inches so that the frames of a GIF do not jump."""
+    """A figure with (payoffs, visits) for each stage."""
     stages, rows = min(play.num_stages, MOST_STAGES), 1 + play.varies
     single = stages == 1
     side, wide, high = ONE_STAGE if single else MANY_STAGES
     columns = rows if single else min(stages, PER_LINE)
     lines = 1 if single else -(-stages // PER_LINE) * rows
     width = max(columns * wide + (0.95 if play.varies else 0.25), 6.4)
-    height = lines * high + TOP + 0.15
-    figure = Figure(figsize=(width, height), facecolor="white", dpi=100)
-    FigureCanvasAgg(figure)
+    figure = canvas.new_frame(width, lines * high + TOP + canvas.title_room(play.title, width) + 0.15)
     left = max(0.4, (width - columns * wide - (0.7 if play.varies else 0)) / 2 + 0.25)
 
     def panel(line: int, column: int) -> Axes:
-        x, y = left + column * wide, height - TOP - line * high - side
-        return figure.add_axes((x / width, y / height, side / width, side / height))
+        return canvas.place_axes(figure, left + column * wide, (lines - line) * high + 0.15 - side, side, side)
 
     panels: list[tuple[Axes, Axes | None]] = []
     for stage in range(stages):
@@ -214,7 +215,7 @@ def _draw_stage(axes: Axes, play: ClimbPlay, moment: Moment, stage: int) -> None
 
 
 def _draw_payoffs(axes: Axes, levels: np.ndarray, special: int, alpha: float) -> None:
-    colors = figures.PAYOFF_COLORS
+    colors = PAYOFF_COLORS
     rows, columns = levels.shape
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
@@ -243,10 +244,11 @@ def _draw_visits(axes: Axes, play: ClimbPlay, moment: Moment, stage: int, norm: 
     axes.set_xlim(-0.5, counts.shape[1] - 0.5)
     axes.set_ylim(counts.shape[0] - 0.5, -0.5)
     if play.num_actions <= SEPARATE_CELLS:
-        axes.imshow(counts, cmap=_visits_colors(), norm=norm, aspect="auto")
+        axes.imshow(counts, cmap=canvas.visits_colormap(PALEST), norm=norm, aspect="auto")
     else:
         rows, columns = np.nonzero(counts)
-        axes.scatter(columns, rows, c=counts[rows, columns], cmap=_visits_colors(), norm=norm, s=7, zorder=3)
+        colors = canvas.visits_colormap(PALEST)
+        axes.scatter(columns, rows, c=counts[rows, columns], cmap=colors, norm=norm, s=7, zorder=3)
     for line in (axes.axvline, *([axes.axhline] if play.num_agents > 1 else [])):
         line(special, color=OPTIMAL, linewidth=0.9, linestyle=":", zorder=2)
     _frame_panel(axes, special, play, EDGE)
@@ -271,22 +273,22 @@ def _frame_panel(axes: Axes, special: int, play: ClimbPlay, color: str) -> None:
         label.set(color=OPTIMAL, weight="bold")
 
 
-def _draw_frame(figure: Figure, play: ClimbPlay, moment: Moment, norm: LogNorm) -> None:
-    """Title, explanation, color bar and legend."""
+def _draw_color_bar(figure: Figure, play: ClimbPlay, norm: LogNorm) -> None:
     width, height = figure.get_size_inches()
-    figure.text(0.12 / width, 1 - 0.1 / height, figures._literal(play.title), fontsize=10, weight="bold", va="top")
-    figure.text(0.12 / width, 1 - 0.33 / height, _explanation(play, moment), fontsize=8, va="top", linespacing=1.35)
-    if play.varies:
-        last = max(axes.get_position().x1 for axes in figure.axes)
-        place = (last + 0.2 / width, 1 - (TOP + 1.5) / height, 0.1 / width, 1.5 / height)
-        colors = ScalarMappable(norm, _visits_colors())
-        ticks = [number for number in (1, 10, 100) if number <= (norm.vmax or 1)]
-        bar = figure.colorbar(colors, cax=figure.add_axes(place), ticks=ticks, format="%d")
-        bar.set_label(f"visits in {len(play.actions)} episodes", fontsize=7.5, labelpad=2)
-        bar.ax.tick_params(labelsize=7)
-        bar.ax.minorticks_off()
-        bar.outline.set_visible(False)
-    nothing, safe, optimal = figures.PAYOFF_COLORS
+    last = max(axes.get_position().x1 for axes in figure.axes) * width
+    top = TOP + canvas.title_room(play.title, width)
+    place = canvas.place_axes(figure, last + 0.2, height - top - 1.5, 0.1, 1.5)
+    ticks = [number for number in (1, 10, 100) if number <= (norm.vmax or 1)]
+    colors = ScalarMappable(norm, canvas.visits_colormap(PALEST))
+    bar = figure.colorbar(colors, cax=place, ticks=ticks, format="%d")
+    bar.set_label(f"visits in {len(play.actions)} episodes", fontsize=7.5, labelpad=2)
+    bar.ax.tick_params(labelsize=7)
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)
+
+
+def _write_legend(figure: Figure, play: ClimbPlay) -> None:
+    nothing, safe, optimal = PAYOFF_COLORS
     handles = [
         Patch(color=optimal, label="reward 1"),
         Patch(color=safe, label=f"reward {play.safe_reward:.3g}"),
@@ -312,8 +314,3 @@ def _explanation(play: ClimbPlay, moment: Moment) -> str:
 def _listed(actions: np.ndarray) -> str:
     names = [str(int(action)) for action in actions[:4]]
     return ", ".join(names) + (", …" if len(actions) > 4 else "")
-
-
-def _visits_colors() -> Colormap:
-    colors = matplotlib.colormaps["Blues"](np.linspace(0.25, 1.0, 256))
-    return ListedColormap(colors).with_extremes(under="white", bad="white")

@@ -1,95 +1,27 @@
-"""Figures of what explorers visit where configurations form a row, not a plane: one for each landmark."""
+"""Figures of particle worlds: at which landmarks uniform play and the explorers meet."""
 
-from collections.abc import Sequence
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from mesax.errors import UsageError
-from mesax.results import figures
-from mesax.results.statistics import RunResults
-from mesax.results.tables import format_number
-
-PER_LINE = 4
-MOST_NUMBERS = 12
-"""Up to this many bars each has its number below it."""
-UNIFORM = "#999999"
+from mesax.store.reading import RunResults
+from mesax.suites.base import RunFigure
+from mesax.suites.visits import PLACES_CAPTION, VISITS_TITLE, are_in_a_row, place_visits
 
 
-def in_a_row(run: RunResults) -> bool:
-    """Whether the run's visits are counted for each place (or action of a single agent) rather than in a plane."""
-    return len((run.coverage or {}).get("shape") or ()) == 1
+def landmark_visits(run: RunResults) -> Figure:
+    """A bar for each landmark."""
+    together = f"{run.family['count']} of {run.family['num_agents']} agents"
+    return place_visits(run, f"landmark at which {together} are together")
 
 
-def explorer_visits(run: RunResults) -> Figure:
-    """What uniform play and the explorers visit: bars for places, maps for joint actions."""
-    return place_visits(run) if in_a_row(run) else figures.explorer_coverage(run)
-
-
-@figures._styled
-def place_visits(run: RunResults) -> Figure:
-    """Steps per episode that each visitor spends at each place, and how many distinct places it visits."""
-    visitors: Sequence[dict[str, Any]] = (run.coverage or {}).get("visitors") or ()
-    if not in_a_row(run) or not visitors or any(one["frequency"] is None for one in visitors):
-        raise UsageError(f"no visits of places for {run.directory}: {run.run['method']} recorded none")
-    visits = [np.asarray(one["frequency"], dtype=float).reshape(-1) for one in visitors]
-    rows = -(-len(visitors) // PER_LINE)
-    columns = -(-len(visitors) // rows)
-    figure = figures._new_figure(1.75 * columns + 2.7, 1.6 * rows + 0.75)
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.75 * columns, 2.7))[0]
-    grid = left.subplots(rows, columns, squeeze=False, sharey=True)
-    for spare in grid.flat[len(visitors) :]:
-        spare.set_axis_off()
-    colors = _colors(visitors)
-    for axes, visitor, heights, color in zip(grid.flat, visitors, visits, colors, strict=False):
-        _draw_places(axes, heights, color)
-        axes.set_title(figures._literal(visitor["name"]), color=color)
-    grid[0, 0].set_ylim(0, 1.05 * max(float(np.max(heights)) for heights in visits) or 1.0)  # shared by all
-    for row in grid:
-        row[0].set_ylabel("steps per episode")
-    left.supxlabel(_places(run), fontsize=9)
-    _draw_distinct(right.subplots(), visitors, colors)
-    return figure
-
-
-def _colors(visitors: Sequence[dict[str, Any]]) -> list[str]:
-    """Explorers as in the figure of their training; those who are no single explorer in gray and in ink."""
-    explorers = [one["name"] for one in visitors if one["name"] not in ("uniform", "all explorers")]
-    known = {"uniform": UNIFORM, "all explorers": figures.INK}
-    known |= {name: figures.PALETTE[index % len(figures.PALETTE)] for index, name in enumerate(explorers)}
-    return [known[one["name"]] for one in visitors]
-
-
-def _places(run: RunResults) -> str:
-    """What the bars stand for."""
-    if "num_landmarks" in run.family:
-        return f"landmark at which {run.family['count']} of {run.family['num_agents']} agents are together"
-    if "band_degrees" in run.family:
-        return "angle at which both joints meet, in steps of the band from the most negative"
-    return "action" if (run.coverage or {}).get("num_stages", 1) == 1 else "action, stage after stage"
-
-
-def _draw_places(axes: Axes, heights: np.ndarray, color: str) -> None:
-    axes.bar(np.arange(heights.size), heights, color=color, width=0.75)
-    if heights.size <= MOST_NUMBERS:
-        axes.set_xticks(np.arange(heights.size), [str(number) for number in range(heights.size)])
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.tick_params(axis="x", length=0)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-
-
-def _draw_distinct(axes: Axes, visitors: Sequence[dict[str, Any]], colors: Sequence[str]) -> None:
-    """Distinct visits of each visitor, with their number."""
-    distinct = [float(one["distinct_visits"]) for one in visitors]
-    axes.barh(range(len(visitors)), distinct, color=colors, height=0.7)
-    for row, value in enumerate(distinct):
-        axes.annotate(format_number(value), (value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(visitors)), [figures._literal(one["name"]) for one in visitors])
-    axes.set_ylim(len(visitors) - 0.5, -0.5)
-    axes.set_xlim(0, 1.25 * max(distinct) or 1.0)
-    axes.tick_params(axis="y", length=0)
-    axes.set_title("distinct visits per episode")
+FIGURES = (
+    RunFigure(
+        name="explorer-coverage",
+        title=VISITS_TITLE,
+        caption=PLACES_CAPTION,
+        applies=are_in_a_row,
+        draw=landmark_visits,
+        absent="recorded no visits of landmarks",
+    ),
+)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
@@ -20,7 +17,10 @@ from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, ParticleTask
-from mesax.results import figures
+from mesax.formatting import format_tenths
+from mesax.rendering import canvas
+from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, SOFT
+from mesax.store.json_values import Json
 from mesax.types import Episode
 
 STILL_EPISODES = 4
@@ -42,13 +42,10 @@ class _Sizes(NamedTuple):
 
 
 SEVERAL, SINGLE = _Sizes(2.75, 0.55, 3.3, 4.15), _Sizes(3.9, 0.65, 4.75, 5.35)
-TOP, LINE, BOTTOM = 0.8, 0.18, 0.3
-"""Inches above the first arena's title, for each further line of the picture's title, and for the legend."""
-EDGE, SOFT = "#BBBBBB", "#777777"
-DISC, TARGET_DISC = "#F1F1F1", "#DCEBF5"
-TARGET = figures.PAYOFF_COLORS[2]
-AGENTS = figures.PALETTE[1:]
-"""Agents' colors; the first of the palette is the target's."""
+TOP, BOTTOM = 0.8, 0.3
+"""Inches above the first arena's title, if the picture's takes one line, and for the legend."""
+DISC = "#F1F1F1"
+TARGET, TARGET_DISC = OPTIMAL, OPTIMAL_AREA
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +120,7 @@ class ParticlePlay:
         """A few episodes from start to end."""
         return draw(self, [Moment(episode, self.horizon) for episode in range(min(STILL_EPISODES, len(self.rewards)))])
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else to see."""
         del coverage
         return {}
@@ -157,37 +154,34 @@ def frame_times(horizon: int) -> list[int]:
     return np.unique(np.linspace(0, horizon, min(horizon, FRAMES) + 1).round().astype(int)).tolist()
 
 
+@canvas.styled
 def draw(play: ParticlePlay, moments: list[Moment]) -> Figure:
     """One picture: for each moment an arena, and the episode's rewards below it."""
-    with matplotlib.rc_context(figures.STYLE):
-        figure, panels = _layout(play, len(moments))
-        extent = play.extent(max(moment.episode for moment in moments) + 1)
-        for moment, (arena, strip) in zip(moments, panels, strict=True):
-            _draw_world(arena, play, moment, extent)
-            _draw_agents(arena, play, moment)
-            _draw_rewards(strip, play, moment)
-            _write_panel(arena, strip, play, moment)
-        _write_frame(figure, play, moments)
-        return figure
+    figure, panels = _layout(play, len(moments))
+    extent = play.extent(max(moment.episode for moment in moments) + 1)
+    for moment, (arena, strip) in zip(moments, panels, strict=True):
+        _draw_world(arena, play, moment, extent)
+        _draw_agents(arena, play, moment)
+        _draw_strip(strip, play, moment)
+        _write_panel(arena, strip, play, moment)
+    canvas.write_heading(figure, play.title, _explanation(play))
+    _write_legend(figure, play, columns=4 if len(moments) == 1 else 7)
+    return figure
 
 
 def _layout(play: ParticlePlay, number: int) -> tuple[Figure, list[tuple[Axes, Axes]]]:
-    """A figure with (arena, rewards) for each moment, placed in inches so that the frames of a GIF do not jump."""
+    """A figure with (arena, rewards) for each moment."""
     sizes, columns = (SINGLE, 1) if number == 1 else (SEVERAL, 2)
     width = columns * sizes.wide + 0.15
-    top = TOP + LINE * (len(_title_lines(play, width)) - 1)
+    top = TOP + canvas.title_room(play.title, width)
     height = -(-number // columns) * sizes.high + top + BOTTOM
-    figure = Figure(figsize=(width, height), facecolor="white", dpi=100)
-    FigureCanvasAgg(figure)
+    figure = canvas.new_frame(width, height)
     panels = []
     for index in range(number):
         row, column = divmod(index, columns)
         x, y = 0.15 + column * sizes.wide + (sizes.wide - sizes.side) / 2 + 0.05, height - top - row * sizes.high
-        arena_y, strip_y = y - 0.28 - sizes.side, y - 0.42 - sizes.side - sizes.strip
-        arena, strip = (
-            figure.add_axes((x / width, bottom / height, sizes.side / width, high / height))
-            for bottom, high in ((arena_y, sizes.side), (strip_y, sizes.strip))
-        )
+        arena = canvas.place_axes(figure, x, y - 0.28 - sizes.side, sizes.side, sizes.side)
+        strip = canvas.place_axes(figure, x, y - 0.42 - sizes.side - sizes.strip, sizes.side, sizes.strip)
         panels.append((arena, strip))
     return figure, panels
 
@@ -199,12 +193,12 @@ def _draw_world(axes: Axes, play: ParticlePlay, moment: Moment, extent: float) -
     axes.spines[:].set_visible(False)
     if play.wall is not None:
         corner, side = (-play.wall, -play.wall), 2 * play.wall
-        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=figures.INK, linewidth=1.6, zorder=1))
+        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=INK, linewidth=1.6, zorder=1))
     visited = play.order(moment.episode, moment.time)
     now = play.configurations[moment.episode, moment.time - 1] if moment.time and moment.trail is not None else -1
     outline = [withStroke(linewidth=2, foreground="white")]
     for number, place in enumerate(play.landmarks):
-        rim = figures.INK if number in visited else TARGET if number == play.target else EDGE
+        rim = INK if number in visited else TARGET if number == play.target else EDGE
         disc = Circle(
             (place[0], place[1]),
             play.radius,
@@ -252,47 +246,38 @@ def _draw_agents(axes: Axes, play: ParticlePlay, moment: Moment) -> None:
         axes.plot(x, y, "o", color=color, markeredgecolor="white", markersize=8, zorder=4)
 
 
-def _draw_rewards(axes: Axes, play: ParticlePlay, moment: Moment) -> None:
-    """The reward of every step; what is still to come is pale, and a line marks now."""
-    rewards, edges = play.rewards[moment.episode], np.arange(play.horizon + 1)
-    axes.stairs(rewards, edges, color=EDGE, linewidth=1.0)
-    if moment.time:
-        past = rewards[: moment.time]
-        axes.stairs(past, edges[: moment.time + 1], color=figures.INK, linewidth=1.3)
-        axes.stairs(past, edges[: moment.time + 1], fill=True, color=TARGET, alpha=0.18, linewidth=0)
-    if moment.trail is not None:
-        axes.axvline(moment.time, color=figures.OUTLINE, linewidth=1.4)
-    axes.set(xlim=(0, play.horizon), ylim=(-0.08, 1.12))
+def _draw_strip(axes: Axes, play: ParticlePlay, moment: Moment) -> None:
+    """The rewards of the episode; a line marks now."""
+    canvas.draw_rewards(axes, play.rewards[moment.episode], moment.time, play.horizon, play.safe_reward)
     axes.set_xticks([0, play.horizon])
-    axes.set_yticks([0, play.safe_reward, 1], ["0", f"{play.safe_reward:.3g}", "1"])
-    axes.tick_params(length=2, pad=1.5, labelsize=7, color=EDGE)
-    axes.spines[["left", "bottom"]].set_color(EDGE)
+    if moment.trail is not None:
+        canvas.mark_now(axes, moment.time)
 
 
 def _write_panel(arena: Axes, strip: Axes, play: ParticlePlay, moment: Moment) -> None:
     total, done = play.returns[moment.episode], moment.time >= play.horizon
     so_far = play.rewards[moment.episode, : moment.time].sum()
-    earned = f"return {_short(total)}" if done else f"step {moment.time}, return {_short(so_far)} of {_short(total)}"
+    earned = (
+        f"return {format_tenths(total)}"
+        if done
+        else f"step {moment.time}, return {format_tenths(so_far)} of {format_tenths(total)}"
+    )
     arena.set_title(f"episode {moment.episode + 1}: {earned}", loc="center", fontsize=9, pad=5)
     order = play.order(moment.episode, moment.time)
     shown = ", ".join(map(str, order[:12])) + (", …" if len(order) > 12 else "")
     strip.set_xlabel(f"together at {shown}" if order else "together nowhere", fontsize=8, labelpad=-2)
-    strip.set_ylabel("reward", fontsize=7.5, labelpad=2)
 
 
-def _write_frame(figure: Figure, play: ParticlePlay, moments: list[Moment]) -> None:
-    """Title, explanation and legend."""
-    width, height = figure.get_size_inches()
-    lines, number = _title_lines(play, width), len(play.returns)
-    title, below = figures._literal("\n".join(lines)), 0.33 + LINE * (len(lines) - 1)
-    figure.text(0.15 / width, 1 - 0.1 / height, title, fontsize=10, weight="bold", va="top")
-    text = (
-        f"mean return of {number} episode{'s' if number > 1 else ''} {_short(play.returns.mean())}; "
+def _explanation(play: ParticlePlay) -> str:
+    return (
+        f"{canvas.mean_return(play.returns)}; "
         f"reward 1 with just {play.count} of {play.num_agents} on the target\n"
         f"“together at”: where just {play.count} met and no agent was astray, by first time"
     )
-    figure.text(0.15 / width, 1 - below / height, text, fontsize=8, va="top", linespacing=1.3)
-    # A large team shares colors: the legend names all agents of each.
+
+
+def _write_legend(figure: Figure, play: ParticlePlay, columns: int) -> None:
+    """A large team shares colors: the legend names all agents of each."""
     alike = [range(first, play.num_agents, len(AGENTS)) for first in range(min(play.num_agents, len(AGENTS)))]
     handles = [
         Line2D(
@@ -301,17 +286,14 @@ def _write_frame(figure: Figure, play: ParticlePlay, moments: list[Moment]) -> N
         for color, agents in zip(AGENTS, alike, strict=False)
     ]
     start = Line2D([], [], marker="o", linestyle="", markersize=5, markeredgecolor=SOFT, label="start")
-    handles.append(start)
     start.set_markerfacecolor("white")
-    columns = min(len(handles), 4 if len(moments) == 1 else 7)
+    handles.append(start)
     figure.legend(
-        handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=8, handletextpad=0.2, borderpad=0
+        handles=handles,
+        loc="lower center",
+        ncols=min(len(handles), columns),
+        frameon=False,
+        fontsize=8,
+        handletextpad=0.2,
+        borderpad=0,
     )
-
-
-def _title_lines(play: ParticlePlay, width: float) -> list[str]:
-    return textwrap.wrap(play.title, round(11.5 * width)) or [""]
-
-
-def _short(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

@@ -10,8 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Polygon, Rectangle
 
 from mesax.errors import UsageError
-from mesax.results import figures
-from mesax.results.statistics import RunResults
+from mesax.rendering.canvas import INK, OPTIMAL, PALETTE, literal, new_figure, styled
+from mesax.store.reading import RunResults
+from mesax.suites.base import RunFigure
+from mesax.suites.visits import PLACES_CAPTION, VISITS_TITLE, are_in_a_row, place_visits
 
 PER_LINE = 3
 LEAST_DEGREES = 34.0
@@ -19,10 +21,10 @@ LEAST_DEGREES = 34.0
 MOST_DEGREES = 50.0
 """Each panel reaches at most this far: beyond it nothing pays, and what pays is to be seen."""
 SOME_TARGET = "#EFEFEF"
-MEMBER, CENTROID = "#9A9A9A", figures.INK
+MEMBER, CENTROID = "#9A9A9A", INK
 
 
-@figures._styled
+@styled
 def joint_angle_plane(
     trajectories: Mapping[str, np.ndarray],
     *,
@@ -46,7 +48,7 @@ def joint_angle_plane(
     }
     columns = min(PER_LINE, len(paths))
     rows = -(-len(paths) // columns)
-    figure = figures._new_figure(2.5 * columns + 0.5, 2.6 * rows + 0.7)
+    figure = new_figure(2.5 * columns + 0.5, 2.6 * rows + 0.7)
     figure.set_layout_engine("compressed")  # panels are squares
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for spare in grid.flat[len(paths) :]:
@@ -55,12 +57,12 @@ def joint_angle_plane(
     apart = 20 if reach < 60 else 50
     ticks = apart * np.arange(-(reach // apart), reach // apart + 1)
     for axes, (index, (name, path)) in zip(grid.flat, enumerate(paths.items()), strict=False):
-        color = figures.PALETTE[(index + 1) % len(figures.PALETTE)]
+        color = PALETTE[(index + 1) % len(PALETTE)]
         _draw_pay(axes, target_degrees, band_degrees, most_degrees)
         axes.plot(*points["members"].T, ".", color=MEMBER, markersize=2.5, markeredgewidth=0, zorder=2)
         axes.plot(*points["centroids"].T, "x", color=CENTROID, markersize=5, markeredgewidth=1.1, zorder=4)
         _draw_paths(axes, path, color)
-        axes.set_title(figures._literal(name), color=color)
+        axes.set_title(literal(name), color=color)
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=ticks, yticks=ticks, aspect="equal")
     for row in grid:
         row[0].set_ylabel("rear joint (degrees)")
@@ -94,9 +96,9 @@ def _draw_pay(axes: Axes, target: float | None, band: float, most: float) -> Non
     axes.add_patch(Polygon([*corners, (low, low + 2 * band)], facecolor=SOME_TARGET, linewidth=0, zorder=0))
     if target is not None:
         for draw in (axes.axvspan, axes.axhspan):
-            draw(target - band, target + band, color=figures.PAYOFF_COLORS[2], alpha=0.07, linewidth=0, zorder=0.5)
+            draw(target - band, target + band, color=OPTIMAL, alpha=0.07, linewidth=0, zorder=0.5)
         square = Rectangle((target - band, target - band), 2 * band, 2 * band, zorder=3)
-        square.set(facecolor="none", edgecolor=figures.PAYOFF_COLORS[2], linewidth=1.6)
+        square.set(facecolor="none", edgecolor=OPTIMAL, linewidth=1.6)
         axes.add_patch(square)
 
 
@@ -118,8 +120,7 @@ def _draw_paths(axes: Axes, paths: np.ndarray, color: str) -> None:
 def _write_legend(figure: Figure, target: float | None, points: Mapping[str, np.ndarray]) -> None:
     handles: list[Line2D | Patch] = [Patch(color=SOME_TARGET, label="some target pays")]
     if target is not None:
-        color = figures.PAYOFF_COLORS[2]
-        handles.append(Patch(facecolor="none", edgecolor=color, label=f"target {target:+.1f}° pays"))
+        handles.append(Patch(facecolor="none", edgecolor=OPTIMAL, label=f"target {target:+.1f}° pays"))
     if len(points["members"]):
         handles.append(Line2D([], [], marker=".", linestyle="", color=MEMBER, label="$M_*$"))
     if len(points["centroids"]):
@@ -131,17 +132,47 @@ def _write_legend(figure: Figure, target: float | None, points: Mapping[str, np.
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
+def angle_visits(run: RunResults) -> Figure:
+    """A bar for each angle."""
+    return place_visits(run, "angle at which both joints meet, in steps of the band from the most negative")
+
+
+def have_paths(run: RunResults) -> bool:
+    """Whether joint angles of explorers were recorded, with M_*."""
+    coverage = run.coverage or {}
+    return bool(coverage.get("plane")) and any(one.get("path") for one in coverage.get("visitors") or ())
+
+
 def explorer_paths(run: RunResults) -> Figure:
     """Where uniform play and the explorers go in the plane of joint angles, over M_* and its clusters."""
     coverage = run.coverage or {}
-    plane = coverage.get("plane")
-    paths = {one["name"]: one["path"] for one in coverage.get("visitors") or () if one.get("path")}
-    if not plane or not paths or "band_degrees" not in run.family:
-        raise UsageError(f"no paths in a plane for {run.directory}: {run.run['method']} recorded none")
+    plane = coverage["plane"]
     return joint_angle_plane(
-        {name: np.array(path, dtype=float) for name, path in paths.items()},
+        {one["name"]: np.array(one["path"], dtype=float) for one in coverage["visitors"] if one.get("path")},
         band_degrees=run.family["band_degrees"],
         most_degrees=run.family["most_degrees"],
         members=np.array(plane["members"], dtype=float).reshape(-1, 2),
         centroids=np.array(plane["centroids"], dtype=float).reshape(-1, 2),
     )
+
+
+FIGURES = (
+    RunFigure(
+        name="explorer-coverage",
+        title=VISITS_TITLE,
+        caption=PLACES_CAPTION,
+        applies=are_in_a_row,
+        draw=angle_visits,
+        absent="recorded no visits of angles",
+    ),
+    RunFigure(
+        name="explorer-paths",
+        title="Where the explorers go",
+        caption=(
+            "Joint angles during four episodes of uniform play and of each explorer on unseen test tasks, over the "
+            "members of M_* and the centers of its clusters."
+        ),
+        applies=have_paths,
+        draw=explorer_paths,
+    ),
+)

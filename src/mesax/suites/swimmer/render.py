@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Wedge
 
 from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, SwimmerTask
-from mesax.results import figures
-from mesax.suites.swimmer import figures as figures_swimmer
+from mesax.formatting import format_tenths
+from mesax.rendering import canvas
+from mesax.rendering.canvas import OPTIMAL, OPTIMAL_AREA, SOFT, place_axes
+from mesax.store.json_values import Json
+from mesax.suites.swimmer.figures import joint_angle_plane
 from mesax.types import Episode
 
 SHOWN_PATHS = 4
@@ -33,16 +32,15 @@ REACH = 1.75 * LINK_LENGTH
 """Half the side of the square that shows a body: any pose fits, centered on its middle link."""
 WIDTH, LEFT, RIGHT = 7.4, 0.6, 0.2
 """Inches: the picture, and the room beside its charts."""
-TOP, LINE, BOTTOM = 0.62, 0.18, 0.35
-"""Inches above the first episode, for each further line of the picture's title, and for the legend."""
+TOP, BOTTOM = 0.62, 0.35
+"""Inches above the first episode, if the picture's title takes one line, and for the legend."""
 TITLE_ROOM, CHART, STRIP, LABELS, GAP = 0.3, 1.35, 0.4, 0.5, 0.12
 """Inches of an episode: its title, its angles, its rewards, what is written below them, and what parts them."""
 LEAST_DEGREES = 35.0
 """Charts reach at least this far up and down."""
-EDGE, SOFT, BODY, BAND = "#BBBBBB", "#777777", "#8C8C8C", "#DCEBF5"
-TARGET = figures.PAYOFF_COLORS[2]
-AGENTS = figures.PALETTE[1 : 1 + NUM_AGENTS]
-"""Agents' colors; the first of the palette is the target's."""
+BODY = "#8C8C8C"
+TARGET, BAND = OPTIMAL, OPTIMAL_AREA
+AGENTS = canvas.AGENTS[:NUM_AGENTS]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +95,13 @@ class SwimmerPlay:
         """A few episodes from start to end."""
         return draw_still(self)
 
-    def more(self, coverage: dict[str, Any]) -> dict[str, Figure]:
+    def more(self, coverage: Json) -> dict[str, Figure]:
         """The plane of joint angles: this policy's paths, and the explorers' beside them over M_*."""
         ends = np.arange(self.angles.shape[1])[None] <= self.lengths[:, None]
         own = np.deg2rad(np.where(ends[..., None], self.angles, np.nan))[:SHOWN_PATHS]
         others = {one["name"]: np.array(one["path"], float) for one in coverage.get("visitors", ()) if one.get("path")}
         plane = coverage.get("plane") or {"members": [], "centroids": []}
-        figure = figures_swimmer.joint_angle_plane(
+        figure = joint_angle_plane(
             {"this policy": own} | others,
             target_degrees=self.target,
             band_degrees=self.band,
@@ -138,45 +136,43 @@ def pose(heading: float, front: float, rear: float) -> np.ndarray:
     return np.stack([first + ahead[0], first, second, second - ahead[2]])
 
 
+@canvas.styled
 def draw_still(play: SwimmerPlay) -> Figure:
     """For each of a few episodes: poses along the way, both angles over time with the band, and the rewards."""
     number = min(STILL_EPISODES, len(play.rewards))
     side = (WIDTH - LEFT - RIGHT) / POSES
     block = TITLE_ROOM + side + CHART + STRIP + LABELS + GAP
-    with matplotlib.rc_context(figures.STYLE):
-        figure, top = _new_figure(play, number * block)
-        for episode in range(number):
-            y = top - episode * block
-            figure.text(LEFT / WIDTH, _share(figure, y - 0.08), _episode_title(play, episode), fontsize=9, va="top")
-            y -= TITLE_ROOM + side
-            for index, time in enumerate(pose_times(int(play.lengths[episode]))):
-                arena = _axes(figure, LEFT + index * side, y, side, side)
-                draw_body(arena, play, episode, time, side)
-                arena.set_title(f"step {time}", loc="center", fontsize=7.5, y=0.98, pad=-6, color=SOFT)
-            charts = [
-                _axes(figure, LEFT, y - CHART, WIDTH - LEFT - RIGHT, CHART),
-                _axes(figure, LEFT, y - CHART - GAP - STRIP, WIDTH - LEFT - RIGHT, STRIP),
-            ]
-            _draw_charts(charts[0], charts[1], play, episode, None, play.highest(number))
-        _write_frame(figure, play)
-        return figure
+    figure, top = _new_figure(play, number * block)
+    for episode in range(number):
+        y = top - episode * block
+        figure.text(LEFT / WIDTH, _share(figure, y - 0.08), _episode_title(play, episode), fontsize=9, va="top")
+        y -= TITLE_ROOM + side
+        for index, time in enumerate(pose_times(int(play.lengths[episode]))):
+            arena = place_axes(figure, LEFT + index * side, y, side, side)
+            draw_body(arena, play, episode, time, side)
+            arena.set_title(f"step {time}", loc="center", fontsize=7.5, y=0.98, pad=-6, color=SOFT)
+        angles = place_axes(figure, LEFT, y - CHART, WIDTH - LEFT - RIGHT, CHART)
+        strip = place_axes(figure, LEFT, y - CHART - GAP - STRIP, WIDTH - LEFT - RIGHT, STRIP)
+        _draw_charts(angles, strip, play, episode, None, play.highest(number))
+    _write_legend(figure)
+    return figure
 
 
+@canvas.styled
 def draw_frame(play: SwimmerPlay, time: int) -> Figure:
     """The first episode at a time: its body, and its angles and rewards up to then."""
     high = CHART + 0.5 + GAP + STRIP
-    with matplotlib.rc_context(figures.STYLE):
-        figure, top = _new_figure(play, TITLE_ROOM + high + LABELS)
-        title = _episode_title(play, 0, time)
-        figure.text(0.15 / WIDTH, _share(figure, top - 0.08), title, fontsize=9, va="top")
-        y = top - TITLE_ROOM
-        draw_body(_axes(figure, 0.1, y - high, high, high), play, 0, time, high)
-        left = 0.1 + high + LEFT
-        angles = _axes(figure, left, y - CHART - 0.5, WIDTH - RIGHT - left, CHART + 0.5)
-        strip = _axes(figure, left, y - high, WIDTH - RIGHT - left, STRIP)
-        _draw_charts(angles, strip, play, 0, time, play.highest(1))
-        _write_frame(figure, play)
-        return figure
+    figure, top = _new_figure(play, TITLE_ROOM + high + LABELS)
+    title = _episode_title(play, 0, time)
+    figure.text(canvas.MARGIN / WIDTH, _share(figure, top - 0.08), title, fontsize=9, va="top")
+    y = top - TITLE_ROOM
+    draw_body(place_axes(figure, 0.1, y - high, high, high), play, 0, time, high)
+    left = 0.1 + high + LEFT
+    angles = place_axes(figure, left, y - CHART - 0.5, WIDTH - RIGHT - left, CHART + 0.5)
+    strip = place_axes(figure, left, y - high, WIDTH - RIGHT - left, STRIP)
+    _draw_charts(angles, strip, play, 0, time, play.highest(1))
+    _write_legend(figure)
+    return figure
 
 
 def draw_body(axes: Axes, play: SwimmerPlay, episode: int, time: int, inches: float) -> None:
@@ -210,39 +206,22 @@ def _draw_charts(angles: Axes, strip: Axes, play: SwimmerPlay, episode: int, now
         if past < length:
             angles.plot(steps[past:], path[past:], color=color, linewidth=0.8, alpha=0.3, zorder=2)
         angles.plot(steps[: past + 1], path[: past + 1], color=color, linewidth=1.3, zorder=3)
-    rewards, edges = play.rewards[episode, :length], steps
-    strip.stairs(rewards, edges, color=EDGE, linewidth=1.0)
-    if past:
-        strip.stairs(rewards[:past], edges[: past + 1], color=figures.INK, linewidth=1.2)
-        strip.stairs(rewards[:past], edges[: past + 1], fill=True, color=TARGET, alpha=0.18, linewidth=0)
-    for axes in (angles, strip):
-        if now is not None:
-            axes.axvline(now, color=figures.OUTLINE, linewidth=1.2)
-        axes.set_xlim(0, play.horizon)
-        axes.tick_params(length=2, pad=1.5, labelsize=7, color=EDGE)
-        axes.spines[["left", "bottom"]].set_color(EDGE)
-    angles.set_ylim(-highest, highest)
+    angles.set(xlim=(0, play.horizon), ylim=(-highest, highest))
     angles.tick_params(labelbottom=False)
     angles.set_ylabel("joint angle (degrees)", fontsize=7.5, labelpad=2)
-    strip.set_ylim(-0.08, 1.12)
-    strip.set_yticks([0, play.safe_reward, 1], ["0", f"{play.safe_reward:.3g}", "1"])
-    strip.set_ylabel("reward", fontsize=7.5, labelpad=2)
+    canvas.soften(angles)
+    canvas.draw_rewards(strip, play.rewards[episode, :length], past, play.horizon, play.safe_reward)
     strip.set_xlabel("step", fontsize=8, labelpad=1)
+    if now is not None:
+        canvas.mark_now(angles, now)
+        canvas.mark_now(strip, now)
 
 
 def _new_figure(play: SwimmerPlay, room: float) -> tuple[Figure, float]:
-    """A figure with room below its texts, and the height in inches at which that begins."""
-    height = TOP + LINE * (len(_title_lines(play)) - 1) + room + BOTTOM
-    figure = Figure(figsize=(WIDTH, height), facecolor="white", dpi=100)
-    FigureCanvasAgg(figure)
+    """A figure with its heading and room below it, and the height in inches at which that begins."""
+    figure = canvas.new_frame(WIDTH, TOP + canvas.title_room(play.title, WIDTH) + room + BOTTOM)
+    canvas.write_heading(figure, play.title, _explanation(play))
     return figure, room + BOTTOM
-
-
-def _axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
-    """Axes placed in inches, so that the frames of a GIF do not jump."""
-    whole = figure.get_size_inches()
-    axes: Axes = figure.add_axes((x / whole[0], y / whole[1], width / whole[0], height / whole[1]))
-    return axes
 
 
 def _share(figure: Figure, inches: float) -> float:
@@ -253,34 +232,23 @@ def _episode_title(play: SwimmerPlay, episode: int, time: int | None = None) -> 
     total, length = play.returns[episode], int(play.lengths[episode])
     if time is not None and time < length:
         so_far = play.rewards[episode, :time].sum()
-        return f"episode {episode + 1}: step {time}, return {_short(so_far)} of {_short(total)}"
+        return f"episode {episode + 1}: step {time}, return {format_tenths(so_far)} of {format_tenths(total)}"
     cut = f", cut short after {length} steps" if length < play.horizon else ""
     high = int(np.sum(play.rewards[episode, :length] >= 1.0))
-    return f"episode {episode + 1}: return {_short(total)}, {high} of {play.horizon} steps with reward 1{cut}"
+    return f"episode {episode + 1}: return {format_tenths(total)}, {high} of {play.horizon} steps with reward 1{cut}"
 
 
-def _write_frame(figure: Figure, play: SwimmerPlay) -> None:
-    """Title, explanation and legend."""
-    lines, number = _title_lines(play), len(play.returns)
-    height = figure.get_size_inches()[1]
-    title, below = figures._literal("\n".join(lines)), 0.33 + LINE * (len(lines) - 1)
-    figure.text(0.15 / WIDTH, 1 - 0.1 / height, title, fontsize=10, weight="bold", va="top")
-    text = (
-        f"mean return of {number} episode{'s' if number > 1 else ''} {_short(play.returns.mean())}; reward 1 with both"
-        f" joints within {play.band:g}° of {play.target:+.1f}°, {play.safe_reward:.3g} with none"
+def _explanation(play: SwimmerPlay) -> str:
+    return (
+        f"{canvas.mean_return(play.returns)}; reward 1 with"
+        f" both joints within {play.band:g}° of {play.target:+.1f}°, {play.safe_reward:.3g} with none"
     )
-    figure.text(0.15 / WIDTH, 1 - below / height, text, fontsize=8, va="top")
+
+
+def _write_legend(figure: Figure) -> None:
     handles: list[Line2D | Patch] = [
         Line2D([], [], marker="o", color=color, label=f"joint of agent {agent + 1}")
         for agent, color in enumerate(AGENTS)
     ]
     handles.append(Patch(facecolor=TARGET, alpha=0.35, label="the band: where both outer links must point"))
     figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8, borderpad=0.2)
-
-
-def _title_lines(play: SwimmerPlay) -> list[str]:
-    return textwrap.wrap(play.title, round(11.5 * WIDTH)) or [""]
-
-
-def _short(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,50 @@
+"""What a world says about itself in one preset: MESA's experiment there, and every named learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mesax.algorithms.base import Learner
+from mesax.methods.base import Experiment
+from mesax.methods.mesa.method import Mesa
+from mesax.rewards.base import RewardModel, TaskReward
+from mesax.training.behavior import Mixing
+from mesax.training.schedule import Budget, Schedule
+
+
+@dataclass(frozen=True)
+class NamedLearner:
+    """A learner by its name: its settings, its budget, and what it is paid for."""
+
+    algorithm: Learner
+    schedule: Schedule | Budget | None = None
+    """None: the schedule of MESA's learner."""
+    reward_model: RewardModel = TaskReward()
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One world in one preset: what every method and every learner builds its experiment from."""
+
+    mesa: Experiment
+    """MESA's experiment; the controls share all of it but the method."""
+    learners: Mapping[str, NamedLearner]
+
+    @property
+    def mixing(self) -> Mixing:
+        """How MESA mixes its explorers in."""
+        method = self.mesa.method
+        assert isinstance(method, Mesa), "a preset's own experiment is one of MESA"
+        return method.mixing
+
+    def with_learner(self, name: str) -> Preset:
+        """The same world around one of its named learners."""
+        learner = self.learners[name]
+        mesa = replace(
+            self.mesa,
+            algorithm=learner.algorithm,
+            schedule=learner.schedule or self.mesa.schedule,
+            reward_model=learner.reward_model,
+        )
+        return replace(self, mesa=mesa)

@@ -1,0 +1,51 @@
+"""Networks as values (`sequence`), of several kinds, with their optimizer (`optim`)."""
+
+from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, waves
+from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
+from mesax.nets.optim import Adam, NetT, Trainable, polyak
+from mesax.nets.recurrent import Gru, Recurrent
+from mesax.nets.sequence import (
+    Input,
+    Memory,
+    Net,
+    StepByStep,
+    along,
+    batch_along,
+    memories,
+    step_at,
+    unroll,
+    unroll_batch,
+)
+from mesax.nets.team import Additive, Ensemble, NetConfig, Team
+
+__all__ = [
+    "Adam",
+    "Additive",
+    "Dense",
+    "Ensemble",
+    "Entities",
+    "EntityNet",
+    "FeedForward",
+    "Gru",
+    "Input",
+    "LayerNorm",
+    "Memory",
+    "Mlp",
+    "Net",
+    "NetConfig",
+    "NetT",
+    "Recurrent",
+    "StepByStep",
+    "Team",
+    "Trainable",
+    "along",
+    "batch_along",
+    "mean_and_max",
+    "memories",
+    "polyak",
+    "step_at",
+    "unroll",
+    "unroll_batch",
+    "waves",
+    "with_length",
+]

@@ -1,0 +1,63 @@
+"""A net with its optimizer, and targets that follow it; the only code that touches optax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import equinox as eqx
+import jax
+import optax
+from jaxtyping import PyTree, ScalarLike
+
+from mesax.errors import UsageError
+
+NetT = TypeVar("NetT", bound=PyTree)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with clipping by global norm"""
+
+    learning_rate: float = 5e-4
+    clip_norm: float = 10.0
+    falling: int | None = None
+    """Updates over which the learning rate falls in a straight line to a twentieth; None: it stays."""
+
+    def __post_init__(self) -> None:
+        """Refuse a fall without time."""
+        if self.falling is not None and self.falling < 1:
+            raise UsageError(f"falling must be at least 1 update, not {self.falling}")
+
+    @property
+    def transform(self) -> optax.GradientTransformation:
+        """The optax chain."""
+        rate = self.learning_rate
+        if self.falling is not None:
+            rate = optax.linear_schedule(rate, rate / 20.0, self.falling)
+        return optax.chain(optax.clip_by_global_norm(self.clip_norm), optax.adam(rate, eps=1e-5))
+
+
+class Trainable(eqx.Module, Generic[NetT]):
+    """A network with its optimizer state."""
+
+    net: NetT
+    optimizer_state: optax.OptState
+
+    @staticmethod
+    def create(net: NetT, optimizer: Adam) -> Trainable[NetT]:
+        """Fresh optimizer state for `net`."""
+        return Trainable(net, optimizer.transform.init(net))
+
+    def descend(self, gradients: NetT, optimizer: Adam, scale: ScalarLike = 1.0) -> Trainable[NetT]:
+        """One optimizer step along `gradients`, its length scaled (an annealed learning rate)."""
+        updates, state = optimizer.transform.update(gradients, self.optimizer_state, self.net)
+        if not (isinstance(scale, float) and scale == 1.0):
+            updates = jax.tree.map(lambda leaf: scale * leaf, updates)
+        return Trainable(optax.apply_updates(self.net, updates), state)
+
+
+def polyak(target: NetT, online: NetT, rate: float) -> NetT:
+    """Move `target` toward `online` by `rate`."""
+    moved: NetT = jax.tree.map(lambda old, new: old + rate * (new - old), target, online)
+    return moved

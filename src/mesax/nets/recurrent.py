@@ -1,0 +1,107 @@
+"""Recurrent nets: a GRU over whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mesax.nets.dense import Dense, LayerNorm
+from mesax.nets.sequence import Input, Memory, StepByStep
+from mesax.types import Key
+
+
+class Recurrent(StepByStep[Input]):
+    """LayerNorm-MLP, one GRU layer, LayerNorm, linear head: the paper's network."""
+
+    norm_in: LayerNorm
+    layers: tuple[tuple[Dense, LayerNorm], ...]
+    gates_in: Dense
+    gates_hidden: Dense
+    norm_out: LayerNorm
+    head: Dense
+
+    def start(self) -> Memory:
+        """Zero hidden state."""
+        return jnp.zeros(self.norm_out.scale.shape[-1])
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
+        """One GRU step on embedded input."""
+        memory = self.advance(memory, self.embed(x))
+        return memory, self.read(memory)
+
+    def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time outputs"]]:
+        """All that does not depend on the memory is computed for the whole episode at once."""
+        after, outputs = self.along_rows(start[None], jax.tree.map(lambda part: part[:, None], xs))
+        return after[:, 0], outputs[:, 0]
+
+    def along_batch(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "batch time outputs"]]:
+        """Along many episodes."""
+        after, outputs = self.along_rows(start, jax.tree.map(lambda part: jnp.swapaxes(part, 0, 1), xs))
+        return jnp.swapaxes(after, 0, 1), jnp.swapaxes(outputs, 0, 1)
+
+    def along_rows(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time rows outputs"]]:
+        """The same for many episodes side by side, `[time, rows, inputs]`.
+
+        Rows of all steps are one matrix: `vmap` over episodes would lead to the same products, but to gradients that
+        copy their operands first.
+        """
+        time, rows = jax.tree.leaves(xs)[0].shape[:2]
+
+        def flat(function: Callable[[Input], Array], xs: Input) -> Array:
+            outputs = jax.vmap(function)(jax.tree.map(lambda part: part.reshape(-1, part.shape[-1]), xs))
+            return outputs.reshape(time, rows, -1)
+
+        def step(memory: Memory, gates: Array) -> tuple[Memory, Memory]:
+            return (jax.vmap(self.advance)(memory, gates),) * 2
+
+        after = jax.lax.scan(step, start, flat(self.embed, xs))[1]
+        return after, flat(self.read, after)
+
+    def embed(self, x: Input) -> Float[Array, " gates"]:
+        """What an input does to the gates."""
+        x = self.norm_in(jnp.concatenate(x) if isinstance(x, tuple) else x)
+        for layer, norm in self.layers:
+            x = norm(jax.nn.relu(layer(x)))
+        return self.gates_in(x)
+
+    def advance(self, memory: Memory, gates: Float[Array, " gates"]) -> Memory:
+        """The GRU."""
+        reset_in, update_in, new_in = jnp.split(gates, 3)
+        reset_hidden, update_hidden, new_hidden = jnp.split(self.gates_hidden(memory), 3)
+        reset = jax.nn.sigmoid(reset_in + reset_hidden)
+        update = jax.nn.sigmoid(update_in + update_hidden)
+        return (1.0 - update) * jnp.tanh(new_in + reset * new_hidden) + update * memory
+
+    def read(self, memory: Memory) -> Float[Array, " outputs"]:
+        """Output at a memory."""
+        return self.head(self.norm_out(memory))
+
+
+@dataclass(frozen=True)
+class Gru:
+    """Recurrent network over whole episodes."""
+
+    hidden: int = 64
+    """Units of the GRU and of the layers before it."""
+    num_layers: int = 2
+    """ReLU layers before the GRU."""
+
+    def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> Recurrent:
+        """A fresh net with a linear head of the given gain."""
+        *layer_keys, key_in, key_hidden, key_head = jax.random.split(key, self.num_layers + 3)
+        sizes = (inputs, *(self.hidden,) * self.num_layers)
+        layers = tuple(
+            (Dense.create(a, b, k), LayerNorm.create(b)) for a, b, k in zip(sizes, sizes[1:], layer_keys, strict=False)
+        )
+        return Recurrent(
+            LayerNorm.create(inputs),
+            layers,
+            Dense.create(sizes[-1], 3 * self.hidden, key_in, 1.0),
+            Dense.create(self.hidden, 3 * self.hidden, key_hidden, 1.0),
+            LayerNorm.create(self.hidden),
+            Dense.create(self.hidden, outputs, key_head, head_gain),
+        )

@@ -1,0 +1,140 @@
+"""Nets made of nets: one per agent, several on the same input, and a critic that is linear in the actions."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mesax.nets.dense import Mlp
+from mesax.nets.entities import Entities
+from mesax.nets.recurrent import Gru, Recurrent
+from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
+from mesax.types import Key
+
+NetConfig: TypeAlias = Mlp | Gru | Entities
+
+
+class Team(StepByStep[Array]):
+    """One net per agent: separate parameters, or shared ones that are told the agent's identity."""
+
+    nets: Net[Input]
+    """A net with stacked leaves `[agents, ...]`, or a single net if shared."""
+    num_agents: int = eqx.field(static=True)
+    shared: bool = eqx.field(static=True)
+
+    @staticmethod
+    def create(
+        config: NetConfig, num_agents: int, sizes: tuple[int, int], key: Key, *, shared: bool, head_gain: float
+    ) -> Team:
+        """Nets from `sizes = (inputs, outputs)` for every agent."""
+        inputs, outputs = sizes
+        if shared:
+            # Identical agents with identical observations could not break ties: hence the identity.
+            return Team(config.build(inputs + num_agents, outputs, key, head_gain), num_agents, shared)
+        build = jax.vmap(lambda k: config.build(inputs, outputs, k, head_gain))
+        return Team(build(jax.random.split(key, num_agents)), num_agents, shared)
+
+    def start(self) -> Memory:
+        """Memories of all agents."""
+        if self.shared:
+            return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.num_agents), self.nets.start())
+        return jax.vmap(lambda net: net.start())(self.nets)
+
+    def step(self, memory: Memory, x: Float[Array, "agents inputs"]) -> tuple[Memory, Float[Array, "agents outputs"]]:
+        """Every agent's net on its own input."""
+        axis = None if self.shared else 0
+        return jax.vmap(lambda net, m, row: net.step(m, row), in_axes=(axis, 0, 0))(
+            self.nets, memory, self._identified(x)
+        )
+
+    def along(
+        self, start: Memory, xs: Float[Array, "time agents inputs"]
+    ) -> tuple[Memory, Float[Array, "time agents outputs"]]:
+        """Every agent's net along its own inputs."""
+        axis = None if self.shared else 0
+        return jax.vmap(along, in_axes=(axis, 1, 0), out_axes=1)(self.nets, self._identified(xs), start)
+
+    def along_batch(
+        self, start: Memory, xs: Float[Array, "batch time agents inputs"]
+    ) -> tuple[Memory, Float[Array, "batch time agents outputs"]]:
+        """Along many episodes; to a shared recurrent net all agents of all episodes are alike."""
+        if not (self.shared and isinstance(self.nets, Recurrent)):
+            return jax.vmap(self.along)(start, xs)
+        batch, time, agents, size = xs.shape
+        rows = jnp.swapaxes(self._identified(xs), 0, 1).reshape(time, batch * agents, size + agents)
+        both = self.nets.along_rows(start.reshape(batch * agents, -1), rows)
+        after, outputs = (jnp.swapaxes(part.reshape(time, batch, agents, -1), 0, 1) for part in both)
+        return after, outputs
+
+    def _identified(self, x: Float[Array, "... agents inputs"]) -> Float[Array, "... agents more"]:
+        if not self.shared:
+            return x
+        identity = jnp.broadcast_to(jnp.eye(self.num_agents), (*x.shape[:-1], self.num_agents))
+        return jnp.concatenate([x, identity], axis=-1)
+
+
+class Additive(StepByStep[Input]):
+    """Q(s, a) = V(s) + sum_i A_i(s, a_i): a net of the state alone, linear in the action features.
+
+    All actions of all agents are rated by one pass, and the expectation over independent policies is exact: it is the
+    value at their probabilities.
+    """
+
+    net: Net[Input]
+
+    def start(self) -> Memory:
+        """Memory of the net."""
+        return self.net.start()
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Float[Array, " 1"]]:
+        """Value of one state with one joint action."""
+        obs, action = x
+        memory, out = self.net.step(memory, obs)
+        return memory, out[:1] + jnp.sum(out[1:] * action, keepdims=True)
+
+    def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time 1"]]:
+        """The net's own way along the states."""
+        obs, action = xs
+        after, out = along(self.net, obs, start)
+        return after, out[:, :1] + jnp.sum(out[:, 1:] * action, axis=1, keepdims=True)
+
+    def advantages(self, memory: Memory, obs: Float[Array, " obs"]) -> Float[Array, " action"]:
+        """What each entry of the action features adds."""
+        return self.net.step(memory, obs)[1][1:]
+
+
+class Ensemble(StepByStep[Input]):
+    """Several nets with one output each, on the same input."""
+
+    nets: Net[Input]
+    """A net with stacked leaves `[members, ...]`."""
+
+    @staticmethod
+    def create(
+        config: NetConfig, members: int, sizes: tuple[int, int], key: Key, *, additive: bool = False
+    ) -> Ensemble:
+        """Independent scalar-valued nets of `sizes = (joint observation, joint action)`."""
+        obs, action = sizes
+
+        def build(key: Key) -> Net[Input]:
+            return Additive(config.build(obs, 1 + action, key)) if additive else config.build(obs + action, 1, key)
+
+        return Ensemble(jax.vmap(build)(jax.random.split(key, members)))
+
+    def start(self) -> Memory:
+        """Memories of all members."""
+        return jax.vmap(lambda net: net.start())(self.nets)
+
+    def step(self, memory: Memory, x: Input) -> tuple[Memory, Float[Array, " members"]]:
+        """Every member's value."""
+        memory, values = jax.vmap(lambda net, m: net.step(m, x))(self.nets, memory)
+        return memory, values[:, 0]
+
+    def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time members"]]:
+        """Every member along the same inputs; memories are `[time, members, ...]`."""
+        after, values = jax.vmap(along, in_axes=(0, None, 0), out_axes=1)(self.nets, xs, start)
+        return after, values[..., 0]

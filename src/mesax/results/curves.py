@@ -1,0 +1,76 @@
+"""Curves of learners: on one grid of steps, their mean, when they reach the optimum, and their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mesax.results.intervals import bootstrap, mean
+from mesax.store.reading import Curve, RunResults, final_return
+
+
+def common_grid(steps: Sequence[np.ndarray]) -> np.ndarray:
+    """All evaluation steps between the latest start and the earliest end: where every curve has a value."""
+    union = np.unique(np.concatenate(steps))
+    return union[(union >= max(one[0] for one in steps)) & (union <= min(one[-1] for one in steps))]
+
+
+def align(
+    steps: Sequence[np.ndarray], values: Sequence[np.ndarray], grid: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Curves on one step grid (default: the union of theirs), holding the last value; NaN outside a curve."""
+    points = np.unique(np.concatenate(steps)) if grid is None else np.asarray(grid)
+    rows = np.full((len(steps), len(points)), np.nan)
+    for row, own_steps, own_values in zip(rows, steps, values, strict=True):
+        inside = (points >= own_steps[0]) & (points <= own_steps[-1])
+        row[inside] = own_values[np.searchsorted(own_steps, points[inside], side="right") - 1]
+    return points, rows
+
+
+def mean_curve(curves: Sequence[Curve], group: str | None = None) -> tuple[np.ndarray, ...]:
+    """Steps, mean, low and high of several curves, as far as all of them reach; of one group if given."""
+    chosen = [curve for curve in curves if group is None or group in curve.groups]
+    if not chosen:
+        return tuple(np.empty(0) for _ in range(4))
+    steps = [curve.steps for curve in chosen]
+    values = [curve.returns if group is None else curve.groups[group] for curve in chosen]
+    grid, rows = align(steps, values, common_grid(steps))
+    return grid, *bootstrap(rows, np.array([curve.task for curve in chosen]), resamples=2_000)
+
+
+def steps_to_optimal(steps: np.ndarray, returns: np.ndarray, threshold: float) -> int | None:
+    """The first evaluation step whose return reaches the threshold, or None."""
+    reached = np.flatnonzero(np.asarray(returns) >= threshold)
+    return int(steps[reached[0]]) if reached.size else None
+
+
+def mean_steps_to_optimal(curves: Sequence[Curve], threshold: float) -> int | None:
+    """The first step at which the mean over all task runs reaches the threshold, as far as all of them go, or None."""
+    steps = [curve.steps for curve in curves]
+    grid, rows = align(steps, [curve.returns for curve in curves], common_grid(steps))
+    return steps_to_optimal(grid, mean(rows), threshold)
+
+
+def optimal_fraction(final_returns: np.ndarray, threshold: float) -> float:
+    """The fraction of task runs whose final return is at the optimum."""
+    return float(np.mean(np.asarray(final_returns) >= threshold))
+
+
+def groups_of(runs: Sequence[RunResults]) -> list[str]:
+    """Names of the groups that say more than the whole, in the family's order."""
+    curves = [curve for run in runs for curve in run.curves]
+    present = {name for curve in curves for name in curve.groups}
+    if len(present) == 1 and all(np.array_equal([*c.groups.values()], [c.returns]) for c in curves):
+        return []
+    declared = [name for run in runs for name in run.family.get("groups") or []]
+    return [name for name in dict.fromkeys([*declared, *sorted(present)]) if name in present]
+
+
+def group_means(curves: Sequence[Curve]) -> dict[str, float]:
+    """The mean final return of each group, over the task runs in which the group occurs."""
+    names = sorted({name for curve in curves for name in curve.groups})
+    return {
+        name: float(np.mean([final_return(curve.groups[name]) for curve in curves if name in curve.groups]))
+        for name in names
+    }

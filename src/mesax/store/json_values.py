@@ -1,0 +1,91 @@
+"""JSON as files hold it: what may be written, and what is accepted when it is read. Needs no JAX."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+
+Json: TypeAlias = dict[str, Any]
+"""A JSON object."""
+DEEPEST = 64
+"""Levels of nesting that are accepted: more would exhaust the stack of whatever walks through them."""
+
+
+@runtime_checkable
+class HasList(Protocol):
+    """An array or a number of NumPy or JAX, which can say its content in Python's own numbers."""
+
+    def tolist(self) -> object:
+        """Nested lists of numbers, or a number."""
+
+
+def json_ready(value: object) -> Any:
+    """`value` as JSON can hold it: numbers that are not finite become null, arrays become lists."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): json_ready(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(entry) for entry in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, HasList):
+        return json_ready(value.tolist())
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+def flatten(settings: Mapping[str, object], at: str = "") -> dict[str, object]:
+    """Nested settings on one level, each under its path as the command line spells it.
+
+    The type of a part stands under the path of the part itself: `{"net": {"type": "Mlp", "hidden": 8}}` becomes
+    `{"net": "Mlp", "net.hidden": 8}`.
+    """
+    flat: dict[str, object] = {}
+    for name, value in settings.items():
+        path = at if at and name == "type" else ".".join(filter(None, (at, name.replace("_", "-"))))
+        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
+def parse_object(data: bytes) -> Json:
+    """The JSON object that `data` is; a `ValueError` that begins with "is not" if it is none, or nested too deep."""
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except ValueError as error:
+        raise ValueError(f"is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError("is not a JSON object")
+    if data.count(b"{") + data.count(b"[") > DEEPEST:  # only then can it be nested deeper
+        _refuse_deep(value)
+    return value
+
+
+_TOO_DEEP = f"is not accepted: it is nested more than {DEEPEST} deep"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Python's reader takes NaN and infinity; JSON has neither, and nothing here writes them."""
+    raise ValueError(f"{name} is no JSON")
+
+
+def _refuse_deep(value: object) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [child for entry in level for child in _children(entry)]
+        if not level:
+            return
+    if any(isinstance(entry, dict | list) for entry in level):
+        raise ValueError(_TOO_DEEP)
+
+
+def _children(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

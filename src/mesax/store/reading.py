@@ -1,0 +1,165 @@
+"""The results of a run, from its directory: configuration, curves of evaluations, summary, metrics, coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mesax.errors import DamageError, UsageError
+from mesax.store.files import is_there
+from mesax.store.json_files import existing_run, read_json, read_rows, read_status
+from mesax.store.json_values import Json
+
+FINAL_WINDOW = 5
+"""The final return of a task run is the mean of so many evaluations, the last ones."""
+NOT_EVALUATED = {
+    "running": "it is still running, or was killed",
+    "failed": "it has failed",
+    "preempted": "it was stopped and saved",
+}
+"""Why a run of each status may have no evaluations."""
+RUN_ENTRIES = ("method", "env", "preset", "seed", "family", "test_tasks")
+FAMILY_NUMBERS = ("optimal_return", "suboptimal_return", "optimal_threshold")
+SUMMARY_NUMBERS = ("wall_seconds", "env_steps", "meta_env_steps")
+VISITOR_ENTRIES = ("name", "distinct_visits", "high_reward_steps")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The evaluations of one learner on one test task, in order of steps."""
+
+    task: int
+    label: str
+    repeat: int
+    steps: np.ndarray
+    returns: np.ndarray
+    groups: Mapping[str, np.ndarray]
+
+
+def final_return(returns: np.ndarray) -> float:
+    """The mean of the last five evaluations (of all of them if there are fewer)."""
+    return float(np.mean(returns[-FINAL_WINDOW:]))
+
+
+@dataclass(frozen=True, eq=False)
+class RunResults:
+    """Everything a run directory says about a run; optional files that are missing read as empty."""
+
+    directory: Path
+    run: Json
+    curves: tuple[Curve, ...]
+    summary: Json
+    metrics: tuple[Json, ...]
+    coverage: Json | None
+    status: str
+
+    @property
+    def family(self) -> Json:
+        """What the environment family says of its returns, groups and sizes."""
+        return dict(self.run["family"])
+
+    @property
+    def final_returns(self) -> np.ndarray:
+        """The final return of every task run."""
+        return np.array([final_return(curve.returns) for curve in self.curves])
+
+    @property
+    def tasks(self) -> np.ndarray:
+        """The test task of every task run."""
+        return np.array([curve.task for curve in self.curves])
+
+
+def load_run(path: str | Path) -> RunResults:
+    """The results of a run that has been evaluated."""
+    directory = existing_run(Path(path))
+    run, status = read_json(directory / "run.json"), read_status(directory)
+    _check_run(directory / "run.json", run)
+    evaluations = directory / "eval.jsonl"
+    curves = curves_from_rows(run, read_rows(evaluations), evaluations)
+    if not curves:
+        raise _not_evaluated(evaluations, status)
+    summary = _optional_json(directory / "summary.json")
+    if summary:
+        _check_numbers(directory / "summary.json", summary, SUMMARY_NUMBERS)
+    metrics = tuple(read_rows(directory / "metrics.jsonl"))
+    return RunResults(directory, run, curves, summary, metrics, read_coverage(directory) or None, status)
+
+
+def read_coverage(directory: Path) -> Json:
+    """What coverage.json says of who visits what, with all `visitors` described; empty if there is none."""
+    path = directory / "coverage.json"
+    coverage = _optional_json(path)
+    if not coverage:
+        return {}
+    _check_entries(path, coverage, ("visitors",))
+    if not isinstance(coverage["visitors"], list):
+        raise DamageError(f"{path}: visitors is not a list")
+    for visitor in coverage["visitors"]:
+        _check_entries(path, visitor, VISITOR_ENTRIES)
+    return coverage
+
+
+def curves_from_rows(run: Json, rows: Iterable[Json], source: object = "eval.jsonl") -> tuple[Curve, ...]:
+    """One curve for each task and repeat; of several rows for one step (a resumed run) the last counts."""
+    found: dict[tuple[int, int], dict[int, Json]] = {}
+    try:
+        for row in rows:
+            if row.get("phase", "adapt") == "adapt":
+                found.setdefault((int(row["task"]), int(row["repeat"])), {})[int(row["step"])] = row
+        return tuple(_curve(run["test_tasks"], key, by_step) for key, by_step in sorted(found.items()))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DamageError(f"{source} does not hold evaluations of this run's test tasks ({reason})") from None
+
+
+def _optional_json(path: Path) -> Json:
+    return read_json(path) if is_there(path) else {}
+
+
+def _curve(test_tasks: Sequence[Json], key: tuple[int, int], by_step: Mapping[int, Json]) -> Curve:
+    task, repeat = key
+    if task < 0:
+        raise IndexError(f"task {task}")
+    steps = sorted(by_step)
+    rows = [by_step[step] for step in steps]
+    returns = np.array([float(row["return"]) for row in rows])
+    if not np.isfinite(returns).all():
+        raise ValueError(f"a return of task {task} is not finite")
+    names = set.intersection(*(set(row.get("groups") or {}) for row in rows))
+    groups = {name: np.array([float(row["groups"][name]) for row in rows]) for name in sorted(names)}
+    own_group = test_tasks[task].get("group")
+    if not groups and own_group is not None:
+        groups = {own_group: returns}
+    return Curve(task, str(test_tasks[task]["label"]), repeat, np.array(steps), returns, groups)
+
+
+def _not_evaluated(evaluations: Path, status: str) -> Exception:
+    if status == "done":
+        return DamageError(f"{evaluations} holds no evaluations of test tasks, but the run is done")
+    why = NOT_EVALUATED.get(status, f"its status is {status!r}")
+    return UsageError(f"{evaluations.parent} has no evaluations of test tasks yet: {why}")
+
+
+def _check_run(path: Path, run: Json) -> None:
+    _check_entries(path, run, RUN_ENTRIES)
+    _check_numbers(path, run["family"], FAMILY_NUMBERS)
+    if not isinstance(run["test_tasks"], list):
+        raise DamageError(f"{path}: test_tasks is not a list")
+    for task in run["test_tasks"]:
+        _check_entries(path, task, ("label",))
+
+
+def _check_entries(path: Path, value: object, names: Sequence[str]) -> None:
+    missing = [name for name in names if not isinstance(value, dict) or name not in value]
+    if missing:
+        raise DamageError(f"{path} lacks {', '.join(missing)}")
+
+
+def _check_numbers(path: Path, value: Json, names: Sequence[str]) -> None:
+    _check_entries(path, value, names)
+    for name in names:
+        if isinstance(value[name], bool) or not isinstance(value[name], int | float):
+            raise DamageError(f"{path}: {name} is not a number")

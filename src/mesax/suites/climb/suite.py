@@ -1,0 +1,66 @@
+"""Climb games: all that they know of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesax.suites.base import RunFigure, expect
+
+if TYPE_CHECKING:
+    from jaxtyping import Array
+
+    from mesax.envs.base import Task, TaskFamily
+    from mesax.methods.preset import Preset
+    from mesax.rendering.episode import Play
+    from mesax.types import Episode
+
+
+@dataclass(frozen=True)
+class ClimbSuite:
+    """One-step and multi-stage climb games (paper, Sec. 6.2)."""
+
+    name: str = "climb"
+
+    @property
+    def environments(self) -> Mapping[str, str]:
+        """Both games."""
+        return {
+            "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",
+            "climb-multi": "five-stage climb game: own (k, u) at every stage",
+        }
+
+    def family(self, environment: str) -> TaskFamily:
+        """All games of one size."""
+        from mesax.suites.climb.presets import GAMES
+
+        return GAMES[environment].family
+
+    def preset(self, environment: str, preset: str) -> Preset:
+        """From the table of climb games."""
+        from mesax.suites.climb import presets
+
+        return presets.preset(environment, preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """Which joint actions explorers try."""
+        from mesax.suites.climb.figures import FIGURES
+
+        return FIGURES
+
+    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+        """Payoffs of every stage, with what was played."""
+        from mesax.envs.climb import ClimbFamily
+        from mesax.suites.climb.render import ClimbPlay
+
+        return ClimbPlay.of(title, expect(ClimbFamily, family), task, episodes)
+
+    def goal(self, family: TaskFamily, task: Task) -> Array:
+        """(k, u) of every stage: `[stages, 2]`."""
+        import jax.numpy as jnp
+
+        from mesax.envs.climb import ClimbTask
+
+        wanted = expect(ClimbTask, task)
+        return jnp.stack([wanted.count, wanted.special], axis=-1).astype(jnp.float32)

@@ -1,0 +1,67 @@
+"""Particle worlds: all that they know of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesax.suites.base import RunFigure, expect
+
+if TYPE_CHECKING:
+    from jaxtyping import Array
+
+    from mesax.envs.base import Task, TaskFamily
+    from mesax.methods.preset import Preset
+    from mesax.rendering.episode import Play
+    from mesax.types import Episode
+
+
+@dataclass(frozen=True)
+class ParticlesSuite:
+    """The climb game among landmarks (paper, Sec. 6.3)."""
+
+    name: str = "particles"
+
+    @property
+    def environments(self) -> Mapping[str, str]:
+        """Worlds by their numbers of agents and landmarks."""
+        return {
+            "mpe-2a3l": "particle world: 2 agents among 3 landmarks (the paper's visualization)",
+            "mpe-2a5l": "particle world: 2 agents meet at one of 5 landmarks",
+            "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
+            "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
+            "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
+        }
+
+    def family(self, environment: str) -> TaskFamily:
+        """Layouts and targets of one world."""
+        from mesax.suites.particles.presets import WORLDS
+
+        return WORLDS[environment].family
+
+    def preset(self, environment: str, preset: str) -> Preset:
+        """From the table of particle worlds."""
+        from mesax.suites.particles import presets
+
+        return presets.preset(environment, preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """Where explorers meet."""
+        from mesax.suites.particles.figures import FIGURES
+
+        return FIGURES
+
+    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+        """Agents among the landmarks, and their rewards."""
+        from mesax.envs.particle_climb import ParticleClimbFamily
+        from mesax.suites.particles.render import ParticlePlay
+
+        return ParticlePlay.of(title, expect(ParticleClimbFamily, family), task, episodes)
+
+    def goal(self, family: TaskFamily, task: Task) -> Array:
+        """Where the target is: `[2]`."""
+        from mesax.envs.particle_climb import ParticleTask
+
+        wanted = expect(ParticleTask, task)
+        return wanted.landmarks[wanted.target]

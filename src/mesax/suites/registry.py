@@ -1,0 +1,88 @@
+"""All suites: the built-in ones, a line each, and those of installed packages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from mesax.errors import UsageError
+from mesax.suites.base import Suite
+from mesax.suites.climb.suite import ClimbSuite
+from mesax.suites.particles.suite import ParticlesSuite
+from mesax.suites.swimmer.suite import SwimmerSuite
+
+BUILT_IN: tuple[Suite, ...] = (
+    ClimbSuite(),
+    ParticlesSuite(),
+    SwimmerSuite(),
+)
+GROUP = "mesax.suites"
+"""Entry points of installed packages: each names a `Suite`."""
+
+
+def suite_of(environment: str) -> Suite:
+    """The suite of a named environment, or a `UsageError` that lists the names."""
+    # A name such as "module:attribute", which a person types for an environment of their own, is to be resolved here.
+    for suite in _all_suites():
+        if environment in suite.environments:
+            return suite
+    raise UsageError(f"unknown environment '{environment}'; choose one of {', '.join(environments())}")
+
+
+def suite_of_run(run: Mapping[str, object]) -> Suite | None:
+    """The suite behind a run.json, found by its name or its environment's; None if it is not among those known here.
+
+    Nothing is imported because a file names it.
+    """
+    for suite in _all_suites():
+        # Runs of earlier versions do not say which suite they are of.
+        known = run["suite"] == suite.name if "suite" in run else run.get("env") in list(suite.environments)
+        if known:
+            return suite
+    return None
+
+
+def environments() -> dict[str, str]:
+    """Every environment that can be named, with a line about each."""
+    return {name: text for suite in _all_suites() for name, text in suite.environments.items()}
+
+
+def _all_suites() -> Iterator[Suite]:
+    """Built-in suites first: as long as one of these is meant, no other package is imported."""
+    yield from BUILT_IN
+    yield from installed()
+
+
+@cache
+def installed() -> tuple[Suite, ...]:
+    """Suites of installed packages; what is wrong with one of them is a line on stderr, once."""
+    suites, problems = admitted(entry_points(group=GROUP))
+    for problem in problems:
+        print(f"mesax: {problem}", file=sys.stderr)
+    return suites
+
+
+def admitted(points: Iterable[EntryPoint]) -> tuple[tuple[Suite, ...], list[str]]:
+    """The suites behind entry points, and a line about each that cannot be used; names in use stay with their owner."""
+    suites: list[Suite] = []
+    problems: list[str] = []
+    for point in points:
+        try:
+            suites.append(_loaded(point, [*BUILT_IN, *suites]))
+        except Exception as error:  # whatever a foreign package does must not break the others
+            reason = " ".join(str(error).split()) or type(error).__name__
+            problems.append(f"the installed suite '{point.name}' ({point.value}) is left out: {reason}")
+    return tuple(suites), problems
+
+
+def _loaded(point: EntryPoint, known: list[Suite]) -> Suite:
+    suite = point.load()
+    if isinstance(suite, type) or not isinstance(suite, Suite):
+        raise UsageError(f"it is {suite!r}, and a Suite (an object, not its class) was expected")
+    taken = {suite.name for suite in known} | {name for suite in known for name in suite.environments}
+    for name in (suite.name, *suite.environments):
+        if name in taken:
+            raise UsageError(f"the name '{name}' is taken")
+    return suite

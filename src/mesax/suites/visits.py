@@ -1,0 +1,101 @@
+"""What explorers visit where configurations form a row, not a plane: bars for landmarks, angles or actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from mesax.formatting import format_number
+from mesax.rendering.canvas import INK, PALETTE, literal, new_figure, styled
+from mesax.store.json_values import Json
+from mesax.store.reading import RunResults
+
+PER_LINE = 4
+MOST_NUMBERS = 12
+"""Up to this many bars each has its number below it."""
+UNIFORM = "#999999"
+VISITS_TITLE = "What the explorers visit"
+PLACES_CAPTION = (
+    "Steps per episode that uniform play, each explorer and all explorers together spend at each place on unseen test "
+    "tasks, and how many distinct places that pay in a training task each of them visits."
+)
+
+
+def are_in_a_row(run: RunResults) -> bool:
+    """Whether the run's visits are counted for each place."""
+    return _counted_axes(run) == 1
+
+
+def are_in_a_plane(run: RunResults) -> bool:
+    """Whether the run's visits are counted for each joint action of two agents or more."""
+    return _counted_axes(run) > 1
+
+
+def _counted_axes(run: RunResults) -> int:
+    """How many axes the configurations have that visits are counted for; 0 if they are not counted one by one."""
+    coverage = run.coverage or {}
+    visitors = coverage.get("visitors") or ()
+    counted = bool(visitors) and all(one.get("frequency") is not None for one in visitors)
+    return len(coverage.get("shape") or ()) if counted else 0
+
+
+@styled
+def place_visits(run: RunResults, places: str) -> Figure:
+    """Steps per episode that each visitor spends at each place, and how many distinct places it visits.
+
+    `places` says what the bars stand for.
+    """
+    visitors: Sequence[Json] = (run.coverage or {})["visitors"]
+    visits = [np.asarray(one["frequency"], dtype=float).reshape(-1) for one in visitors]
+    rows = -(-len(visitors) // PER_LINE)
+    columns = -(-len(visitors) // rows)
+    figure = new_figure(1.75 * columns + 2.7, 1.6 * rows + 0.75)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.75 * columns, 2.7))[0]
+    grid = left.subplots(rows, columns, squeeze=False, sharey=True)
+    for spare in grid.flat[len(visitors) :]:
+        spare.set_axis_off()
+    colors = _colors(visitors)
+    for axes, visitor, heights, color in zip(grid.flat, visitors, visits, colors, strict=False):
+        _draw_places(axes, heights, color)
+        axes.set_title(literal(visitor["name"]), color=color)
+    grid[0, 0].set_ylim(0, 1.05 * max(float(np.max(heights)) for heights in visits) or 1.0)  # shared by all
+    for row in grid:
+        row[0].set_ylabel("steps per episode")
+    left.supxlabel(places, fontsize=9)
+    _draw_distinct(right.subplots(), visitors, colors)
+    return figure
+
+
+def _colors(visitors: Sequence[Json]) -> list[str]:
+    """Explorers as in the figure of their training; those who are no single explorer in gray and in ink."""
+    explorers = [one["name"] for one in visitors if one["name"] not in ("uniform", "all explorers")]
+    known = {"uniform": UNIFORM, "all explorers": INK}
+    known |= {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(explorers)}
+    return [known[one["name"]] for one in visitors]
+
+
+def _draw_places(axes: Axes, heights: np.ndarray, color: str) -> None:
+    axes.bar(np.arange(heights.size), heights, color=color, width=0.75)
+    if heights.size <= MOST_NUMBERS:
+        axes.set_xticks(np.arange(heights.size), [str(number) for number in range(heights.size)])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.tick_params(axis="x", length=0)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+
+
+def _draw_distinct(axes: Axes, visitors: Sequence[Json], colors: Sequence[str]) -> None:
+    """Distinct visits of each visitor, with their number."""
+    distinct = [float(one["distinct_visits"]) for one in visitors]
+    axes.barh(range(len(visitors)), distinct, color=colors, height=0.7)
+    for row, value in enumerate(distinct):
+        axes.annotate(format_number(value), (value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(visitors)), [literal(one["name"]) for one in visitors])
+    axes.set_ylim(len(visitors) - 0.5, -0.5)
+    axes.set_xlim(0, 1.25 * max(distinct) or 1.0)
+    axes.tick_params(axis="y", length=0)
+    axes.set_title("distinct visits per episode")

@@ -1,0 +1,108 @@
+"""Curves on one grid, means over them, steps to the optimum and groups, by hand."""
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fake_store import curve
+from mesax.results.curves import (
+    align,
+    common_grid,
+    group_means,
+    groups_of,
+    mean_curve,
+    mean_steps_to_optimal,
+    optimal_fraction,
+    steps_to_optimal,
+)
+from mesax.store.reading import Curve, RunResults
+
+
+def test_align_holds_the_last_value_and_stops_at_both_ends():
+    grid, rows = align([np.array([10, 20, 40]), np.array([20, 30])], [np.array([1, 2, 3]), np.array([5, 6])])
+    assert grid.tolist() == [10, 20, 30, 40]
+    np.testing.assert_array_equal(rows, [[1, 2, 2, 3], [np.nan, 5, 6, np.nan]])
+
+
+def test_align_on_a_given_grid():
+    _, rows = align([np.array([10, 20])], [np.array([1.0, 2.0])], grid=np.array([5, 10, 19, 20, 21]))
+    np.testing.assert_array_equal(rows, [[np.nan, 1, 1, 2, np.nan]])
+
+
+def test_common_grid_is_where_every_curve_has_a_value():
+    grid = common_grid([np.array([0, 10, 20, 30]), np.array([5, 15, 25]), np.array([4, 40])])
+    assert grid.tolist() == [5, 10, 15, 20, 25]
+    assert common_grid([np.array([0, 1]), np.array([5, 6])]).size == 0
+
+
+STEP_LISTS = st.lists(
+    st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True).map(sorted), min_size=1, max_size=4
+)
+
+
+@given(STEP_LISTS)
+def test_align_equals_looking_up_each_point(step_lists):
+    steps = [np.array(one) for one in step_lists]
+    values = [one * 10.0 + index for index, one in enumerate(steps)]
+    grid, rows = align(steps, values)
+    for own_steps, own_values, row in zip(steps, values, rows, strict=True):
+        for point, found in zip(grid, row, strict=True):
+            earlier = [value for step, value in zip(own_steps, own_values, strict=True) if step <= point]
+            expected = earlier[-1] if earlier and point <= own_steps[-1] else np.nan
+            np.testing.assert_equal(found, expected)
+    inside = np.isin(grid, common_grid(steps))
+    assert not np.isnan(rows[:, inside]).any()
+
+
+def test_mean_curve_reaches_as_far_as_all_curves():
+    curves = [curve(0, [10, 20, 30], [0, 1, 2]), curve(1, [10, 30, 50], [2, 4, 8])]
+    steps, mean, low, high = mean_curve(curves)
+    assert steps.tolist() == [10, 20, 30]
+    assert mean.tolist() == [1, 1.5, 3]
+    assert low.tolist() == [0, 1, 2] and high.tolist() == [2, 2, 4]
+
+
+def test_mean_curve_of_a_group_ignores_tasks_without_it():
+    curves = [curve(0, [10, 20], [0, 0], k_1=[0.5, 1.0]), curve(1, [10, 20], [9, 9], k_2=[7, 7])]
+    steps, mean, low, high = mean_curve(curves, "k=1")
+    assert (steps.tolist(), mean.tolist(), low.tolist(), high.tolist()) == ([10, 20], *([[0.5, 1.0]] * 3))
+    assert all(part.size == 0 for part in mean_curve(curves, "k=3"))
+
+
+def test_steps_to_optimal_is_the_first_step_at_the_threshold():
+    steps = np.array([10, 20, 30, 40])
+    assert steps_to_optimal(steps, np.array([0.5, 0.99, 0.5, 1.0]), 0.99) == 20
+    assert steps_to_optimal(steps, np.array([0.5, 0.98, 0.5, 0.9]), 0.99) is None
+
+
+def test_the_mean_may_reach_the_optimum_later_than_any_task_or_never():
+    first, second = curve(0, [10, 20, 30, 40], [1.0, 0.4, 1.0, 1.0]), curve(1, [10, 20, 30], [0.0, 1.0, 1.0])
+    assert mean_steps_to_optimal([first, second], 0.9) == 30
+    assert mean_steps_to_optimal([first], 0.9) == 10
+    assert mean_steps_to_optimal([first, curve(1, [10, 20], [0.0, 1.0])], 0.9) is None, "40 is beyond the shorter one"
+
+
+def test_optimal_fraction():
+    assert optimal_fraction(np.array([1.0, 0.99, 0.98, 0.0]), 0.99) == 0.5
+
+
+def test_group_means_average_over_the_tasks_that_have_the_group():
+    curves = [
+        curve(0, [1, 2], [0, 0], k_1=[1.0, 1.0], k_2=[0.0, 1.0]),
+        curve(1, [1, 2], [0, 0], k_1=[0.5, 0.5]),
+    ]
+    assert group_means(curves) == {"k=1": 0.75, "k=2": 0.5}
+
+
+def test_a_group_that_is_the_whole_says_nothing_more():
+    def run(*curves: Curve, groups=()) -> RunResults:
+        return RunResults(Path("nowhere"), {"family": {"groups": list(groups)}}, curves, {}, (), None, "done")
+
+    alike, apart = curve(0, [1], [1.0], k_2=[1.0]), curve(1, [1], [1.0], k_2=[0.5])
+    assert groups_of([run(alike), run(alike)]) == []
+    assert groups_of([run(alike, apart)]) == ["k=2"]
+    assert groups_of([run(alike, curve(1, [1], [1.0]))]) == ["k=2"], "some tasks have no such part"
+    both = curve(0, [1], [0.5], k_1=[1.0], k_2=[0.0])
+    assert groups_of([run(both, groups=("k=2", "k=1", "k=3"))]) == ["k=2", "k=1"]

@@ -1,0 +1,116 @@
+"""What is said of a run, and of two runs against each other, by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fake_store import SMALL, eval_row, run_json, write_run
+from mesax.errors import UsageError
+from mesax.results.summary import compare_runs, summarize
+from mesax.store.reading import load_run
+
+
+def with_returns(run, returns):
+    curves = [replace(own, returns=np.full(5, value)) for own, value in zip(run.curves, returns, strict=True)]
+    return replace(run, curves=tuple(curves))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "small", SMALL)
+
+
+def test_the_same_test_tasks_are_compared_pair_by_pair(small):
+    run = load_run(small)
+    ours, theirs = with_returns(run, [0.2, 0.5, 0.8, 1.0]), with_returns(run, [0.1, 0.4, 0.7, 0.9])
+    comparison = compare_runs(ours, theirs)
+    assert (comparison.shared, comparison.complete) == (4, True)
+    assert comparison.difference.value == pytest.approx(0.1)
+    assert comparison.difference.high - comparison.difference.low == pytest.approx(0, abs=1e-9)
+    assert comparison.probability == 1.0
+
+
+def test_other_test_tasks_are_compared_as_samples(small):
+    run = load_run(small)
+    ours, theirs = with_returns(run, [0.2, 0.5, 0.8, 1.0]), with_returns(run, [0.1, 0.4, 0.7, 0.9])
+    other_seed = replace(theirs, run={**run.run, "seed": 9})
+    comparison = compare_runs(ours, other_seed)
+    assert (comparison.shared, comparison.complete) == (0, False)
+    assert comparison.difference.value == pytest.approx(0.1)
+    assert comparison.difference.low < 0 < comparison.difference.high
+    assert comparison.probability == pytest.approx(10 / 16)
+
+
+def test_runs_that_share_some_test_tasks_are_compared_over_those(small):
+    run = load_run(small)
+    ours = with_returns(run, [0.2, 0.5, 0.8, 1.0])
+    fewer = replace(run, curves=with_returns(run, [0.1, 0.4, 0.0, 0.0]).curves[:2])
+    comparison = compare_runs(ours, fewer)
+    assert (comparison.shared, comparison.complete) == (2, False)
+    assert comparison.difference.value == pytest.approx(0.1), "not the difference of the rows' means"
+    one = replace(fewer, curves=fewer.curves[:1])
+    assert compare_runs(ours, one).shared == 1, "all that the other has"
+    moved = [*one.run["test_tasks"][:1], *({**task, "target": [[9, 9]]} for task in one.run["test_tasks"][1:])]
+    apart = replace(fewer, run={**fewer.run, "test_tasks": moved})
+    assert compare_runs(ours, apart).shared == 0, "one pair among several tasks has no interval"
+
+
+def test_summary_by_hand():
+    rows = [eval_row(0, 100 * n, value) for n, value in enumerate([0, 2, 2, 2, 2, 2], start=1)]
+    rows += [eval_row(1, 100 * n, value, groups={"k=2": 2 * value}) for n, value in enumerate([1.0, 1.5], start=1)]
+    summary = summarize(run_json(), rows, env_steps=800, meta_env_steps=200, wall_seconds=4.0, run_dir="runs/x")
+    groups = [{}, {"k=2": 2.5}]
+    assert summary.pop("ci_low") == 1.25 and summary.pop("ci_high") == 2.0
+    assert summary == {
+        "method": "mesa",
+        "env": "climb-one",
+        "preset": "quick",
+        "seed": 3,
+        "env_steps": 800,
+        "meta_env_steps": 200,
+        "mean_return": 1.625,
+        "std_return": 0.375,
+        "iqm": 1.625,
+        "normalized_return": 0.8125,
+        "optimal_fraction": 0.5,
+        "by_group": {"k=2": 2.5},
+        "per_task": [
+            {
+                "task": 0,
+                "label": "task 0",
+                "repeat": 0,
+                "final_return": 2.0,
+                "steps_to_optimal": 200,
+                "groups": groups[0],
+            },
+            {
+                "task": 1,
+                "label": "task 1",
+                "repeat": 0,
+                "final_return": 1.25,
+                "steps_to_optimal": None,
+                "groups": groups[1],
+            },
+        ],
+        "wall_seconds": 4.0,
+        "env_steps_per_second": 200.0,
+        "run_dir": "runs/x",
+    }
+
+
+def test_summary_is_plain_json_and_independent_of_row_order(small):
+    rows = [json.loads(line) for line in (small / "eval.jsonl").read_text().splitlines()]
+    run = json.loads((small / "run.json").read_text())
+    costs = {"env_steps": 1, "meta_env_steps": 0, "wall_seconds": 0.0, "run_dir": "x"}
+    summary = summarize(run, rows, **costs)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert summarize(run, rows[::-1], **costs) == summary
+    assert summary["by_group"]["k=1"] == 1.0
+
+
+def test_nothing_to_summarize_is_an_error():
+    with pytest.raises(UsageError, match="nothing to summarize"):
+        summarize(run_json(), [], env_steps=0, meta_env_steps=0, wall_seconds=1.0, run_dir="x")
