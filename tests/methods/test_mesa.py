@@ -19,8 +19,8 @@ from mesax.algorithms.base import Learner
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import save_explorers, saved_explorers
-from mesax.methods.base import Experiment
 from mesax.methods.adapt import policy_name
+from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa import method as mesa_module
 from mesax.methods.mesa.coverage import coverage_of
