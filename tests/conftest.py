@@ -44,17 +44,20 @@ def pytest_configure(config: pytest.Config) -> None:
 TESTS = Path(__file__).parent
 LONGEST = (
     "examples/test_examples.py",
+    "execution/test_runner.py",
     "execution/test_resume.py",
     "algorithms/test_probes.py",
-    "execution/test_runner.py",
-    "suites/test_baselines.py",
-    "training/test_host_rollout.py",
     "methods/test_mesa_particles.py",
+    "training/test_host_rollout.py",
+    "methods/test_mesa.py",
+    "algorithms/test_value_decomposition_probes.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files: begun last, one of them would leave the other workers nothing to do."""
+    if missing := [name for name in LONGEST if not (TESTS / name).is_file()]:
+        raise pytest.UsageError(f"LONGEST in {__file__} names files that are not there: {', '.join(missing)}")
     ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
