@@ -55,7 +55,7 @@ CONTINUOUS = {
 }
 
 
-def train_all(env: Environment, algorithm: Maddpg, tasks: list):
+def train_all(env: Environment, algorithm: Maddpg, tasks: list, optimize: bool = False):
     """Per task: uniformly random episodes, and what critics and actors make of them after learning from them."""
 
     def run(task, key):
@@ -65,7 +65,7 @@ def train_all(env: Environment, algorithm: Maddpg, tasks: list):
         values = jax.vmap(lambda o, a: unroll(state.critics.net, joint_inputs(o, a)))(obs, played)
         return episodes, jnp.min(values, axis=-1), jax.vmap(lambda o: unroll(state.actors.net, o))(obs)
 
-    return side_by_side(run, tasks)
+    return side_by_side(run, tasks, optimize)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_discrete(name: str):
     remembers = isinstance(algorithm.actor_net, Gru)
     moves_jointly = isinstance(algorithm.actor_update, JointImprovement)
     probes = {title: probe for title, probe in PROBES.items() if remembers or not probe.needs_memory}
-    results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()])
+    results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()], optimize=remembers)
     pairs = zip(probes.items(), results, strict=True)
     report = {title: worst(probe.task, *result) for (title, probe), result in pairs}
     # A recurrent critic bootstraps at a depth of memory that it is never trained at.
