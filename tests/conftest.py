@@ -45,6 +45,7 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "examples/test_examples.py",
     "execution/test_runner.py",
+    "own/test_every_verb.py",
     "execution/test_resume.py",
     "algorithms/test_probes.py",
     "methods/test_mesa_particles.py",
