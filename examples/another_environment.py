@@ -22,18 +22,6 @@ from hits import compare
 from pettingzoo.utils import BaseParallelWrapper
 
 import mesax
-from mesax.algorithms.maddpg import Maddpg
-from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.normalized import Normalized
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import ForeignEnvironment
-from mesax.execution.run_experiment import run_experiment
-from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
-from mesax.nets import Adam, Mlp
-from mesax.rewards.coverage import RecordReward
-from mesax.training.schedule import Budget, Schedule
-from mesax.types import Linear
 
 DISTANCE = 0.12
 NEAR = 0.01
@@ -66,7 +54,7 @@ def make(seed):
     return SecretSpot(mamujoco_v1.parallel_env("Reacher", "2x1", 1), seed)
 
 
-ENVIRONMENT = ForeignEnvironment(make, LENGTH, team_reward="shared")
+ENVIRONMENT = mesax.ForeignEnvironment(make, LENGTH, team_reward="shared")
 
 
 @dataclass(frozen=True)
@@ -81,32 +69,33 @@ class Fingertip:
 
 def experiment(seed, explore_steps):
     """Stage 1 on 24 training tasks, stage 2, and one test task."""
-    explorer = Normalized(
-        Mappo(
+    explorer = mesax.Normalized(
+        mesax.Mappo(
             share_actors=False,
-            optimizer=Adam(2e-3, clip_norm=0.5),
+            optimizer=mesax.Adam(2e-3, clip_norm=0.5),
             epochs=4,
             minibatches=4,
             discount=0.95,
             gae=0.9,
             entropy_bonus=0.0,
-            largest_std=Linear(0.5, 0.05, 0.7),
+            largest_std=mesax.Linear(0.5, 0.05, 0.7),
         )
     )
-    method = Mesa(
+    method = mesax.Mesa(
         explorer,
-        collect=Schedule(2_000, num_envs=20, num_evaluations=1, warmup_steps=1_000, updates_per_round=1),
-        explore=Budget(explore_steps, num_envs=32, num_evaluations=4),
-        reward=RecordReward(Fingertip(), distance_threshold=0.05, width=0.2, stay=0.0, tell_demand=True),
+        collect=mesax.Schedule(2_000, num_envs=20, num_evaluations=1, warmup_steps=1_000, updates_per_round=1),
+        explore=mesax.Budget(explore_steps, num_envs=32, num_evaluations=4),
+        reward=mesax.RecordReward(Fingertip(), distance_threshold=0.05, width=0.2, stay=0.0, tell_demand=True),
         least_value=0.1,
         num_clusters=12,
         num_explorers=1,
         coverage_episodes=10,
     )
-    family = ForeignFamily(ENVIRONMENT, optimal_return=LENGTH - 5.0)
+    family = mesax.ForeignFamily(ENVIRONMENT, optimal_return=LENGTH - 5.0)
     # Learning the test task itself takes far more steps than a short script has; this is just enough to run.
-    learner, learning = Maddpg(Mlp((32,)), Mlp((32,))), Schedule(2_000, num_envs=20, num_evaluations=1)
-    return Experiment(method, family, learner, learning, seed, num_train_tasks=24, num_test_tasks=1, lanes=1)
+    learner = mesax.Maddpg(mesax.Mlp((32,)), mesax.Mlp((32,)))
+    learning = mesax.Schedule(2_000, num_envs=20, num_evaluations=1)
+    return mesax.Experiment(method, family, learner, learning, seed, num_train_tasks=24, num_test_tasks=1, lanes=1)
 
 
 def main():
@@ -115,7 +104,7 @@ def main():
     parser.add_argument("--explore-steps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    run_experiment(experiment(options.seed, options.explore_steps), options.out, env="secret-spot")
+    mesax.run_experiment(experiment(options.seed, options.explore_steps), options.out, env="secret-spot")
     factor = compare(ENVIRONMENT, mesax.load_explorers(options.out, kinds=[Fingertip]), UNSEEN)
     return 0 if factor >= 5 else f"the factor is {factor:.1f}, and at least 5 was expected"
 

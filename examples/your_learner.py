@@ -19,20 +19,15 @@ from pathlib import Path
 import numpy as np
 
 import mesax
-from mesax.envs.adapters.pettingzoo_export import parallel_env
-from mesax.envs.climb import ClimbFamily
-from mesax.execution.run_experiment import run_experiment
-from mesax.experiments.catalogue import experiment as named
-from mesax.types import tree_index
 
 ACTIONS, STAGES = 10, 3
-FAMILY = ClimbFamily(num_actions=ACTIONS, num_stages=STAGES, counts=(2,))
+FAMILY = mesax.ClimbFamily(num_actions=ACTIONS, num_stages=STAGES, counts=(2,))
 NUM_TRAIN, NUM_TEST = 10, 4
 
 
 def meta_train(path):
     """A small MESA run, if it is not there yet; learning the test tasks is left to the learner below."""
-    entry = named("mesa", "climb-multi", "quick")
+    entry = mesax.experiment("mesa", "climb-multi", "quick")
     method = replace(
         entry.method,
         collect=replace(entry.method.collect, total_steps=3_000, num_evaluations=1),
@@ -41,7 +36,9 @@ def meta_train(path):
         coverage_episodes=20,
     )
     own = replace(entry, family=FAMILY, method=method, schedule=replace(entry.schedule, total_steps=2_000))
-    return run_experiment(replace(own, num_train_tasks=NUM_TRAIN, num_test_tasks=NUM_TEST), path, env="climb-pairs")
+    return mesax.run_experiment(
+        replace(own, num_train_tasks=NUM_TRAIN, num_test_tasks=NUM_TEST), path, env="climb-pairs"
+    )
 
 
 class RandomPlayer:
@@ -111,7 +108,7 @@ def main():
     for who in ("alone", "random", "explorers"):
         returns = []
         for task in range(NUM_TEST):
-            env = parallel_env(FAMILY, tree_index(tasks, task))
+            env = mesax.parallel_env(FAMILY, mesax.tree_index(tasks, task))
             for seed in range(options.seeds):
                 mixer = mesax.EpisodeMixer(explorers, total_steps=options.episodes * STAGES, seed=seed)  # mesax
                 returns.append(learn(env, mixer, who, seed, options.episodes))

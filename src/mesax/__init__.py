@@ -1,18 +1,185 @@
-"""mesax: cooperative meta-exploration (MESA) for multi-agent reinforcement learning, on JAX."""
+"""mesax: cooperative meta-exploration (MESA) for multi-agent reinforcement learning, on JAX.
 
-from typing import TYPE_CHECKING, Any
+All that a user needs is offered here by name, and imported when it is asked for: the command line must answer `--help`
+at once, and `import mesax` loads no JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mesax.explorers.foreign_loop import EpisodeMixer, Explorers, load_explorers
+    from mesax.algorithms.actor_updates import (
+        ExpectedGradient as ExpectedGradient,
+    )
+    from mesax.algorithms.actor_updates import (
+        GumbelGradient as GumbelGradient,
+    )
+    from mesax.algorithms.actor_updates import (
+        JointImprovement as JointImprovement,
+    )
+    from mesax.algorithms.base import Learner as Learner
+    from mesax.algorithms.binned import Binned as Binned
+    from mesax.algorithms.maddpg import Maddpg as Maddpg
+    from mesax.algorithms.mappo import Mappo as Mappo
+    from mesax.algorithms.mixers import (
+        Duplex as Duplex,
+    )
+    from mesax.algorithms.mixers import (
+        Independent as Independent,
+    )
+    from mesax.algorithms.mixers import (
+        Monotonic as Monotonic,
+    )
+    from mesax.algorithms.mixers import (
+        Sum as Sum,
+    )
+    from mesax.algorithms.normalized import Normalized as Normalized
+    from mesax.algorithms.value_decomposition import ValueDecomposition as ValueDecomposition
+    from mesax.envs.adapters.family import ForeignFamily as ForeignFamily
+    from mesax.envs.adapters.foreign import ForeignEnvironment as ForeignEnvironment
+    from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment as JaxMarlEnvironment
+    from mesax.envs.adapters.pettingzoo_export import parallel_env as parallel_env
+    from mesax.envs.base import (
+        Environment as Environment,
+    )
+    from mesax.envs.base import (
+        HostEnvironment as HostEnvironment,
+    )
+    from mesax.envs.base import (
+        Step as Step,
+    )
+    from mesax.envs.base import (
+        TaskFamily as TaskFamily,
+    )
+    from mesax.envs.base import (
+        TaskInfo as TaskInfo,
+    )
+    from mesax.envs.base import (
+        TaskSplit as TaskSplit,
+    )
+    from mesax.envs.climb import ClimbFamily as ClimbFamily
+    from mesax.errors import StoreError as StoreError
+    from mesax.errors import TrainingError as TrainingError
+    from mesax.errors import UsageError as UsageError
+    from mesax.execution.run_experiment import run_experiment as run_experiment
+    from mesax.experiments.catalogue import experiment as experiment
+    from mesax.experiments.rebuild import experiment_of as experiment_of
+    from mesax.explorers.foreign_loop import (
+        EpisodeMixer as EpisodeMixer,
+    )
+    from mesax.explorers.foreign_loop import (
+        Explorers as Explorers,
+    )
+    from mesax.explorers.foreign_loop import (
+        load_explorers as load_explorers,
+    )
+    from mesax.methods.base import Experiment as Experiment
+    from mesax.methods.base import Method as Method
+    from mesax.methods.base import Stage as Stage
+    from mesax.methods.controls import Plain as Plain
+    from mesax.methods.controls import Uniform as Uniform
+    from mesax.methods.mesa.method import Mesa as Mesa
+    from mesax.methods.preset import NamedLearner as NamedLearner
+    from mesax.methods.preset import Preset as Preset
+    from mesax.nets import Adam as Adam
+    from mesax.nets import Entities as Entities
+    from mesax.nets import Gru as Gru
+    from mesax.nets import Mlp as Mlp
+    from mesax.policy import Policy as Policy
+    from mesax.rewards.base import RewardModel as RewardModel
+    from mesax.rewards.base import TaskReward as TaskReward
+    from mesax.rewards.coverage import CoverageReward as CoverageReward
+    from mesax.rewards.coverage import RecordReward as RecordReward
+    from mesax.rewards.features import (
+        JointAngles as JointAngles,
+    )
+    from mesax.rewards.features import (
+        ObsActionFeatures as ObsActionFeatures,
+    )
+    from mesax.rewards.features import (
+        SortedOccupancy as SortedOccupancy,
+    )
+    from mesax.rewards.high_reward import Threshold as Threshold
+    from mesax.rewards.rnd import Rnd as Rnd
+    from mesax.suites.base import Suite as Suite
+    from mesax.training.behavior import Mixing as Mixing
+    from mesax.training.schedule import Budget as Budget
+    from mesax.training.schedule import Schedule as Schedule
+    from mesax.types import (
+        Box as Box,
+    )
+    from mesax.types import (
+        Discrete as Discrete,
+    )
+    from mesax.types import (
+        EnvSpec as EnvSpec,
+    )
+    from mesax.types import (
+        Episode as Episode,
+    )
+    from mesax.types import (
+        Linear as Linear,
+    )
+    from mesax.types import (
+        LinearSteps as LinearSteps,
+    )
+    from mesax.types import (
+        Transition as Transition,
+    )
+    from mesax.types import (
+        tree_index as tree_index,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["EpisodeMixer", "Explorers", "__version__", "load_explorers"]
+_MODULES = {
+    "algorithms.actor_updates": ("ExpectedGradient", "GumbelGradient", "JointImprovement"),
+    "algorithms.base": ("Learner",),
+    "algorithms.binned": ("Binned",),
+    "algorithms.maddpg": ("Maddpg",),
+    "algorithms.mappo": ("Mappo",),
+    "algorithms.mixers": ("Duplex", "Independent", "Monotonic", "Sum"),
+    "algorithms.normalized": ("Normalized",),
+    "algorithms.value_decomposition": ("ValueDecomposition",),
+    "envs.adapters.family": ("ForeignFamily",),
+    "envs.adapters.foreign": ("ForeignEnvironment",),
+    "envs.adapters.jaxmarl": ("JaxMarlEnvironment",),
+    "envs.adapters.pettingzoo_export": ("parallel_env",),
+    "envs.base": ("Environment", "HostEnvironment", "Step", "TaskFamily", "TaskInfo", "TaskSplit"),
+    "envs.climb": ("ClimbFamily",),
+    "errors": ("StoreError", "TrainingError", "UsageError"),
+    "execution.run_experiment": ("run_experiment",),
+    "experiments.catalogue": ("experiment",),
+    "experiments.rebuild": ("experiment_of",),
+    "explorers.foreign_loop": ("EpisodeMixer", "Explorers", "load_explorers"),
+    "methods.base": ("Experiment", "Method", "Stage"),
+    "methods.controls": ("Plain", "Uniform"),
+    "methods.mesa.method": ("Mesa",),
+    "methods.preset": ("NamedLearner", "Preset"),
+    "nets": ("Adam", "Entities", "Gru", "Mlp"),
+    "policy": ("Policy",),
+    "rewards.base": ("RewardModel", "TaskReward"),
+    "rewards.coverage": ("CoverageReward", "RecordReward"),
+    "rewards.features": ("JointAngles", "ObsActionFeatures", "SortedOccupancy"),
+    "rewards.high_reward": ("Threshold",),
+    "rewards.rnd": ("Rnd",),
+    "suites.base": ("Suite",),
+    "training.behavior": ("Mixing",),
+    "training.schedule": ("Budget", "Schedule"),
+    "types": ("Box", "Discrete", "EnvSpec", "Episode", "Linear", "LinearSteps", "Transition", "tree_index"),
+}
+"""Where each name is defined; the imports above say the same to type checkers."""
+_HOMES = {name: f"mesax.{module}" for module, names in _MODULES.items() for name in names}
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
 
 
-def __getattr__(name: str) -> Any:
-    """What needs JAX is imported when it is asked for: the command line must answer `--help` at once."""
-    if name in __all__:
-        from mesax.explorers import foreign_loop  # noqa: PLC0415
+def __getattr__(name: str) -> object:
+    """A public name, from the module that defines it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mesax' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value  # asked for once
+    return value
 
-        return getattr(foreign_loop, name)
-    raise AttributeError(f"module 'mesax' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

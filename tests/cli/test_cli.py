@@ -12,7 +12,8 @@ import pytest
 
 from execution.test_runner import SMOKE, command_line, finished_run
 from mesax import __version__
-from mesax.cli.parser import IO_ERROR, USAGE, main
+from mesax.cli.parser import main
+from mesax.errors import IO_ERROR, USAGE
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.results import drawing as pictures
 from mesax.store.run_directory import RunDirectory
@@ -325,7 +326,7 @@ def test_a_run_that_is_not_finished_says_so(copied, capsys):
     for arguments in [*verbs, ["report", copied], ["compare", copied]]:
         assert command_line(*arguments) == USAGE
         (line,) = capsys.readouterr().err.splitlines()
-        assert str(copied) in line and ("preempted" in line or "eval.jsonl" in line)
+        assert str(copied) in line and ("preempted" in line or "stopped and saved" in line)
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_of_its_own(place, capsys):

@@ -12,9 +12,10 @@ from gymnasium import spaces
 
 from envs.adapters.toys import Line, Pair, Spoiled
 from mesax.cli import env_check
-from mesax.cli.env_check import Finding, load_factory, takes_a_seed
+from mesax.cli.env_check import Finding, load_factory
 from mesax.cli.parser import main
 from mesax.errors import UsageError
+from mesax.suites.foreign.families import takes_a_seed
 
 
 def findings(factory, seeds: int = 2, steps: int = 60) -> list[Finding]:
@@ -191,11 +192,11 @@ def test_the_command_on_what_does_not_fit(module, capsys):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("make", "name a function as MODULE:FACTORY"),
+        ("make", "name it as MODULE:ATTRIBUTE"),
         ("folder/own.py:make", "is a file: name the module, folder.own:make"),
         ("no_such_module_here:make", "cannot be imported: ModuleNotFoundError"),
         ("{module}:nothing", "has no 'nothing'"),
-        ("{module}:number", "is a int, not a function"),
+        ("{module}:number", "is a int, and a function that makes environments was expected"),
     ],
 )
 def test_bad_targets(module, target, message):
@@ -211,7 +212,7 @@ def test_bad_numbers(module, option, value, capsys):
 
 def test_random_play_is_the_same_for_all_environments():
     layout = env_check.ForeignEnvironment(Line, 6).layout
-    first, second = (env_check._random_action(layout, np.random.default_rng(3)) for _ in range(2))
+    first, second = (layout.random_action(np.random.default_rng(3)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 

@@ -19,15 +19,14 @@ import pytest
 
 from execution.test_runner import command_line, only_line, run_tiny, status
 from execution.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
-from mesax.cli.parser import IO_ERROR, PREEMPTED
-from mesax.errors import Preempted, UsageError
+from mesax.errors import IO_ERROR, PREEMPTED, Preempted, UsageError
 from mesax.execution.jobs import JobServices, run_job
 from mesax.experiments.catalogue import experiment
 from mesax.methods.base import Experiment
 from mesax.runtime import CHECKPOINT_SECONDS
 from mesax.store import checkpoints as keeping
 from mesax.store.run_directory import RunDirectory
-from mesax.training import off_policy
+from mesax.training import schedule
 from methods.test_mesa_on_host import EXPERIMENT, OnHost
 
 DETERMINED = {"eval.jsonl", "metrics.jsonl", "coverage.json", "arrays.safetensors", "manifest.json"}
@@ -67,7 +66,7 @@ def do(experiment: Experiment, path: Path, monkeypatch: pytest.MonkeyPatch, stop
                 stop = threading.Event()
                 try:
                     with stopping_at(monkeypatch, stop_at or 0):
-                        run_job(run, experiment, stage.name, job, lambda *_: None, print, stop)
+                        run_job(run, stage, job, lambda *_: None, print, stop)
                     break
                 except Preempted:
                     stops += 1
@@ -80,7 +79,7 @@ def test_a_run_stopped_at_every_pause_ends_in_the_same_bytes(tmp_path, monkeypat
     experiment = replace(EXPERIMENT, family=OnHost()) if place == "host" else EXPERIMENT
     experiment = replace(experiment, method=replace(experiment.method, snapshot="best"))
     do(experiment, tmp_path / "whole", monkeypatch)
-    monkeypatch.setattr(off_policy, "SEGMENT_TRANSITIONS", 2 * 5 * experiment.schedule.transitions(2))
+    monkeypatch.setattr(schedule, "SEGMENT_TRANSITIONS", 2 * 5 * experiment.schedule.transitions(2))
     assert experiment.schedule.segment(2, 2) == 5 < experiment.schedule.chunks(2)[1]
     stops = do(experiment, tmp_path / "stopped", monkeypatch, stop_at=2)
     assert stops == 5 + 5 + 5, "six pauses in each job, and explorers are alone in their lane: one for each chunk"

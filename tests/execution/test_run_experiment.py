@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mesax.errors import UsageError
+from mesax.cli.parser import main
+from mesax.errors import USAGE, UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
@@ -37,7 +38,7 @@ def test_it_says_what_a_named_run_says():
     from mesax.execution.run_experiment import _run_json
 
     own = _run_json(request.experiment(), Path("runs/x"), "plain", "climb-one")
-    assert named.keys() - own.keys() == {"request", "overrides"}
+    assert named.keys() - own.keys() == {"request", "overrides", "suite"}
     for name in ("config", "config_hash", "family", "train_tasks", "test_tasks", "versions"):
         assert own[name] == named[name]
 
@@ -69,6 +70,9 @@ class With:
 
     function: Any
 
+    def check(self, experiment: Experiment) -> None:
+        Plain().check(experiment)
+
     def stages(self, experiment: Experiment) -> tuple:
         return Plain().stages(experiment)
 
@@ -94,9 +98,73 @@ def test_what_has_no_plain_form_is_refused(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
-def test_worker_processes_are_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="workers=1"):
-        run_experiment(OWN, tmp_path / "run", workers=2)
+def test_what_workers_cannot_rebuild_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"cannot rebuild this experiment .*use workers=1"):
+        run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "run", workers=2)
+    with pytest.raises(UsageError, match="workers must be at least 1, not 0"):
+        run_experiment(OWN, tmp_path / "run", workers=0)
+    assert not (tmp_path / "run").exists()
+
+
+SCRIPT = '''
+"""A learner and a family of a user's own, in a script."""
+import dataclasses
+
+from mesax.algorithms.maddpg import Maddpg
+from mesax.envs.climb import ClimbFamily, ClimbGame
+from mesax.execution.run_experiment import run_experiment
+from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain
+from mesax.nets import Adam, Mlp
+from mesax.training.schedule import Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class MyLearner(Maddpg):
+    spice: float = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class MyFamily(ClimbFamily):
+    nickname: str = "mine"
+
+
+SETTINGS = Schedule(400, 10, 2, 200, 1, 4, 100)
+learner = MyLearner(Mlp((8,)), Mlp((8,)), actor_optimizer=Adam(5e-3), critic_optimizer=Adam(5e-3))
+experiment = Experiment(Plain(), MyFamily(num_actions=4), learner, SETTINGS, 0, 1, 2, lanes=1)
+if {condition}:
+    run_experiment(experiment, "{name}", env="mine", workers={workers}, quiet=True)
+'''
+
+
+def run_script(folder: Path, name: str, workers: int, condition: str = '__name__ == "__main__"'):
+    (folder / "mine.py").write_text(SCRIPT.format(name=name, workers=workers, condition=condition))
+    return subprocess.run([sys.executable, "mine.py"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_classes_of_a_script_work_in_two_processes(tmp_path: Path, capsys):
+    """The same bytes as in one; the command line continues such a run too, with the script loaded."""
+    for name, workers in (("one", 1), ("two", 2)):
+        result = run_script(tmp_path, name, workers)
+        assert result.returncode == 0, result.stderr
+    one, two = (RunDirectory.open(tmp_path / name) for name in ("one", "two"))
+    assert one.run["config"]["algorithm"]["type"] == "mine:MyLearner" and one.run["modules"] == ["mine.py"]
+    for name in ("eval.jsonl", "metrics.jsonl"):
+        assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
+    (two.job_directory("adapt", 1) / "done.json").unlink()
+    two.set_status("preempted")
+    assert main(["resume", str(two.path), "--quiet"]) == USAGE
+    assert f"type: mesax resume {two.path} --load mine.py" in capsys.readouterr().err
+    command = [sys.executable, "-m", "mesax.cli", "resume", "two", "--load", "mine.py", "--workers", "2", "--quiet"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert (one.path / "eval.jsonl").read_bytes() == (two.path / "eval.jsonl").read_bytes()
+
+
+def test_a_script_that_works_whenever_it_is_loaded_is_one_line(tmp_path: Path):
+    result = run_script(tmp_path, "run", 2, "True")
+    assert result.returncode == 1
+    assert "UsageError: adapt job" in result.stderr and 'under if __name__ == "__main__":' in result.stderr
 
 
 @pytest.mark.slow

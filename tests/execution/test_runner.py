@@ -16,11 +16,11 @@ import jax
 import numpy as np
 import pytest
 
-from mesax.cli.parser import FAILED, PREEMPTED, USAGE, WORKER_LOST, main
-from mesax.errors import UsageError
-from mesax.execution import jobs, runner, workers
+from mesax.cli.parser import main
+from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, UsageError
+from mesax.execution import jobs, processes, runner
 from mesax.execution.progress import Progress
-from mesax.experiments.request import Request
+from mesax.experiments.rebuild import experiment_of
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree
 from mesax.training.driver import play_episodes
@@ -188,7 +188,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_policy(tmp_path, capsys):
     assert status(path) == "failed"
     assert FAILED not in (0, USAGE, PREEMPTED)
 
-    experiment = Request.of_run(RunDirectory(path).run).experiment()
+    experiment = experiment_of(RunDirectory(path).run)
     spec, algorithm = experiment.family.env.spec, experiment.algorithm
     keys = jax.random.split(jax.random.key(0), experiment.lanes)
     like = jax.eval_shape(jax.vmap(lambda key: algorithm.init(spec, key)), keys)
@@ -201,7 +201,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_policy(tmp_path, capsys):
 
 @pytest.mark.parametrize("moment", ["before its order", "after its order"])
 def test_a_killed_worker_is_one_clear_line(tmp_path, capsys, monkeypatch, moment):
-    give = workers.Pool._give
+    give = processes.Processes._give
 
     def give_and_kill(self, worker, stage, waiting, threads):
         if moment == "after its order":
@@ -210,7 +210,7 @@ def test_a_killed_worker_is_one_clear_line(tmp_path, capsys, monkeypatch, moment
         worker.process.wait()
         return given if moment == "after its order" else give(self, worker, stage, waiting, threads)
 
-    monkeypatch.setattr(workers.Pool, "_give", give_and_kill)
+    monkeypatch.setattr(processes.Processes, "_give", give_and_kill)
     path = tmp_path / "killed"
     assert run_tiny(path, workers=2) == WORKER_LOST
     line = only_line(capsys)

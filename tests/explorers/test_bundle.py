@@ -8,7 +8,7 @@ import pytest
 
 from execution.test_runner import command_line, finished_run, only_line
 from mesax import load_explorers
-from mesax.cli.parser import IO_ERROR, USAGE
+from mesax.errors import IO_ERROR, USAGE
 from mesax.store import trees as checkpoint
 
 

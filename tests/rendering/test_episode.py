@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,8 @@ from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import StoreError, UsageError
 from mesax.execution import saved_policies as render
 from mesax.execution.saved_policies import play_policy
-from mesax.experiments.request import Request
+from mesax.experiments.rebuild import experiment_of
+from mesax.methods.base import Experiment
 from mesax.rendering.episode import write_gif
 from mesax.store.run_directory import RunDirectory
 from mesax.suites.climb import render as render_climb
@@ -71,7 +71,7 @@ def test_render_draws_what_an_explorer_visits(run, monkeypatch):
 
 def test_uniform_play_earns_what_chance_earns(run):
     directory = RunDirectory.open(run)
-    play = play_policy(directory, Request.of_run(directory.run).experiment(), 0, "uniform")
+    play = play_policy(directory, experiment_of(directory.run), 0, "uniform")
     assert isinstance(play, ClimbPlay)
     ((count, special),) = directory.run["test_tasks"][0]["target"]
     hits = np.sum(play.actions[:, 0] == special, axis=-1)
@@ -100,41 +100,34 @@ def test_bad_requests_are_one_line_and_draw_nothing(run, tmp_path, capsys, monke
     assert sorted((run / "figures").iterdir()) == before and not list(tmp_path.iterdir())
 
 
-def as_if_about(run: Path, copy: Path, environment: str, family, monkeypatch) -> RunDirectory:
+def as_if_about(run: Path, copy: Path, environment: str, family) -> tuple[RunDirectory, Experiment]:
     """The run as if it had been about another world; only uniform play needs nothing that the run has saved."""
     shutil.copytree(run, copy)
     known = json.loads((copy / "run.json").read_text())
-    experiment = replace(Request.of_run(known).experiment(), family=family)
     (copy / "run.json").write_text(json.dumps(known | {"env": environment}))
-    monkeypatch.setattr(render.Request, "of_run", lambda run: SimpleNamespace(experiment=lambda: experiment))
-    return RunDirectory.open(copy)
+    return RunDirectory.open(copy), replace(experiment_of(known), family=family)
 
 
 def test_render_draws_particle_worlds(run, tmp_path, monkeypatch):
     family = ParticleClimbFamily(ParticleClimb(horizon=3))
-    directory = as_if_about(run, tmp_path / "copy", "mpe-2a5l", family, monkeypatch)
+    directory, experiment = as_if_about(run, tmp_path / "copy", "mpe-2a5l", family)
     drawn: list[ParticlePlay] = []
     whole = ParticlePlay.of
     monkeypatch.setattr(ParticlePlay, "of", lambda *parts: drawn.append(whole(*parts)) or drawn[0])
-    paths = render.render_run(directory, 1, "uniform", tmp_path / "play.gif")
+    paths = render.render_run(directory, experiment, 1, "uniform", tmp_path / "play.gif")
     assert [path.name for path in paths] == ["episode-task-01-uniform.png", "episode-task-01-uniform.svg", "play.gif"]
     assert all(path.stat().st_size > 1_000 for path in paths)
     (play,) = drawn
     assert play.title == "mesa on mpe-2a5l, test task 1: policy uniform"
-    experiment = render.Request.of_run({}).experiment()
     tasks = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
     np.testing.assert_array_equal(play.landmarks, tasks.landmarks[1])
     assert play.target == int(tasks.target[1]) and play.rewards.shape == (render.EPISODES, 3)
 
 
-def test_a_world_that_nobody_can_draw_is_one_line(run, tmp_path, monkeypatch):
+def test_a_world_that_nobody_can_draw_is_one_line(run, tmp_path):
     family = ParticleClimbFamily(ParticleClimb(horizon=3))
-    for environment, message in (
-        ("moon", "unknown environment 'moon'; choose one of climb-one"),
-        ("climb-one", "made of ClimbFamily, not ParticleClimbFamily"),
-    ):
-        with monkeypatch.context() as patched:
-            directory = as_if_about(run, tmp_path / environment, environment, family, patched)
-            with pytest.raises(UsageError, match=message):
-                render.render_run(directory, 0, "uniform", tmp_path / "play.gif")
+    for environment, message in (("climb-one", "made of ClimbFamily, not ParticleClimbFamily"),):
+        directory, experiment = as_if_about(run, tmp_path / environment, environment, family)
+        with pytest.raises(UsageError, match=message):
+            render.render_run(directory, experiment, 0, "uniform", tmp_path / "play.gif")
     assert not (tmp_path / "play.gif").exists()

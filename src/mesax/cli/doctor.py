@@ -22,7 +22,7 @@ import numpy as np
 from mesax.algorithms.actor_updates import ExpectedGradient
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
-from mesax.experiments.request import PACKAGES
+from mesax.experiments.provenance import PACKAGES
 from mesax.formatting import format_bytes
 from mesax.nets import Mlp
 from mesax.runtime import SINGLE_THREAD, cache_directory

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from mesax.envs.adapters.foreign import ForeignEnvironment, Outcome, Running, close
+from mesax.envs.adapters.family import ForeignFamily
+from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, close, made_by
+from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.adapters.layout import Layout, gymnasium_spaces
-from mesax.envs.adapters.parallel import GymnasiumTeam
+from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
-from mesax.types import Discrete
+from mesax.store.modules import attribute_of
+from mesax.suites.foreign.families import takes_a_seed
 
 TOLERANCE = 1e-4
 """By which an observation may overstep its space: rounding is no finding."""
@@ -80,38 +79,14 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     return 2 if problems else 0
 
 
-def load_factory(target: str) -> Callable[..., Any]:
-    """The function behind MODULE:FACTORY; modules are looked for in the current directory first."""
-    module_name, colon, path = target.partition(":")
-    if not colon or not module_name or not path:
-        raise UsageError(f"name a function as MODULE:FACTORY, such as my_env:make, not '{target}'")
-    if module_name.endswith(".py") or "/" in module_name:
-        proper = Path(module_name).with_suffix("").as_posix().replace("/", ".")
-        raise UsageError(f"'{module_name}' is a file: name the module, {proper}:{path}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        raise UsageError(f"module '{module_name}' cannot be imported: {type(error).__name__}: {error}") from error
-    for name in path.split("."):
-        if not hasattr(found, name):
-            raise UsageError(f"module '{module_name}' has no '{path}'")
-        found = getattr(found, name)
-    if not callable(found):
-        raise UsageError(f"'{target}' is a {type(found).__name__}, not a function that makes environments")
-    factory: Callable[..., Any] = found
-    return factory
-
-
-def takes_a_seed(factory: Callable[..., Any]) -> bool:
-    """Whether a factory can be called with one argument."""
-    try:
-        inspect.signature(factory).bind(0)
-    except TypeError:
-        return False
-    except ValueError:  # some functions written in C do not tell
-        return True
-    return True
+def load_factory(target: str) -> Callable[..., object]:
+    """The function behind MODULE:FACTORY, or behind a family or an environment that is made of one."""
+    found = attribute_of(target)
+    env = found.env if isinstance(found, ForeignFamily) else found
+    make = env.make if isinstance(env, ForeignEnvironment | JaxMarlEnvironment) else env
+    if not callable(make):
+        raise UsageError(f"'{target}' is a {type(found).__name__}, and a function that makes environments was expected")
+    return make
 
 
 def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Finding]:
@@ -133,6 +108,10 @@ def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Findi
         )
     env = ForeignEnvironment(make, steps)
     try:
+        if is_jaxmarl(probe := made_by(make, PROBE_SEED)):
+            yield from _jaxmarl(make)
+            return
+        close(probe)
         layout = env.layout
         yield from _spaces(env.open(0), layout)
         if _bare(env.open(0)) is _bare(env.open(0)):
@@ -163,6 +142,15 @@ def _bare(running: Running) -> Any:
     """The object that the factory made."""
     close(running.env)
     return running.env.env if isinstance(running.env, GymnasiumTeam) else running.env
+
+
+def _jaxmarl(make: Callable[[int], Any]) -> Iterator[Finding]:
+    """What can be said of an environment that is compiled with the learner."""
+    env = JaxMarlEnvironment(make)
+    yield Finding("ok", "kind", f"JaxMARL environment {type(env.env).__name__}, compiled with the learner")
+    spec = env.spec
+    text = f"{spec.num_agents} agents, {spec.obs_size} numbers each, {spec.action_space}, {spec.horizon} steps"
+    yield Finding("ok", "as mesax sees", text)
 
 
 def _remedy(text: str) -> str:
@@ -225,7 +213,7 @@ def _stepped(play: Play, running: Running, layout: Layout, steps: int, episode_s
 
     reset()
     for _ in range(steps):
-        outcome = running.step(_random_action(layout, random))
+        outcome = running.step(layout.random_action(random))
         length, total = length + 1, total + outcome.reward
         play.rows.append(np.concatenate([outcome.obs.ravel(), [outcome.reward, outcome.terminated, outcome.truncated]]))
         play.moments.append(f"step {length} of episode {episodes + 1}")
@@ -237,13 +225,6 @@ def _stepped(play: Play, running: Running, layout: Layout, steps: int, episode_s
             length, total, episodes = 0, 0.0, episodes + 1
             reset()
         yield
-
-
-def _random_action(layout: Layout, random: np.random.Generator) -> np.ndarray:
-    number = len(layout.agents)
-    if isinstance(layout.action_space, Discrete):
-        return random.integers(0, layout.action_space.num_actions, number)
-    return random.uniform(-1.0, 1.0, (number, layout.action_space.size)).astype(np.float32)
 
 
 def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: dict[Any, Any]) -> None:

@@ -84,6 +84,14 @@ class HostEnvironment(Protocol):
         """Open `copies`, stepped by `threads` threads; the number of threads must not change any result."""
 
 
+@runtime_checkable
+class ShowsItself(Protocol):
+    """A host environment that can draw what happens in it."""
+
+    def film(self, task: Task, seed: int, actions: np.ndarray) -> list[np.ndarray]:
+        """Pictures `[height, width, 3]` of the episode that begins with this seed, one more than there are actions."""
+
+
 AnyEnvironment: TypeAlias = Environment | HostEnvironment
 
 

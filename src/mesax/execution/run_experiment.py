@@ -1,7 +1,8 @@
-"""Runs an experiment that has no name in the catalogue: what `mesax run` does, as a function."""
+"""Runs an experiment, whoever built it: what `mesax run` does, as a function."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 from mesax.errors import Preempted, UsageError
 from mesax.execution.runner import execute, how_to_continue
 from mesax.experiments.overrides import digest
-from mesax.experiments.request import facts_of, stored_difference
+from mesax.experiments.rebuild import check_found_again, stored_difference
+from mesax.experiments.request import facts_of
 from mesax.methods.base import Experiment
 from mesax.runtime import configure
+from mesax.store.modules import refuse_while_loading
 from mesax.store.run_directory import RunDirectory
 
 
@@ -26,21 +29,19 @@ def run_experiment(
     """Do all stages of an experiment, keep everything in the run directory `path`, and return its summary.
 
     A directory that holds the same experiment is continued, or its summary returned if it is done; one that holds
-    another is refused. Functions and classes among the settings count by their qualified names: what they do may change
-    unnoticed. Asked to stop by a signal, it saves everything, and the script exits with code 75. `method` and `env` are
-    names for tables and pictures.
+    another is refused. Functions and classes among the settings count by their names: what they do may change
+    unnoticed. More than one worker is a process each, which loads the modules of these functions and classes again, or
+    the script; so what a script does belongs under `if __name__ == "__main__":`. Asked to stop by a signal, it saves
+    everything, and the script exits with code 75. `method` and `env` are names for tables and figures.
     """
-    if workers != 1:
-        raise UsageError(
-            "worker processes rebuild an experiment from its name, and this one has none: use workers=1,"
-            " or give it an entry in experiments/catalogue.py"
-        )
+    refuse_while_loading("run_experiment was called")
+    if workers < 1:
+        raise UsageError(f"workers must be at least 1, not {workers}")
     configure()
-    try:
-        expected = digest(experiment)
-    except TypeError as error:
-        raise UsageError(f"{error}: use numbers, text, frozen dataclasses and named functions") from error
+    expected = _digest(experiment)
     experiment.method.check(experiment)  # what does not fit is refused before there is a directory
+    if workers > 1:
+        check_found_again(experiment)
     path = Path(path)
     if path.exists():
         run = RunDirectory.open(path)
@@ -59,6 +60,13 @@ def run_experiment(
             raise
 
 
-def _run_json(experiment: Experiment, path: Path, method: str, env: str) -> dict[str, Any]:
+def _digest(experiment: Experiment) -> str:
+    try:
+        return digest(experiment)
+    except TypeError as error:
+        raise UsageError(f"{error}: use numbers, text, frozen dataclasses and named functions") from error
+
+
+def _run_json(experiment: Experiment, path: Path, method: str, env: str) -> dict[str, object]:
     names = {"id": path.name, "method": method, "env": env, "preset": "own", "seed": experiment.seed}
-    return names | {"paper_diff": [], "command": " ".join(["python", *sys.argv])} | facts_of(experiment, env)
+    return names | {"paper_diff": [], "command": shlex.join(["python", *sys.argv])} | facts_of(experiment, env)

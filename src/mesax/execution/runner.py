@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import shlex
 import threading
 import time
 from collections.abc import Sequence
@@ -11,13 +11,15 @@ from contextlib import suppress
 from typing import Any
 
 from mesax.errors import PREEMPTED, Preempted, StoreError
+from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
 from mesax.execution.signals import stop_on_signal
-from mesax.execution.workers import InProcess, Pool
-from mesax.experiments.request import surroundings
+from mesax.execution.workers import InProcess, Workers, warn
+from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
 from mesax.store.files import file_checksum, remove_tree
+from mesax.store.modules import how_to_load
 from mesax.store.run_directory import CHECKSUMS, RunDirectory
 from mesax.store.trees import copy_tree
 
@@ -35,11 +37,12 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
     changed = changes(run)
     if changed:
         told = ", ".join(f"{name} {now} instead of {before}" for name, (before, now) in changed.items())
-        print(f"mesax: resumed under other conditions ({told}): the bytes may be others", file=sys.stderr, flush=True)
+        warn(f"resumed under other conditions ({told}): results may differ in their last digits")
     try:
         with stop_on_signal(lambda: _leave(run)) as stop:
             stages = experiment.method.stages(experiment)
-            _do_stages(run, stages, workers, quiet, stop, changed)
+            pool = _workers(run, experiment, workers, stop)
+            _do_stages(run, stages, pool, quiet, changed)
             summary = merge(run, stages)
     except Preempted:
         with suppress(StoreError):  # what was saved is saved, even if this word cannot be written
@@ -56,7 +59,7 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
 def _leave(run: RunDirectory) -> None:
     """Asked to stop, but in the middle of something long: what was saved last has to do."""
     try:
-        print(f"mesax: stopped at the last checkpoint; {how_to_continue(run)}", file=sys.stderr, flush=True)
+        warn(f"stopped at the last checkpoint; {how_to_continue(run)}")
         run.set_status("preempted")
     finally:
         os._exit(PREEMPTED)
@@ -64,14 +67,17 @@ def _leave(run: RunDirectory) -> None:
 
 def how_to_continue(run: RunDirectory) -> str:
     """For whoever stopped it."""
+    loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
+    command = shlex.join(["mesax", "resume", str(run.path), *loads])
     if "request" in run.run:
-        return f"continue with: mesax resume {run.path}"
-    return "run the same script again to continue"
+        return f"continue with: {command}"
+    return f"run the same script again to continue, or: {command}"
 
 
 def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
     """What is not as it was when the run was created, of all that may change a result: before, now."""
-    before, now = ({**facts.get("versions", {}), **facts} for facts in (run.run, surroundings()))
+    before = run.run.get("versions", {}) | run.run
+    now = versions() | surroundings()
     names = [name for name in now if name in before and name not in ("versions", "machine")]
     return {name: (before[name], now[name]) for name in names if before[name] != now[name]}
 
@@ -79,14 +85,12 @@ def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
 def _do_stages(
     run: RunDirectory,
     stages: Sequence[Stage],
-    workers: int,
+    pool: Workers,
     quiet: bool,
-    stop: threading.Event,
     changed: dict[str, Any],
 ) -> None:
     started = time.time()
     title = f"{run.run['method']} on {run.run['env']}"
-    pool = InProcess(run, stop) if workers <= 1 else Pool(run, workers, stop)
     try:
         with Progress(title, quiet=quiet) as progress:
             for stage in stages:
@@ -98,7 +102,13 @@ def _do_stages(
             run.append_rows("clock.jsonl", [row | ({"changed": changed} if changed else {})])
 
 
-def _do_stage(run: RunDirectory, stage: Stage, pool: InProcess | Pool, progress: Progress) -> None:
+def _workers(run: RunDirectory, experiment: Experiment, number: int, stop: threading.Event) -> Workers:
+    if number <= 1:
+        return InProcess(run, stop)
+    return Processes(run, number, stop, how_to_load(experiment))
+
+
+def _do_stage(run: RunDirectory, stage: Stage, pool: Workers, progress: Progress) -> None:
     done = {job: steps for job, steps in enumerate(stage.job_steps) if run.job_done(stage.name, job)}
     left = [job for job in range(len(stage.job_steps)) if job not in done]
     progress.phase(stage.name, sum(stage.job_steps), sum(done.values()))

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.envs.base import HostEnvironment
+from mesax.envs.base import HostEnvironment, ShowsItself, Task
 from mesax.errors import UsageError
-from mesax.experiments.request import Request
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
-from mesax.rendering.episode import Play, draw_play
+from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree
-from mesax.suites.registry import suite_of
+from mesax.suites.foreign.suite import drawn_plainly
+from mesax.suites.registry import suite_of_run
 from mesax.training.driver import play_episodes
-from mesax.types import tree_index
+from mesax.training.host_rollout import episode_seeds
+from mesax.types import Episode, tree_index
 
 RENDER_STREAM = 7
 EPISODES, EPISODES_ON_HOST = 200, 20
 """Episodes of a picture."""
+MILLISECONDS_OF_A_PICTURE = 80
+"""Of an environment's own pictures."""
 
 
 def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
@@ -60,9 +65,8 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     return policy
 
 
-def evaluate_run(run: RunDirectory, episodes: int, seed: int) -> list[dict[str, Any]]:
+def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed: int) -> list[dict[str, Any]]:
     """Greedy returns of every saved final policy, one row each."""
-    experiment = Request.of_run(run.run).experiment()
     family = experiment.family
     test = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
     rows = []
@@ -84,9 +88,18 @@ def evaluate_run(run: RunDirectory, episodes: int, seed: int) -> list[dict[str, 
     return rows
 
 
-def render_run(run: RunDirectory, task: int, policy: str, gif: Path | None) -> list[Path]:
-    """Play a saved policy on a test task; draw a still (PNG and SVG) and a GIF."""
-    experiment = Request.of_run(run.run).experiment()
+def render_run(
+    run: RunDirectory,
+    experiment: Experiment,
+    task: int,
+    policy: str,
+    gif: Path | None,
+    modules: Sequence[ModuleType] = (),
+) -> list[Path]:
+    """Play a saved policy on a test task; draw a still (PNG and SVG) and a GIF, and what the environment shows itself.
+
+    A suite of the user's own draws its runs if its module is among `modules`.
+    """
     if not 0 <= task < experiment.num_test_tasks:
         raise UsageError(f"no test task {task}; this run has tasks 0 to {experiment.num_test_tasks - 1}")
     base = run.path / "figures" / f"episode-task-{task:02d}-{policy}"
@@ -94,17 +107,57 @@ def render_run(run: RunDirectory, task: int, policy: str, gif: Path | None) -> l
     if target.suffix.lower() != ".gif" or target.is_dir():
         raise UsageError(f"--gif {target} is not the name of a file that ends in .gif")
     coverage = run.read_json("coverage.json") if (run.path / "coverage.json").is_file() else {}
-    return draw_play(play_policy(run, experiment, task, policy), base, target, coverage)
+    played = _played(run, experiment, task, policy)
+    drawn = draw_play(_as_drawn(run, experiment, played, policy, modules), base, target, coverage)
+    return drawn + _draw_film(experiment, played, base.with_name(f"{base.name}-environment.gif"))
 
 
-def play_policy(run: RunDirectory, experiment: Experiment, task: int, name: str) -> Play:
+def play_policy(
+    run: RunDirectory, experiment: Experiment, task: int, name: str, modules: Sequence[ModuleType] = ()
+) -> Play:
     """Episodes of the named policy on one test task, as their suite draws them."""
-    environment, family = str(run.run["env"]), experiment.family
-    suite = suite_of(environment)
+    return _as_drawn(run, experiment, _played(run, experiment, task, name), name, modules)
+
+
+class _Played(NamedTuple):
+    """What a policy played on one test task."""
+
+    number: int
+    """Of the task."""
+    task: Task
+    episodes: Episode
+    first_seed: int
+    """What the first episode was reset with, if the environment is on the host."""
+
+
+def _played(run: RunDirectory, experiment: Experiment, task: int, name: str) -> _Played:
+    env, key = experiment.family.env, experiment.key(RENDER_STREAM, task)
     policy = named_policy(run, experiment, name, task)
-    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
-    number = EPISODES_ON_HOST if isinstance(family.env, HostEnvironment) else EPISODES
-    episodes = play_episodes(family.env, one, policy, experiment.key(RENDER_STREAM, task), number)
-    title = f"{run.run['method']} on {environment}, test task {task}: policy {name}"
-    return suite.play(title, family, tree_index(one, 0), episodes)
+    number = EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES
+    episodes = play_episodes(env, one, policy, key, number)
+    first_seed = int(episode_seeds(key, number, 1, env.spec.horizon)[0])
+    return _Played(task, tree_index(one, 0), episodes, first_seed)
+
+
+def _as_drawn(
+    run: RunDirectory, experiment: Experiment, played: _Played, name: str, modules: Sequence[ModuleType]
+) -> Play:
+    title = f"{run.run['method']} on {run.run['env']}, test task {played.number}: policy {name}"
+    suite = suite_of_run(run.run, modules)
+    draw = drawn_plainly if suite is None else suite.play
+    return draw(title, experiment.family, played.task, played.episodes)
+
+
+def _draw_film(experiment: Experiment, played: _Played, path: Path) -> list[Path]:
+    """The first episode as the environment itself shows it, if it does."""
+    env = experiment.family.env
+    if not isinstance(env, ShowsItself):
+        return []
+    first = tree_index(played.episodes, 0)
+    pictures = env.film(played.task, played.first_seed, np.asarray(first.action)[np.asarray(first.mask)])
+    if not pictures:
+        return []
+    join_pictures(pictures, MILLISECONDS_OF_A_PICTURE, path)
+    return [path]

@@ -24,6 +24,7 @@ from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, StoreError, UsageError
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
 from mesax.store.files import store_errors
+from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
 
 State = Literal["new", "unfinished", "finished", "refused"]
@@ -102,7 +103,10 @@ class Outcome:
 def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> list[Planned]:
     """Every run of the grid, family by family; `digest_of` reads the arguments of `mesax run`, and refuses bad ones."""
     cells = dict.fromkeys(product(grid.envs, grid.methods, grid.seeds))
-    paths = {(env, method, seed): directory / f"{method}-{env}-{grid.preset}-seed{seed}" for env, method, seed in cells}
+    paths = {
+        (env, method, seed): directory / f"{method}-{file_name(env)}-{grid.preset}-seed{seed}"
+        for env, method, seed in cells
+    }
     others = _finished_runs(directory, set(paths.values()))
     planned = []
     for (env, method, seed), path in paths.items():

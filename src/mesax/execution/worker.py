@@ -6,6 +6,7 @@ middle of a job, so it cannot outlive the run that started it and write into a d
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import queue
@@ -13,54 +14,84 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 from mesax.errors import Preempted, kind_of
 from mesax.runtime import configure, use_threads
 
+Order: TypeAlias = dict[str, Any]
+DoJob: TypeAlias = Callable[
+    [str, int, Callable[[int, str], None], Callable[[str], None], threading.Event],
+    None,
+]
+"""(stage, job, report, warn, stop)."""
+
 
 def main() -> None:
-    """Serve jobs of the run directory named by the first argument."""
+    """Serve jobs of a run directory, with the user's modules that its experiment is made of."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they may reach the whole group; the run decides what they mean
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints, C libraries too, goes to the log
-    orders: queue.Queue[dict[str, Any]] = queue.Queue()
+    orders: queue.Queue[Order] = queue.Queue()
     stop = threading.Event()
     threading.Thread(target=listen, args=(orders, stop), daemon=True).start()
     configure()
-    from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
-    from mesax.experiments.request import Request  # noqa: PLC0415
-    from mesax.store.run_directory import RunDirectory  # noqa: PLC0415
-
-    run = RunDirectory.open(Path(sys.argv[1]))
-    run.attend()
-    experiment = Request.of_run(run.run).experiment()
-    stages = {stage.name: stage for stage in experiment.method.stages(experiment)}
+    try:
+        do_job = _prepared(_arguments())
+    except Exception as error:
+        traceback.print_exc()
+        say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
+        raise SystemExit(1) from None
     say(answers, {"kind": "ready"})
     while True:
-        order = orders.get()
-        use_threads(order.get("threads", 1))
-        try:
-            run_job(
-                run,
-                stages[order["stage"]],
-                order["job"],
-                lambda done, note: say(answers, {"kind": "progress", "done": done, "note": note}),
-                lambda message: say(answers, {"kind": "warning", "message": message}),
-                stop,
-            )
-        except Preempted:
-            say(answers, {"kind": "stopped"})
-        except Exception as error:
-            traceback.print_exc()
-            say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
-        else:
-            say(answers, {"kind": "done"})
+        _serve(do_job, orders.get(), answers, stop)
 
 
-def listen(orders: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="A worker of a run; started by mesax itself.")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--load", action="append", default=[], metavar="MODULE")
+    return parser.parse_args()
+
+
+def _prepared(options: argparse.Namespace) -> DoJob:
+    """How to do a job of the run: its experiment is rebuilt, and its stages are built, once."""
+    from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
+    from mesax.experiments.rebuild import experiment_of  # noqa: PLC0415
+    from mesax.store.modules import load_modules  # noqa: PLC0415
+    from mesax.store.run_directory import RunDirectory  # noqa: PLC0415
+
+    run = RunDirectory.open(options.run)
+    run.attend()
+    experiment = experiment_of(run.run, load_modules(options.load))
+    stages = {stage.name: stage for stage in experiment.method.stages(experiment)}
+    return lambda stage, *order: run_job(run, stages[stage], *order)
+
+
+def _serve(do_job: DoJob, order: Order, answers: TextIO, stop: threading.Event) -> None:
+    """One job, and how it ended."""
+    use_threads(order.get("threads", 1))
+    try:
+        do_job(
+            order["stage"],
+            order["job"],
+            lambda done, note: say(answers, {"kind": "progress", "done": done, "note": note}),
+            lambda message: say(answers, {"kind": "warning", "message": message}),
+            stop,
+        )
+    except Preempted:
+        say(answers, {"kind": "stopped"})
+    except Exception as error:
+        traceback.print_exc()
+        say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
+    else:
+        say(answers, {"kind": "done"})
+
+
+def listen(orders: queue.Queue[Order], stop: threading.Event) -> None:
     """Pass orders on; leave at once when there are no more to come."""
     for line in sys.stdin:
         order = json.loads(line)
@@ -71,7 +102,7 @@ def listen(orders: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
     os._exit(1)
 
 
-def say(stream: TextIO, message: dict[str, Any]) -> None:
+def say(stream: TextIO, message: Mapping[str, object]) -> None:
     """One JSON line; a reader that has gone away ends the worker."""
     try:
         stream.write(json.dumps(message) + "\n")

@@ -1,11 +1,9 @@
 """Explorers for somebody else's training loop: NumPy in, NumPy out, no trainer.
 
-    explorers = mesax.load_explorers("runs/mine")
-    mixer = mesax.EpisodeMixer(explorers, total_steps=100_000)
-    player = mixer.choose(step)             # at the start of an episode: an explorer, or None: your learner plays
-    action = player.act(obs)                # [agents, obs] in, [agents] or [agents, size] out
-
-All that a saved explorer may consist of is listed here by name; a file cannot make anything else be imported.
+explorers = mesax.load_explorers("runs/mine")
+mixer = mesax.EpisodeMixer(explorers, total_steps=100_000)
+player = mixer.choose(step)             # at the start of an episode: an explorer, or None: your learner plays
+action = player.act(obs)                # [agents, obs] in, [agents] or [agents, size] out
 """
 
 from __future__ import annotations
@@ -19,30 +17,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.algorithms import actor_updates, binned, maddpg, mappo, mixers, normalized, value_decomposition
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
-from mesax.nets import Adam, Entities, Gru, Mlp
 from mesax.policy import EXPLORER
-from mesax.rewards import coverage, features
 from mesax.runtime import configure
-from mesax.store.settings import from_plain
+from mesax.store.settings import from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, LinearOwnSteps, LinearSteps, leading_size
+from mesax.types import Box, Elapsed, EnvSpec, Line, Linear, leading_size
 
-KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(ExplorerRecipe, EnvSpec, Discrete, Box, Linear, LinearSteps, LinearOwnSteps, Adam, Mlp, Gru, Entities),
-        *(maddpg.Maddpg, mappo.Mappo, normalized.Normalized, binned.Binned),
-        *(value_decomposition.ValueDecomposition, value_decomposition.Soft, value_decomposition.Periodic),
-        *(mixers.Independent, mixers.Sum, mixers.Monotonic, mixers.Duplex),
-        *(actor_updates.GumbelGradient, actor_updates.ExpectedGradient, actor_updates.JointImprovement),
-        *(coverage.CoverageReward, coverage.RecordReward),
-        *(features.ObsActionFeatures, features.SortedOccupancy, features.JointAngles),
-    )
-}
+KINDS = settings_in(
+    *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types")
+)
+"""What a saved explorer may consist of: settings that mesax defines; a file cannot make anything else be built."""
 
 
 def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
@@ -64,7 +51,7 @@ def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
     plain = saved.facts.get("recipe")
     if plain is None:
         raise StoreError(f"{directory} was saved by an older version, which did not write down how it was built")
-    recipe = from_plain(plain, KINDS | {kind.__name__: kind for kind in kinds})
+    recipe = from_plain(plain, KINDS | {name_of(kind): kind for kind in kinds})
     if not isinstance(recipe, ExplorerRecipe):
         raise StoreError(f"{directory} describes no explorers")
     return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})

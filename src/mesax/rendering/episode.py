@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -42,13 +42,19 @@ def draw_play(play: Play, base: Path, gif: Path, coverage: Json) -> list[Path]:
 
 def write_gif(frames: Iterable[tuple[Figure, float]], path: Path) -> None:
     """Draw all frames into one GIF, which appears whole or not at all."""
-    pictures, milliseconds = [], []
+    pictures: list[np.ndarray] = []
+    milliseconds: list[int] = []
     for figure, seconds in frames:
         canvas = figure.canvas
         assert isinstance(canvas, FigureCanvasAgg)
         canvas.draw()
         pictures.append(np.array(canvas.buffer_rgba())[..., :3])
         milliseconds.append(round(1000 * seconds))
+    join_pictures(pictures, milliseconds, path)
+
+
+def join_pictures(pictures: Sequence[np.ndarray], milliseconds: Sequence[int] | int, path: Path) -> None:
+    """Pictures of one size, `[height, width, 3]` of bytes, as one GIF, which appears whole or not at all."""
     # All frames as one tall picture: with a palette of its own for each, unchanged parts would flicker.
     tall = Image.fromarray(np.concatenate(pictures)).quantize(256, dither=Image.Dither.NONE)
     height = len(pictures[0])

@@ -1,35 +1,121 @@
-"""Frozen dataclasses as plain JSON, and back: nothing that is named in a file is ever imported."""
+"""Frozen dataclasses as plain JSON, and back: nothing that is named in a file is ever imported.
+
+Classes and functions of mesax go by their names alone; those of others as `module:name`, so that whoever reads the file
+knows which module they have to offer.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import os
+import pkgutil
+import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from typing import TypeAlias
 
 from mesax.errors import StoreError, UsageError
 
-DEEPEST, LONGEST, LARGEST = 16, 64, 2**20
-"""Limits for settings that are read from a file: depth, entries of a list, numbers."""
+Named: TypeAlias = Callable[..., object]
+"""What a file may name: a setting's class, or a function that is a setting."""
+Kinds: TypeAlias = Mapping[str, Named]
+"""Classes and functions by the names that files use (`name_of`)."""
+HOME = __name__.partition(".")[0]
 
 
-def items(value: Any) -> Iterator[tuple[str, Any]]:
+@dataclass(frozen=True)
+class Limits:
+    """How much a file may ask to be built."""
+
+    depth: int
+    """Settings within settings."""
+    length: int
+    """Entries of a list."""
+    largest: int
+    """The largest integer."""
+
+
+FROM_STRANGERS = Limits(depth=16, length=64, largest=2**20)
+"""For bundles, which come from anywhere."""
+OF_ONE_S_OWN = Limits(depth=64, length=4096, largest=2**63)
+"""For run directories: budgets are large numbers."""
+
+
+def items(value: object) -> Iterator[tuple[str, object]]:
     """Fields of a dataclass that its constructor takes, with their values."""
+    assert dataclasses.is_dataclass(value)
     return ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init)
 
 
-def to_plain(value: Any) -> Any:
+def name_of(named: Named) -> str:
+    """How files call a class or a function: mesax's own by name alone, others as module:name."""
+    module = module_of(named)
+    return named.__qualname__ if module.partition(".")[0] == HOME else f"{module}:{named.__qualname__}"
+
+
+def module_of(named: Named) -> str:
+    """The module of a class or function; of a script that is being run, the name it would be imported by."""
+    module = str(named.__module__)
+    return script_name() or module if module == "__main__" else module
+
+
+def script_name() -> str | None:
+    """The name by which the running script could be imported; None in a notebook or at a prompt."""
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:  # python -m package.module
+        return main.__spec__.name
+    path = script_path()
+    return path.stem if path is not None else None
+
+
+def script_path() -> Path | None:
+    """The running script, if it is a file."""
+    path = vars(sys.modules["__main__"]).get("__file__")
+    return Path(path) if path is not None else None
+
+
+def is_setting(kind: object) -> bool:
+    """Whether a class is a setting: a frozen dataclass that is compared by value."""
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+        return False
+    parameters = vars(kind).get("__dataclass_params__")  # its own: a subclass need not be one
+    return parameters is not None and parameters.frozen and parameters.eq
+
+
+def settings_in(*names: str) -> dict[str, Named]:
+    """The public classes of settings that modules define, by name; of a package, all that is in it."""
+    return {
+        name_of(kind): kind
+        for name in names
+        for module in _modules_in(name)
+        for kind in vars(module).values()
+        if is_setting(kind) and kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
+    }
+
+
+def _modules_in(name: str) -> Iterator[types.ModuleType]:
+    """A module and, if it is a package, all that is in it."""
+    root = importlib.import_module(name)
+    yield root
+    for place in vars(root).get("__path__", ()):
+        for entry in pkgutil.walk_packages([place], f"{name}."):
+            yield importlib.import_module(entry.name)
+
+
+def to_plain(value: object) -> typing.Any:
     """`value` as JSON can hold it; a dataclass becomes an object that names its type."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__, **{name: to_plain(entry) for name, entry in items(value)}}
+        return {"type": name_of(type(value)), **{name: to_plain(entry) for name, entry in items(value)}}
     if isinstance(value, Mapping):
         return {str(key): to_plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -42,47 +128,103 @@ def to_plain(value: Any) -> Any:
         return os.fspath(value)
     if hasattr(value, "tolist"):
         return to_plain(value.tolist())
-    if hasattr(value, "__qualname__"):
-        return value.__qualname__
+    if callable(value) and hasattr(value, "__qualname__"):
+        return name_of(value)
     raise TypeError(f"a {type(value).__name__} cannot be a setting")
 
 
-def from_plain(plain: Any, kinds: Mapping[str, type], depth: int = 0) -> Any:
-    """What `to_plain` was given, if all its types are among `kinds`; whatever does not fit is a `StoreError`.
-
-    Numbers, lists and depth are limited: what is built may come from a stranger.
-    """
-    if depth > DEEPEST:
-        raise StoreError(f"settings are nested more than {DEEPEST} deep")
-    if isinstance(plain, list):
-        if len(plain) > LONGEST:
-            raise StoreError(f"a setting has {len(plain)} entries, more than {LONGEST}")
-        return tuple(from_plain(entry, kinds, depth + 1) for entry in plain)
-    if isinstance(plain, int) and abs(plain) > LARGEST:
-        raise StoreError(f"a setting is a number of {len(str(abs(plain)))} digits, more than {LARGEST}")
-    if not isinstance(plain, dict):
-        return plain
-    name = plain.get("type")
-    if not isinstance(name, str) or name not in kinds:
-        raise StoreError(f"a setting is of the unknown type {name!r}; known are {', '.join(sorted(kinds))}")
-    kind = kinds[name]
-    fields = {field.name for field in dataclasses.fields(kind) if field.init}
-    given = {key: from_plain(entry, kinds, depth + 1) for key, entry in plain.items() if key != "type"}
-    if given.keys() - fields:
-        raise StoreError(f"{name} has no setting {min(given.keys() - fields)!r}")
-    hints = typing.get_type_hints(kind)
-    for key, entry in given.items():
-        if isinstance(entry, str) and hints.get(key) is float:  # how JSON holds what is infinite
-            given[key] = _number(name, key, entry)
-        if not _fits(given[key], hints.get(key, Any)):
-            raise StoreError(f"{name}.{key} cannot be {type(given[key]).__name__} {str(given[key])[:40]!r}")
-    try:
-        return kind(**given)
-    except (TypeError, ValueError, ArithmeticError, AttributeError, UsageError) as error:
-        raise StoreError(f"{name} cannot be built: {error}") from error
+def foreign_modules(value: object) -> tuple[str, ...]:
+    """Modules outside mesax whose classes and functions are among the settings, in the order in which they appear."""
+    return tuple(dict.fromkeys(module for module in _modules(value) if module.partition(".")[0] != HOME))
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _modules(value: object) -> Iterator[str]:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield module_of(type(value))
+        for _, entry in items(value):
+            yield from _modules(entry)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for entry in value:
+            yield from _modules(entry)
+    elif callable(value) and hasattr(value, "__qualname__"):
+        yield module_of(value)
+
+
+class UnknownName(StoreError):
+    """A file names a class or a function that nobody offers."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"a setting is of the unknown type {name!r}; known are {', '.join(sorted(known))}")
+        self.name = name
+
+
+def from_plain(plain: object, kinds: Kinds, limits: Limits = FROM_STRANGERS) -> typing.Any:
+    """What `to_plain` was given, if all that it names is among `kinds`; whatever does not fit is a `StoreError`."""
+    return _Reader(kinds, limits).read(plain, 0)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    kinds: Kinds
+    limits: Limits
+
+    def read(self, plain: object, depth: int) -> object:
+        if depth > self.limits.depth:
+            raise StoreError(f"settings are nested more than {self.limits.depth} deep")
+        if isinstance(plain, list):
+            if len(plain) > self.limits.length:
+                raise StoreError(f"a setting has {len(plain)} entries, more than {self.limits.length}")
+            return tuple(self.read(entry, depth + 1) for entry in plain)
+        if isinstance(plain, int) and abs(plain) > self.limits.largest:
+            raise StoreError(f"a setting is a number of {len(str(abs(plain)))} digits, more than {self.limits.largest}")
+        return self._built(plain, depth) if isinstance(plain, dict) else plain
+
+    def _built(self, plain: dict[str, object], depth: int) -> object:
+        name = plain.get("type")
+        if not isinstance(name, str) or not is_setting(self.kinds.get(name)):
+            raise UnknownName(str(name), (name for name, kind in self.kinds.items() if is_setting(kind)))
+        kind = self.kinds[name]
+        assert isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        fields = {field.name for field in dataclasses.fields(kind) if field.init}
+        given = {key: self.read(entry, depth + 1) for key, entry in plain.items() if key != "type"}
+        if given.keys() - fields:
+            raise StoreError(f"{name} has no setting {min(given.keys() - fields)!r}")
+        hints = typing.get_type_hints(kind)
+        given = {key: self._fitting(name, key, entry, hints.get(key, object)) for key, entry in given.items()}
+        try:
+            return kind(**given)
+        except (TypeError, ValueError, ArithmeticError, AttributeError, UsageError) as error:
+            raise StoreError(f"{name} cannot be built: {error}") from error
+
+    def _fitting(self, name: str, key: str, entry: object, hint: object) -> object:
+        """A field's value as its annotation wants it: JSON holds infinite numbers and functions as text."""
+        if isinstance(entry, str) and (_is_open(hint) or not _fits(entry, hint)):
+            if entry in self.kinds:
+                return self.kinds[entry]
+            if _fits(0.0, hint) and not _is_open(hint):
+                return _number(name, key, entry)
+            if _takes_functions(hint):
+                raise UnknownName(entry, self.kinds)
+        if not _fits(entry, hint):
+            raise StoreError(f"{name}.{key} cannot be {type(entry).__name__} {str(entry)[:40]!r}")
+        return entry
+
+
+def _is_open(hint: object) -> bool:
+    """Whether an annotation says nothing."""
+    return hint in (object, typing.Any) or isinstance(hint, typing.TypeVar)
+
+
+def _alternatives(hint: object) -> tuple[object, ...]:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
+
+
+def _takes_functions(hint: object) -> bool:
+    return any(typing.get_origin(member) is Callable or member is Callable for member in _alternatives(hint))
+
+
+def _fits(value: object, hint: object) -> bool:
     """Whether a value may stand where `hint` is asked for; what is neither plain nor a choice must be a dataclass."""
     origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -93,7 +235,7 @@ def _fits(value: Any, hint: Any) -> bool:
         if not isinstance(value, tuple):
             return False
         if not members or members[-1] is Ellipsis:
-            return all(_fits(entry, members[0] if members else Any) for entry in value)
+            return all(_fits(entry, members[0] if members else object) for entry in value)
         return len(value) == len(members) and all(map(_fits, value, members))
     if hint is float:
         return type(value) in (int, float)
@@ -101,7 +243,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return type(value) is hint
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return isinstance(value, hint)
-    return hint is Any or dataclasses.is_dataclass(value)
+    return _is_open(hint) or dataclasses.is_dataclass(value)
 
 
 def _number(name: str, key: str, text: str) -> float:

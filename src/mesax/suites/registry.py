@@ -6,10 +6,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 
 from mesax.errors import UsageError
+from mesax.store.modules import is_reference
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
+from mesax.suites.foreign.suite import suite_named
 from mesax.suites.particles.suite import ParticlesSuite
 from mesax.suites.swimmer.suite import SwimmerSuite
 
@@ -23,19 +26,31 @@ GROUP = "mesax.suites"
 
 
 def suite_of(environment: str) -> Suite:
-    """The suite of a named environment, or a `UsageError` that lists the names."""
-    # A name such as "module:attribute", which a person types for an environment of their own, is to be resolved here.
+    """The suite of a named environment, or a `UsageError` that lists the names.
+
+    A name such as `module:attribute`, which a person types for an environment of their own, loads that module; so this
+    is not for names that a file has (see `suite_of_run`).
+    """
+    if is_reference(environment):
+        return suite_named(environment)
     for suite in _all_suites():
         if environment in suite.environments:
             return suite
-    raise UsageError(f"unknown environment '{environment}'; choose one of {', '.join(environments())}")
+    raise UsageError(
+        f"unknown environment '{environment}'; choose one of {', '.join(environments())},"
+        " or name one of your own as MODULE:ATTRIBUTE"
+    )
 
 
-def suite_of_run(run: Mapping[str, object]) -> Suite | None:
+def suite_of_run(run: Mapping[str, object], modules: Iterable[ModuleType] = ()) -> Suite | None:
     """The suite behind a run.json, found by its name or its environment's; None if it is not among those known here.
 
-    Nothing is imported because a file names it.
+    Nothing is imported because a file names it: a suite of the user's own is known if its module is one of `modules`.
     """
+    environment = str(run.get("env"))
+    if is_reference(environment):
+        module = environment.partition(":")[0]
+        return suite_named(environment) if module in {loaded.__name__ for loaded in modules} else None
     for suite in _all_suites():
         # Runs of earlier versions do not say which suite they are of.
         known = run["suite"] == suite.name if "suite" in run else run.get("env") in list(suite.environments)
@@ -62,6 +77,11 @@ def installed() -> tuple[Suite, ...]:
     for problem in problems:
         print(f"mesax: {problem}", file=sys.stderr)
     return suites
+
+
+def packages_of_suites() -> tuple[ModuleType, ...]:
+    """The packages that suites of installed packages are from: their classes may be settings of a run."""
+    return tuple(sys.modules[type(suite).__module__.partition(".")[0]] for suite in installed())
 
 
 def admitted(points: Iterable[EntryPoint]) -> tuple[tuple[Suite, ...], list[str]]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree, UInt32
 
 from mesax.compiling import compiled
 from mesax.envs.base import HostBatch, HostEnvironment
@@ -81,7 +81,7 @@ class _Start:
         def lane(policy: Policy, key: Key) -> tuple[Memory, Key, jax.Array, jax.Array]:
             which, step_keys = draw_tasks(key, self.num_episodes, self.num_tasks, self.horizon)
             memory = jax.vmap(policy.start)(step_keys[:, 0, 1])
-            return memory, step_keys, which, jax.vmap(jax.random.bits)(step_keys[:, 0, 0])
+            return memory, step_keys, which, _seeds(step_keys)
 
         return jax.vmap(lane)(policy, keys)
 
@@ -108,6 +108,17 @@ def _checked(obs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if obs.shape != shape:
         raise EnvironmentFault(f"the environment's first observations have shape {obs.shape}, but {shape} is expected")
     return obs
+
+
+def episode_seeds(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> np.ndarray:
+    """What the episodes that `key` stands for are reset with."""
+    _, step_keys = draw_tasks(key, num_episodes, num_tasks, horizon)
+    return np.asarray(_seeds(step_keys))
+
+
+def _seeds(step_keys: Key) -> UInt32[Array, " episodes"]:
+    """The environment's seed of every episode, from the keys of its steps."""
+    return jax.vmap(jax.random.bits)(step_keys[:, 0, 0])
 
 
 def as_lane(tree: PyTree) -> PyTree:

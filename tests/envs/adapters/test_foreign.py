@@ -331,9 +331,28 @@ REFUSED = {
     "no bounds": (with_spaces(action=spaces.Box(-np.inf, 1, (1,))), r"agent 'small': .*no bounds.*finite low and high"),
     "no space": (with_spaces(action="left or right"), r"agent 'small': its action space is a builtins.str"),
     "single agent": (lambda seed: _single(), r"both be Tuple, or both Dict.*Tuple\(\(space,\)\)"),
-    "turns": (lambda seed: simple_spread_v3.env(), r"turn-based .*parallel_env\(\)"),
+    "turns": (lambda seed: in_turns(), r"turn-based .*no parallel form"),
     "nothing": (lambda seed: object(), r"object is no environment: it has no reset and no step"),
 }
+
+
+def in_turns():
+    env = simple_spread_v3.env()
+    env.metadata["is_parallelizable"] = False
+    return env
+
+
+def test_a_turn_based_environment_is_played_all_at_once():
+    env = ForeignEnvironment(lambda seed: simple_spread_v3.env(N=2, max_cycles=3), 3)
+    same = ForeignEnvironment(lambda seed: simple_spread_v3.parallel_env(N=2, max_cycles=3), 3)
+    outcomes = []
+    for one in (env, same):
+        running = one.open(0)
+        running.reset(5)
+        outcomes.append([running.step(np.array([1, 2])) for _ in range(3)])
+    for left, right in zip(*outcomes, strict=True):
+        np.testing.assert_allclose(left.obs, right.obs)
+        assert (left.terminated, left.truncated) == (right.terminated, right.truncated)
 
 
 def _single():

@@ -55,8 +55,13 @@ class Counter:
         return self.see(state), state, rewards, {"big": done, "little": done, "__all__": done}, {}
 
 
+def adapted(env, **options) -> JaxMarlEnvironment:
+    """The adapter around one environment."""
+    return JaxMarlEnvironment(lambda seed: env, **options)
+
+
 def test_stacked_padded_and_rewarded():
-    env = JaxMarlEnvironment(Counter())
+    env = adapted(Counter())
     assert env.spec == EnvSpec(2, 4, Discrete(3), 4)
     task = jnp.uint32(7)
     state, obs = env.reset(task, jax.random.key(0))
@@ -66,12 +71,12 @@ def test_stacked_padded_and_rewarded():
     assert float(outcome.reward) == 1.5 and not bool(outcome.terminated)
     np.testing.assert_array_equal(outcome.obs[1], [1, 0, 0, 0])
     assert float(outcome.obs[0, 0]) == pytest.approx(float(obs[0, 0]) + 2)  # 2 modulo little's two actions is 0
-    total = JaxMarlEnvironment(Counter(), team_reward="sum").step(task, state, jnp.array([2, 1]), jax.random.key(0))
+    total = adapted(Counter(), team_reward="sum").step(task, state, jnp.array([2, 1]), jax.random.key(0))
     assert float(total[1].reward) == 3.0
 
 
 def test_the_own_limit_is_a_cut_and_not_a_termination():
-    env, task = JaxMarlEnvironment(Counter()), jnp.uint32(7)
+    env, task = adapted(Counter()), jnp.uint32(7)
     for action, expected in ((0, [False] * 4), (2, [False, False, True, False])):
         state, _ = env.reset(task, jax.random.key(0))
         found = []
@@ -82,7 +87,7 @@ def test_the_own_limit_is_a_cut_and_not_a_termination():
 
 
 def test_episodes_of_a_family():
-    env = JaxMarlEnvironment(Counter(max_steps=None), horizon=5)
+    env = adapted(Counter(max_steps=None), horizon=5)
     family = ForeignFamily(env, optimal_return=5.0)
     tasks = family.split(0, 3, 1).train
     episodes = jax.jit(lambda key: play(family.env, tasks, UniformPolicy(env.spec.action_space), key, 32))(
@@ -92,7 +97,7 @@ def test_episodes_of_a_family():
 
 
 def test_boxes():
-    env = JaxMarlEnvironment(Counter(spaces=(Numbers(-2.0, 6.0, (1, 2)), Numbers(0.0, 1.0, (1,)))))
+    env = adapted(Counter(spaces=(Numbers(-2.0, 6.0, (1, 2)), Numbers(0.0, 1.0, (1,)))))
     assert env.spec.action_space == Box(2)
     state, obs = env.reset(jnp.uint32(0), jax.random.key(0))
     _, outcome = env.step(jnp.uint32(0), state, jnp.array([[-1.0, 0.0], [0.5, -1.0]]), jax.random.key(0))
@@ -103,7 +108,7 @@ def test_a_start_of_ones_own():
     def start(env, task, key):
         return env.reset(jax.random.fold_in(key, task))
 
-    env = JaxMarlEnvironment(Counter(), start=start)
+    env = adapted(Counter(), start=start)
     first, second = (env.reset(jnp.uint32(3), jax.random.key(seed))[1] for seed in (0, 1))
     assert not np.array_equal(first, second)
 
@@ -111,12 +116,24 @@ def test_a_start_of_ones_own():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: JaxMarlEnvironment(object()), r"object is no JaxMARL environment: it has no agents, .*jaxmarl.make"),
-        (lambda: JaxMarlEnvironment(Counter(None)), r"names no limit of steps .*give horizon"),
-        (lambda: JaxMarlEnvironment(Counter(4), horizon=5), r"horizon 5 is beyond the environment's own limit of 4"),
-        (lambda: JaxMarlEnvironment(Counter(), team_reward="shared"), r"mean or sum, not 'shared'"),
-        (lambda: JaxMarlEnvironment(Counter(spaces=(Choices(2), Numbers(0, 1, (1,))))), r"all need the same kind"),
-        (lambda: JaxMarlEnvironment(Counter(spaces=(Numbers(0, np.inf, (1,)),) * 2)), r"agent 'big': .*with bounds"),
+        (
+            lambda: adapted(object()),
+            r"object is no JaxMARL environment: it has no agents, .*jaxmarl.make",
+        ),
+        (lambda: adapted(Counter(None)), r"names no limit of steps .*give horizon"),
+        (
+            lambda: adapted(Counter(4), horizon=5),
+            r"horizon 5 is beyond the environment's own limit of 4",
+        ),
+        (lambda: adapted(Counter(), team_reward="shared"), r"mean or sum, not 'shared'"),
+        (
+            lambda: adapted(Counter(spaces=(Choices(2), Numbers(0, 1, (1,))))),
+            r"all need the same kind",
+        ),
+        (
+            lambda: adapted(Counter(spaces=(Numbers(0, np.inf, (1,)),) * 2)),
+            r"agent 'big': .*with bounds",
+        ),
     ],
 )
 def test_refused(make, message):
@@ -131,7 +148,7 @@ def test_the_real_one(name):
     jaxmarl = pytest.importorskip("jaxmarl")
     theirs = jaxmarl.make(name)
     with jax.numpy_rank_promotion("allow"):
-        env, task, random = JaxMarlEnvironment(theirs), jnp.uint32(3), np.random.default_rng(0)
+        env, task, random = adapted(theirs), jnp.uint32(3), np.random.default_rng(0)
         state, obs = env.reset(task, jax.random.key(0))
         observations, inner = theirs.reset(jax.random.key(task))
         for time in range(env.spec.horizon):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from mesax.envs.adapters.layout import Broken, Layout, TeamReward, layout_of, shown
-from mesax.envs.adapters.parallel import as_parallel
+from mesax.envs.adapters.parallel import as_parallel, picture_of
 from mesax.envs.base import HostBatch, HostStep, Task
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
@@ -79,16 +79,33 @@ class ForeignEnvironment:
             )
         return Running(env, self.layout, self.team_reward, task_seed)
 
+    def film(self, task: Task, seed: int, actions: np.ndarray) -> list[np.ndarray]:
+        """What the environment shows of itself while these joint actions are played; nothing if it shows nothing."""
+        running = self.open(int(task))
+        running.reset(seed)
+        shown = [picture_of(running.env)]
+        for action in actions:
+            if shown[-1] is None:
+                break
+            running.step(action)
+            shown.append(picture_of(running.env))
+        close(running.env)
+        return [picture for picture in shown if picture is not None]
+
 
 def _made(make: Callable[[int], Any], task_seed: int) -> Any:
     """One environment, as a `ParallelEnv`."""
+    return as_parallel(made_by(make, task_seed))
+
+
+def made_by(make: Callable[[int], Any], task_seed: int) -> Any:
+    """One environment as its factory gives it; a factory that breaks is an `EnvironmentFault`."""
     try:
-        env = make(task_seed)
+        return make(task_seed)
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvironmentFault(f"making the environment of task seed {task_seed}: {_told(error)}") from error
-    return as_parallel(env)
 
 
 @lru_cache(maxsize=64)
@@ -269,7 +286,7 @@ def _number(value: Any, name: Any) -> float:
     return float(value)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An exception's type and text on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 

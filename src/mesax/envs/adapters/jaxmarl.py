@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -19,6 +20,43 @@ from mesax.types import Action, ActionSpace, Box, Discrete, EnvSpec, Key
 LIMITS = ("max_steps", "episode_length")
 """Under these names JaxMARL's environments keep the number of steps after which they end an episode themselves."""
 NEEDED = ("agents", "reset", "step_env", "action_space")
+
+
+class MultiAgentEnvironment(Protocol):
+    """What is used of JaxMARL's `MultiAgentEnv`."""
+
+    agents: list[str]
+
+    def reset(self, key: Key) -> tuple[Mapping[str, PyTree], PyTree]:
+        """First observations by agent, and the state."""
+
+    def step_env(
+        self, key: Key, state: PyTree, actions: Mapping[str, Array]
+    ) -> tuple[Mapping[str, PyTree], PyTree, Mapping[str, Array], Mapping[str, Array], PyTree]:
+        """(observations, state, rewards, done, info), without a reset at the end."""
+
+    def action_space(self, agent: str) -> Space:
+        """What one agent may do."""
+
+
+class Space(Protocol):
+    """A space of JaxMARL: it has `n` choices, or else numbers of a shape between `low` and `high`."""
+
+    n: int
+    shape: tuple[int, ...]
+    low: float | np.ndarray
+    high: float | np.ndarray
+
+
+@lru_cache(maxsize=64)
+def _made(make: Callable[[int], MultiAgentEnvironment]) -> MultiAgentEnvironment:
+    try:
+        return make(0)
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"making the environment: {text}") from error
 
 
 class JaxMarlState(eqx.Module):
@@ -37,18 +75,25 @@ class JaxMarlEnvironment:
     numbers in [-1, 1] are rescaled to each agent's Box.
     """
 
-    env: Any
-    """The environment, as `jaxmarl.make` gives it."""
+    make: Callable[[int], MultiAgentEnvironment]
+    """From a seed to an environment as `jaxmarl.make` gives it; one serves all tasks, for a task is how it starts.
+
+    Name a function of a module, so that equal settings are equal values.
+    """
     horizon: int | None = None
     """Steps after which an episode is cut; None: the environment's own limit."""
     team_reward: Literal["mean", "sum"] = "mean"
     """The team's reward: mean or sum of the agents' rewards."""
-    start: Callable[[Any, Array, Key], tuple[dict[str, Any], PyTree]] | None = None
+    start: Callable[[MultiAgentEnvironment, Array, Key], tuple[Mapping[str, PyTree], PyTree]] | None = None
     """(env, task seed, key) to (observations, state). None: the task's seed alone determines how episodes start, and
     the key only what happens after. Give one if a task shall fix a part of the start and leave the rest to chance."""
 
     def __post_init__(self) -> None:
         """Refuse what is no JaxMARL environment, or has no end."""
+        if not callable(self.make):
+            raise UsageError(
+                f"make must be a function from a seed to a JaxMARL environment, not a {type(self.make).__name__}"
+            )
         missing = [name for name in NEEDED if not hasattr(self.env, name)]
         if missing:
             raise UsageError(
@@ -63,6 +108,11 @@ class JaxMarlEnvironment:
         if self.horizon is not None and limit is not None and self.horizon > limit:
             raise UsageError(f"horizon {self.horizon} is beyond the environment's own limit of {limit} steps")
         _ = self.spec  # refuses what cannot be acted in
+
+    @property
+    def env(self) -> MultiAgentEnvironment:
+        """The environment that all tasks share."""
+        return _made(self.make)
 
     @property
     def own_limit(self) -> int | None:
@@ -95,13 +145,13 @@ class JaxMarlEnvironment:
         reward = jnp.mean(earned) if self.team_reward == "mean" else jnp.sum(earned)
         return JaxMarlState(inner, count), Step(self._stacked(obs), reward, over)
 
-    def _start(self, task: Array, key: Key) -> tuple[dict[str, Any], PyTree]:
+    def _start(self, task: Array, key: Key) -> tuple[Mapping[str, PyTree], PyTree]:
         if self.start is not None:
             return self.start(self.env, task, key)
         obs, state = self.env.reset(jax.random.key(task))
         return obs, state
 
-    def _stacked(self, obs: dict[str, Any]) -> Float[Array, "agents obs"]:
+    def _stacked(self, obs: Mapping[str, PyTree]) -> Float[Array, "agents obs"]:
         longest = max(self._obs_sizes())
         rows = [_flat(obs[name]) for name in self.env.agents]
         return jnp.stack([jnp.pad(row, (0, longest - row.size)) for row in rows])

@@ -82,6 +82,13 @@ class Layout:
         """The agents in order."""
         return tuple(agent.name for agent in self.agents)
 
+    def random_action(self, random: np.random.Generator) -> np.ndarray:
+        """A uniformly random joint action."""
+        number = len(self.agents)
+        if isinstance(self.action_space, Discrete):
+            return random.integers(0, self.action_space.num_actions, number)
+        return random.uniform(-1.0, 1.0, (number, self.action_space.size)).astype(np.float32)
+
     def difference(self, other: Layout) -> str | None:
         """The first thing in which another environment's layout is not the same; None if it is."""
         if self.names != other.names:

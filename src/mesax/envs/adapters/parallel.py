@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,10 @@ from mesax.errors import UsageError
 def as_parallel(env: Any) -> Any:
     """The environment with the interface of a `ParallelEnv`; refuses what is none, and says what to do."""
     name = type(env).__name__
-    if hasattr(env, "step_env") and hasattr(env, "action_spaces"):
-        raise UsageError(f"{name} is a JaxMARL environment: use mesax.envs.adapters.jaxmarl.JaxMarlEnvironment")
+    if is_jaxmarl(env):
+        raise UsageError(f"{name} is a JaxMARL environment: use JaxMarlEnvironment in place of ForeignEnvironment")
     if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
-        raise UsageError(
-            f"{name} is turn-based (PettingZoo's AEC); make its parallel form, with the game's parallel_env()"
-            " or pettingzoo.utils.aec_to_parallel"
-        )
+        return _all_at_once(env)
     missing = [method for method in ("reset", "step") if not callable(getattr(env, method, None))]
     if missing:
         raise UsageError(f"{name} is no environment: it has no {' and no '.join(missing)}")
@@ -36,6 +34,36 @@ def as_parallel(env: Any) -> Any:
         f"{name} is neither a PettingZoo ParallelEnv (possible_agents, observation_space(agent), action_space(agent))"
         " nor a Gymnasium environment (observation_space and action_space, Tuple or Dict)"
     )
+
+
+def is_jaxmarl(env: object) -> bool:
+    """Whether an environment has the interface of JaxMARL: pure functions, stepped without its automatic reset."""
+    return hasattr(env, "step_env") and hasattr(env, "action_spaces")
+
+
+def _all_at_once(env: Any) -> Any:
+    """A turn-based environment (PettingZoo's AEC) in which agents in truth act at the same time."""
+    name = type(env).__name__
+    try:
+        return import_module("pettingzoo.utils.conversions").aec_to_parallel(env)
+    except ImportError as error:
+        raise UsageError(
+            f"{name} is of PettingZoo, which is not installed ({error}): pip install 'mesax[envs]'"
+        ) from None
+    except (AssertionError, KeyError) as error:
+        raise UsageError(
+            f"{name} is turn-based (PettingZoo's AEC) and says that it has no parallel form ({error}):"
+            " agents must act at the same time"
+        ) from error
+
+
+def picture_of(env: Any) -> np.ndarray | None:
+    """What an environment made with render_mode='rgb_array' shows; None of any other."""
+    inner = env.env if isinstance(env, GymnasiumTeam) else env
+    if getattr(inner, "render_mode", None) != "rgb_array":
+        return None
+    picture = np.asarray(inner.render())
+    return picture if picture.ndim == 3 and picture.shape[2] == 3 and picture.dtype == np.uint8 else None
 
 
 class GymnasiumTeam:

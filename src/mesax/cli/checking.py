@@ -1,0 +1,36 @@
+"""Verbs that check: `verify`, `doctor`, `env check`."""
+
+from __future__ import annotations
+
+import argparse
+
+from mesax.cli.telling import fail, prepare_jax
+from mesax.errors import IO_ERROR
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Check every file of a run against its checksum."""
+    from mesax.store.run_directory import RunDirectory
+    from mesax.store.verify import verify_run
+
+    found = verify_run(RunDirectory.open(options.run))
+    for problem in found.problems:
+        print(f"damaged  {problem}")
+    print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
+    return fail(f"{len(found.problems)} problems in {options.run}", IO_ERROR) if found.problems else 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Versions, devices, caches and a short self-test."""
+    prepare_jax()
+    from mesax.cli.doctor import examine
+
+    return examine(as_json=options.json)
+
+
+def check_environment(options: argparse.Namespace) -> int:
+    """Say whether an environment of the user's fits."""
+    prepare_jax()
+    from mesax.cli.env_check import check
+
+    return check(options.factory, options.seeds, options.steps, options.json)

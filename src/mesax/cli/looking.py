@@ -1,0 +1,111 @@
+"""Verbs that look: `list`, `eval`, `render`, `compare`, `report`, `export`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from mesax.cli.running import stored_experiment
+from mesax.cli.telling import prepare_jax
+from mesax.errors import UsageError
+from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS
+
+
+def list_names(options: argparse.Namespace) -> int:
+    """All names, or every setting of one run."""
+    if options.method is not None:
+        return _list_settings(options)
+    for title, names in (
+        ("Methods", METHODS),
+        ("Learners", LEARNERS),
+        ("Environments", ENVIRONMENTS),
+        ("Presets", PRESETS),
+    ):
+        print(title)
+        for name, text in names.items():
+            print(f"  {name:<12} {text}")
+    print("\nAn environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:FACTORY' says if it fits.")
+    print("'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
+    return 0
+
+
+def _list_settings(options: argparse.Namespace) -> int:
+    if options.method not in METHODS:
+        raise UsageError(f"unknown method '{options.method}'; choose one of {', '.join(METHODS)}")
+    if options.env is None:
+        raise UsageError(f"name an environment too: {', '.join(ENVIRONMENTS)}")
+    prepare_jax()
+    from mesax.experiments.catalogue import experiment
+    from mesax.experiments.overrides import documented
+
+    settings = documented(experiment(options.method, options.env, options.preset, options.learner))
+    width = max(len(setting.path) for setting in settings) + 2
+    for setting in settings:
+        print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc}".rstrip())
+    return 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Play the saved policies again."""
+    if options.episodes < 1:
+        raise UsageError(f"--episodes must be at least 1, not {options.episodes}")
+    if not 0 <= options.seed < 2**32:
+        raise UsageError(f"--seed must lie between 0 and {2**32 - 1}, not {options.seed}")
+    from mesax.store.run_directory import RunDirectory
+
+    directory = RunDirectory.open(options.run)
+    prepare_jax()
+    from mesax.execution.saved_policies import evaluate_run
+
+    experiment, _ = stored_experiment(directory, options)
+    rows = evaluate_run(directory, experiment, options.episodes, options.seed)
+    for row in rows:
+        groups = "  ".join(f"{name} {value:.3f}" for name, value in row["groups"].items())
+        print(f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}  return {row['return']:.4f}  {groups}")
+    mean = sum(row["return"] for row in rows) / len(rows)
+    print(f"mean return {mean:.4f} over {len(rows)} policies, {options.episodes} episodes each")
+    if options.json:
+        print(json.dumps({"mean_return": mean, "episodes": options.episodes, "per_task": rows}))
+    return 0
+
+
+def render(options: argparse.Namespace) -> int:
+    """Draw an episode of a saved policy."""
+    from mesax.store.run_directory import RunDirectory
+
+    directory = RunDirectory.open(options.run)
+    prepare_jax()
+    from mesax.execution.saved_policies import render_run
+
+    experiment, modules = stored_experiment(directory, options)
+    for path in render_run(directory, experiment, options.task, options.policy, options.gif, modules):
+        print(f"drawn    {path}")
+    return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    """One table and one plot for several runs."""
+    from mesax.results.comparison import compare_directories, show_comparison
+
+    result = show_comparison(compare_directories(options.runs), options.out or options.runs[0].parent / "figures")
+    if options.json:
+        print(json.dumps(result))
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """A self-contained HTML page."""
+    from mesax.results.report import write_report
+
+    path = write_report(options.runs, options.out or options.runs[0] / "report.html")
+    print(f"written  {path}")
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write a run's exploration policies as a bundle."""
+    from mesax.explorers.bundle import export_run
+    from mesax.store.run_directory import RunDirectory
+
+    print(f"written  {export_run(RunDirectory.open(options.run), options.out)}")
+    return 0

@@ -1,0 +1,183 @@
+"""Verbs that run: `run`, `resume`, `sweep`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from mesax.cli.telling import check_workers, fail, prepare_jax
+from mesax.errors import PREEMPTED, Preempted, UsageError
+
+if TYPE_CHECKING:
+    from mesax.experiments.request import Request
+    from mesax.methods.base import Experiment
+    from mesax.store.run_directory import RunDirectory
+
+
+def run(options: argparse.Namespace) -> int:
+    """Build what is asked for, give it a directory, and do it."""
+    check_workers(options.workers)
+    prepare_jax()
+    from mesax.experiments.request import run_json
+    from mesax.store.run_directory import RunDirectory
+
+    request = request_of(options)
+    experiment = request.experiment()
+    experiment.method.check(experiment)  # what does not fit is refused before there is a directory
+    path = options.out or Path("runs") / request.run_id()
+    if path.exists() and options.reuse:
+        return _reuse(RunDirectory.open(path), experiment, options)
+    directory = RunDirectory.create(path, run_json(request, experiment))
+    if not options.quiet:
+        _print_difference(directory.run["paper_diff"])
+    return _execute(directory, experiment, options)
+
+
+def request_of(options: argparse.Namespace) -> Request:
+    """What the arguments of `run` ask for."""
+    from mesax.experiments.overrides import parse_arguments
+    from mesax.experiments.request import Request
+
+    return Request(
+        options.method,
+        options.env,
+        options.preset,
+        options.seed,
+        options.num_test_tasks,
+        tuple(parse_arguments(options.rest)),
+        options.learner,
+    )
+
+
+def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
+    """Continue or show a run that exists, if it is the one asked for."""
+    from mesax.experiments.overrides import digest
+    from mesax.experiments.rebuild import stored_difference
+
+    if directory.run.get("config_hash") != digest(experiment):
+        difference = f"{directory.run.get('id', 'unknown')}: {stored_difference(directory.run, experiment)}"
+        raise UsageError(
+            f"{directory.path} holds another configuration ({difference}); choose another directory with --out"
+        )
+    if directory.status == "done":
+        return _show(directory.path, options, directory.read_json("summary.json"))
+    return _execute(directory, experiment, options)
+
+
+def resume(options: argparse.Namespace) -> int:
+    """Continue a stopped run where it was saved."""
+    check_workers(options.workers)
+    from mesax.store.run_directory import RunDirectory
+
+    directory = RunDirectory.open(options.run)
+    if directory.status == "done":
+        return _show(directory.path, options, directory.read_json("summary.json"))
+    prepare_jax()
+    experiment, _ = stored_experiment(directory, options)
+    return _execute(directory, experiment, options)
+
+
+def stored_experiment(
+    directory: RunDirectory, options: argparse.Namespace
+) -> tuple[Experiment, tuple[ModuleType, ...]]:
+    """The experiment of a run directory, and the user's modules that `--load` names; says what to type if one lacks."""
+    from mesax.experiments.rebuild import ModuleNeeded, experiment_of
+    from mesax.store.modules import load_modules
+    from mesax.suites.registry import packages_of_suites
+
+    modules = (*load_modules(options.load), *packages_of_suites())
+    try:
+        return experiment_of(directory.run, modules), modules
+    except ModuleNeeded as error:
+        loads = [word for module in (*options.load, *error.modules) for word in ("--load", module)]
+        command = shlex.join(["mesax", options.verb, str(options.run), *dict.fromkeys(loads)])
+        raise UsageError(f"{error}; type: {command}") from error
+
+
+def _execute(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
+    from mesax.execution.runner import available_cores, execute, how_to_continue
+
+    workers = available_cores() if options.workers is None else options.workers
+    try:
+        with directory.lock():
+            summary = execute(directory, experiment, workers, quiet=options.quiet)
+    except Preempted:
+        return fail(f"stopped and saved; {how_to_continue(directory)}", PREEMPTED)
+    return _show(directory.path, options, summary)
+
+
+def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
+    """Table, figures and files of a finished run."""
+    from mesax.results.drawing import draw_run
+    from mesax.results.tables import comparison_table, print_table, task_table
+    from mesax.store.reading import load_run
+
+    result = load_run(path)
+    print_table(task_table(result))
+    print_table(comparison_table([result]))
+    if "largest_cut_short" in summary:
+        share = summary["largest_cut_short"]
+        print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
+    for picture in draw_run(path):
+        print(f"drawn    {picture}")
+    print(f"saved    {path}")
+    if options.json:
+        print(json.dumps(summary))
+    return 0
+
+
+def sweep_runs(options: argparse.Namespace) -> int:
+    """Methods x environments x seeds, one run after another."""
+    check_workers(options.workers)
+    prepare_jax()
+    from mesax.execution.sweep import Grid, plan, show_plan, sweep
+
+    extra = [word for word in options.rest if word != "--"]
+    grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
+    planned = plan(grid, options.out, _digest_of_what_fits())
+    if options.plan:
+        return show_plan(planned, options.json)
+    code = sweep(planned, options.workers, options.quiet, options.json)
+    if code == PREEMPTED:
+        return fail(f"stopped; what is done is kept, continue with: mesax {shlex.join(options.arguments)}", code)
+    return code
+
+
+def _digest_of_what_fits() -> Callable[[list[str]], str]:
+    """From the arguments of `run` to the digest of what they ask for; what does not fit is refused."""
+    from mesax.cli.parser import parse
+    from mesax.experiments.overrides import digest
+
+    fitting: set[Experiment] = set()
+
+    def read(words: list[str]) -> str:
+        experiment = request_of(parse(["run", *words])).experiment()
+        if (like := replace(experiment, seed=0)) not in fitting:  # another seed fits as well
+            experiment.method.check(experiment)
+            fitting.add(like)
+        return digest(experiment)
+
+    return read
+
+
+def _print_difference(differences: Sequence[Sequence[object]]) -> None:
+    """How this run differs from the paper's, on stderr."""
+    if not differences:
+        print("same settings as the paper preset", file=sys.stderr)
+        return
+    paths = {str(path) for path, _, _ in differences}
+    print("differs from the paper preset (all of it: run.json, mesax report):", file=sys.stderr)
+    for path, paper, ours in differences:
+        if str(path).rpartition(".")[0] not in paths:  # the parts of a class that was exchanged say nothing more
+            print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
+
+
+def _short(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,26 @@
+"""What all verbs share: one-line failures, and setting JAX up."""
+
+from __future__ import annotations
+
+import sys
+
+from mesax.errors import UsageError
+
+
+def fail(message: str, code: int) -> int:
+    """One line on stderr, and the exit code."""
+    print(f"mesax: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def prepare_jax() -> None:
+    """Set JAX up before anything imports it for computing."""
+    from mesax.runtime import configure
+
+    configure()
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuse a number of processes that cannot be."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers must be at least 1, not {workers}")

@@ -1,0 +1,56 @@
+"""Where a result comes from: versions, commit and machine. Needs no JAX."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")
+ENGINES = ("mujoco", "pettingzoo", "gymnasium", "jaxmarl")
+"""What environments may run on; recorded if it is there."""
+
+
+def surroundings() -> dict[str, object]:
+    """What else may change a result: versions, commit, machine, compiler flags."""
+    return {
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "machine": {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+        },
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes the results."""
+    found = {}
+    for package in (*PACKAGES, *ENGINES):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            if package in PACKAGES:
+                found[package] = "not installed"
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the source tree, if mesax runs from one."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

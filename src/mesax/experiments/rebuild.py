@@ -1,0 +1,106 @@
+"""An experiment from the configuration in run.json: what was run, whoever built it and under whatever name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from types import ModuleType
+
+from mesax.errors import StoreError, UsageError
+from mesax.experiments.overrides import digest
+from mesax.methods.base import Experiment
+from mesax.store.json_values import flatten
+from mesax.store.modules import loaded_modules, named_in
+from mesax.store.settings import OF_ONE_S_OWN, Named, UnknownName, from_plain, settings_in, to_plain
+
+PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "rewards", "training", "types")
+"""Parts of mesax that define settings."""
+SHOWN_DIFFERENCES = 8
+
+
+class ModuleNeeded(UsageError):
+    """A configuration names classes or functions of modules that nobody has loaded."""
+
+    def __init__(self, what: str, modules: Sequence[str]) -> None:
+        super().__init__(what)
+        self.modules = tuple(modules)
+
+
+def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ()) -> Experiment:
+    """The experiment that a run.json describes, with classes and functions of mesax and of `modules`, and no others.
+
+    What cannot be built, or would be another configuration than the one that was run, is refused in one line.
+    """
+    name = run.get("id", "this directory")
+    kinds = dict(own_kinds())
+    for module in modules:
+        kinds |= named_in(module)
+    if not isinstance(run.get("config"), dict) or "config_hash" not in run:
+        raise UsageError(f"run.json of {name} describes no run of mesax (it has no config, or no config_hash)")
+    try:
+        experiment = from_plain(run["config"], kinds, OF_ONE_S_OWN)
+    except UnknownName as error:
+        raise _unknown(run, error.name, kinds) from error
+    except StoreError as error:
+        raise UsageError(f"run {name} was made with another version of mesax ({_version(run)}): {error}") from error
+    if not isinstance(experiment, Experiment):
+        raise UsageError(f"run.json of {name} describes no run of mesax: its config is no Experiment")
+    if digest(experiment) != run["config_hash"]:
+        raise UsageError(
+            f"run {name} was made with another version of mesax ({_version(run)}):"
+            f" the same configuration now reads otherwise: {stored_difference(run, experiment)}"
+        )
+    return experiment
+
+
+def check_found_again(experiment: Experiment) -> None:
+    """Refuse an experiment that another process could not rebuild from its run.json."""
+    described = {"config": to_plain(experiment), "config_hash": digest(experiment)}
+    try:
+        same = experiment_of(described, loaded_modules(experiment)) == experiment
+        reason = "some setting is not the same when it is read again"
+    except UsageError as error:
+        same, reason = False, str(error)
+    if not same:
+        raise UsageError(
+            f"worker processes cannot rebuild this experiment ({reason}): define its classes and functions at the top"
+            " of a module or a script, not in a notebook or inside a function, or use workers=1"
+        )
+
+
+@cache
+def own_kinds() -> Mapping[str, Named]:
+    """The classes of all settings that mesax defines, by name."""
+    return settings_in(*(f"mesax.{package}" for package in PACKAGES))
+
+
+def stored_difference(run: Mapping[str, object], experiment: Experiment) -> str:
+    """Settings of an experiment that differ from those of a run.json, as one line."""
+    config = run.get("config")
+    stored, asked = flatten(config if isinstance(config, dict) else {}), flatten(to_plain(experiment))
+    paths = [path for path in {**stored, **asked} if stored.get(path, ...) != asked.get(path, ...)]
+    texts = [f"{path} {_shown(stored, path)} there, {_shown(asked, path)} here" for path in paths]
+    more = f"; {len(texts) - SHOWN_DIFFERENCES} more" if len(texts) > SHOWN_DIFFERENCES else ""
+    return "; ".join(texts[:SHOWN_DIFFERENCES]) + more or "only the way it is written differs"
+
+
+def _unknown(run: Mapping[str, object], name: str, kinds: Iterable[str]) -> UsageError:
+    module, colon, _ = name.partition(":")
+    if not colon:
+        known = ", ".join(sorted(kinds))
+        return UsageError(f"run {run.get('id')} has a setting of the unknown type '{name}'; known are {known}")
+    loaded = {kind.partition(":")[0] for kind in kinds if ":" in kind}
+    if module in loaded:
+        return UsageError(f"run {run.get('id')} needs '{name}', and module '{module}' does not define it any more")
+    listed = run.get("modules")
+    needed = [str(entry) for entry in listed] if isinstance(listed, list) else []
+    return ModuleNeeded(f"run {run.get('id')} needs '{name}', which is not part of mesax", needed or [module])
+
+
+def _shown(settings: Mapping[str, object], path: str) -> str:
+    return str(settings[path])[:60] if path in settings else "absent"
+
+
+def _version(run: Mapping[str, object]) -> str:
+    versions = run.get("versions")
+    return str(versions.get("mesax")) if isinstance(versions, dict) else "unknown"

@@ -1,0 +1,271 @@
+"""Any environment in every preset: settings that ask nothing but its sizes, for a first result to improve upon.
+
+Nobody knows in what units observations come, so learners standardize them, and explorers measure distances as shares of
+how far apart the observations of random play are. Budgets are counted in episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import jax
+import numpy as np
+
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
+from mesax.algorithms.binned import Binned
+from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
+from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, Sum
+from mesax.algorithms.normalized import Normalized
+from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.envs.base import TaskFamily
+from mesax.methods.base import Experiment
+from mesax.methods.mesa.method import Mesa
+from mesax.methods.preset import NamedLearner, Preset
+from mesax.nets import Adam, Gru, Mlp
+from mesax.policy import UniformPolicy
+from mesax.rewards.coverage import CoverageReward, RecordReward
+from mesax.rewards.features import ObsActionFeatures
+from mesax.rewards.high_reward import Threshold
+from mesax.rewards.rnd import Rnd
+from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.training.behavior import Mixing
+from mesax.training.driver import play_episodes
+from mesax.training.schedule import Budget, Schedule
+from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
+
+PROBED_EPISODES = 2
+MOST_BINNED_ACTIONS = 200
+"""Actions that a box is cut into at most, for learners of values."""
+
+
+def preset(family: TaskFamily, name: str) -> Preset:
+    """Any family in one preset."""
+    spec = family.env.spec
+    mesa = MESA[name](family)
+    budget = on_policy(mesa.schedule, mesa.schedule.num_envs)
+    return Preset(
+        mesa,
+        {
+            "maddpg": NamedLearner(maddpg(spec)[name]),
+            "coordinated": NamedLearner(coordinated(mesa.algorithm)),
+            "iql": NamedLearner(values(spec, Independent())[name]),
+            "vdn": NamedLearner(values(spec, Sum())[name]),
+            "qmix": NamedLearner(values(spec, Monotonic())[name]),
+            "qplex": NamedLearner(values(spec, Duplex())[name]),
+            "mappo": NamedLearner(mappo()[name], budget),
+            "mappo-rnd": NamedLearner(mappo()[name], budget, Rnd()),
+        },
+    )
+
+
+def learner(spec: EnvSpec) -> Normalized:
+    """Whom MESA wraps: discrete actors climb the exact expectation, continuous ones through their action."""
+    plain = Maddpg(
+        actor_net=Mlp((64, 64)),
+        critic_net=Mlp((128, 128)),
+        trace=0.8,
+        actor_update=ExpectedGradient("policy"),
+        actor_optimizer=Adam(1e-3),
+        critic_optimizer=Adam(1e-3),
+        discount=0.97,
+        target_rate=0.02,
+        entropy_bonus=0.02,
+        exploration=Linear(0.05, 0.05, 0.0),
+    )
+    if isinstance(spec.action_space, Discrete):
+        return Normalized(plain)
+    update, noise = GumbelGradient("policy"), Linear(0.3, 0.08, 0.7)
+    return Normalized(replace(plain, actor_update=update, logit_penalty=1e-2, entropy_bonus=0.0, exploration=noise))
+
+
+def maddpg(spec: EnvSpec) -> dict[str, Normalized]:
+    """MADDPG with the gradient of its authors."""
+    noise = Linear(1.0, 0.05, 0.1) if isinstance(spec.action_space, Discrete) else Linear(0.1, 0.1, 0.0)
+    published = Maddpg(Gru(64), Gru(64), actor_update=GumbelGradient("policy"), exploration=noise)
+    slow, fast = Adam(1e-4), Adam(1e-3)
+    quick = replace(published, actor_net=Mlp((64, 64)), critic_net=Mlp((64, 64)))
+    return columns(
+        paper=Normalized(replace(published, actor_optimizer=slow, critic_optimizer=slow)),
+        quick=Normalized(replace(quick, actor_optimizer=fast, critic_optimizer=fast)),
+    )
+
+
+def values(spec: EnvSpec, mixer: MixerConfig) -> dict[str, Normalized]:
+    """Learners of values; numbers are cut into a few points."""
+    published = ValueDecomposition(mixer=mixer, optimizer=Adam(5e-4), exploration=LinearSteps(1.0, 0.05, 50_000))
+    quick = replace(
+        published,
+        agent_net=Mlp((64, 64)),
+        last_action=False,
+        trace=0.8,
+        optimizer=Adam(1e-3),
+        discount=0.97,
+        target=Soft(0.02),
+    )
+    space = spec.action_space
+    if isinstance(space, Box):
+        bins = bins_for(space.size)
+        return columns(paper=Normalized(Binned(published, bins)), quick=Normalized(Binned(quick, bins)))
+    return columns(paper=Normalized(published), quick=Normalized(quick))
+
+
+def bins_for(size: int) -> int:
+    """Points for each number of an action, so that there are not too many actions in all."""
+    return max((bins for bins in (11, 9, 7, 5, 3) if bins**size <= MOST_BINNED_ACTIONS), default=2)
+
+
+def mappo() -> dict[str, Normalized]:
+    """MAPPO as released, and with smaller nets."""
+    return columns(
+        paper=Normalized(Mappo(Gru(64), Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10)),
+        quick=Normalized(Mappo(Mlp((64, 64)), Mlp((128, 128)), optimizer=Adam(7e-4), epochs=8, discount=0.97)),
+    )
+
+
+EXPLORER = Normalized(
+    Mappo(
+        actor_net=Mlp((64, 64)),
+        critic_net=Mlp((128, 128)),
+        optimizer=Adam(1e-3, clip_norm=0.5),
+        final_rate=0.1,
+        epochs=4,
+        minibatches=4,
+        discount=0.97,
+        gae=0.9,
+        largest_std=Linear(0.5, 0.2, 1.0),
+    )
+)
+
+
+def features(family: TaskFamily) -> ObsActionFeatures:
+    """Where a step leads, in units of how far apart random steps are: a map that fits any world, and knows none."""
+    # Two digits: the last ones may differ between machines.
+    weight = float(f"{1.0 / spread(family):.2g}")  # type: ignore[arg-type]
+    return ObsActionFeatures(obs_weight=weight, action_weight=0.0, after_step=True)
+
+
+@lru_cache(maxsize=16)
+def spread(family: TaskFamily) -> float:
+    """Median distance between joint observations of random play; 1 where all are the same."""
+    spec = family.env.spec
+    tasks = family.split(0, 1, 1).train
+    policy = UniformPolicy(spec.action_space)
+    played = play_episodes(family.env, tasks, policy, jax.random.key(0), PROBED_EPISODES)
+    seen = np.asarray(played.obs[:, 1:])[np.asarray(played.mask)].reshape(-1, spec.num_agents * spec.obs_size)
+    chosen = np.random.default_rng(0).integers(len(seen), size=(2, 500))
+    distances = np.linalg.norm(seen[chosen[0]] - seen[chosen[1]], axis=1)
+    apart = distances[distances > 0]
+    return float(np.median(apart)) if apart.size else 1.0
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Budgets by the episode, for whatever number of steps one has."""
+
+    horizon: int
+
+    def schedule(
+        self, episodes: int, *, random: int, side_by_side: int, updates: int, batch: int, evaluations: int
+    ) -> Schedule:
+        """As many episodes, some of them random at the start."""
+        return Schedule(
+            episodes * self.horizon,
+            num_envs=side_by_side,
+            num_evaluations=evaluations,
+            warmup_steps=random * self.horizon,
+            updates_per_round=updates,
+            batch_size=batch,
+            replay_capacity=min(episodes, max(1_000, 500_000 // self.horizon)),
+        )
+
+    def budget(self, episodes: int, side_by_side: int, evaluations: int) -> Budget:
+        """As many episodes."""
+        return Budget(episodes * self.horizon, side_by_side, evaluations)
+
+    def within(self, steps: int, least: int, most: int) -> int:
+        """Episodes of so many steps in all, but neither too few nor too many."""
+        return min(max(steps // self.horizon, least), most)
+
+
+def _quick(family: TaskFamily) -> Experiment:
+    spec = family.env.spec
+    episodes = Episodes(spec.horizon)
+    envs = episodes.within(1_600, 4, 32)
+    batch = episodes.within(800, 4, 32)
+    learning = episodes.schedule(
+        episodes.within(200_000, 400, 20_000),
+        random=episodes.within(10_000, 2 * envs, 1_000),
+        side_by_side=envs,
+        updates=envs,
+        batch=batch,
+        evaluations=20,
+    )
+    harvest = episodes.within(40_000, 100, 5_000)
+    method = Mesa(
+        explorer=EXPLORER,
+        collect=replace(
+            episodes.schedule(
+                harvest, random=harvest * 9 // 10, side_by_side=envs, updates=1, batch=batch, evaluations=1
+            ),
+            replay_capacity=min(harvest, 1_000),
+        ),
+        explore=episodes.budget(episodes.within(300_000, 500, 20_000), 2 * envs, 10),
+        # Rewards come in any size; the top hundredth is high, if there is any above zero.
+        threshold=Threshold(percentile=99.0),
+        capacity=256,
+        num_clusters=8,
+        reward=RecordReward(features(family), distance_threshold=0.2, tell_demand=True, width=0.4, stay=0.5),
+        num_explorers=2,
+        global_count="probability",
+        coverage_episodes=20,
+        mixing=Mixing(Linear(0.8, 0.0, 0.6)),
+    )
+    return Experiment(method, family, learner(spec), learning, num_train_tasks=12, num_test_tasks=4, lanes=2)
+
+
+def _smoke(family: TaskFamily) -> Experiment:
+    quick = _quick(family)
+    assert isinstance(quick.method, Mesa)
+    episodes = Episodes(family.env.spec.horizon)
+    tiny = episodes.schedule(24, random=8, side_by_side=4, updates=1, batch=4, evaluations=2)
+    method = replace(
+        quick.method,
+        collect=episodes.schedule(24, random=20, side_by_side=4, updates=1, batch=4, evaluations=1),
+        explore=episodes.budget(32, 8, 2),
+        num_clusters=4,
+        coverage_episodes=4,
+    )
+    return replace(quick, method=method, schedule=tiny, num_train_tasks=8, num_test_tasks=2, eval_episodes=2, lanes=1)
+
+
+def _paper(family: TaskFamily) -> Experiment:
+    """The paper's networks and Eq. (6), with the budgets of its particle worlds."""
+    spec = family.env.spec
+    published = maddpg(spec)["paper"]
+    schedule = Schedule(
+        3_000_000,
+        num_envs=16,
+        num_evaluations=50,
+        warmup_steps=50_000,
+        updates_per_round=8,
+        batch_size=32,
+        replay_capacity=5_000,
+    )
+    method = Mesa(
+        explorer=published,
+        collect=replace(schedule, total_steps=500_000, num_evaluations=10),
+        explore=replace(schedule, num_evaluations=15),
+        threshold=Threshold(percentile=99.0),
+        capacity=256,
+        num_clusters=16,
+        reward=CoverageReward(features(family), distance_threshold=0.2),
+        num_explorers=4,
+        mixing=Mixing(Linear(0.5, 0.0, 0.5)),
+    )
+    return Experiment(method, family, published, schedule, num_train_tasks=30, num_test_tasks=5, lanes=1)
+
+
+MESA: dict[str, Callable[[TaskFamily], Experiment]] = {"paper": _paper, "quick": _quick, "smoke": _smoke}

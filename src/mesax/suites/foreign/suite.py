@@ -1,0 +1,134 @@
+"""Worlds of a user's own, named `module:attribute`: a suite, a task family, an environment, or what makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesax.errors import UsageError
+from mesax.store.modules import attribute_of, split_reference
+from mesax.suites.base import RunFigure, Suite
+
+if TYPE_CHECKING:
+    from jaxtyping import Array
+
+    from mesax.envs.base import Task, TaskFamily
+    from mesax.methods.preset import Preset
+    from mesax.rendering.episode import Play
+    from mesax.types import Episode
+
+EXPECTED = (
+    "a suite, a task family, an environment of mesax, or a function from a seed to an environment of PettingZoo,"
+    " Gymnasium or JaxMARL"
+)
+
+
+def suite_named(reference: str) -> Suite:
+    """The suite of `module:attribute`; of a suite with several environments, `module:attribute:environment`."""
+    module, path = split_reference(reference)
+    attribute, _, environment = path.partition(":")
+    found = attribute_of(f"{module}:{attribute}")
+    if isinstance(found, Suite) and not isinstance(found, type):
+        return OneOfSuite(reference, found, _chosen(f"{module}:{attribute}", found, environment))
+    if environment:
+        raise UsageError(f"'{module}:{attribute}' is no suite, and has no environment '{environment}' to choose")
+    from mesax.suites.foreign.families import family_of
+
+    return ForeignSuite(reference, lambda: family_of(reference, found, EXPECTED))
+
+
+def _chosen(name: str, suite: Suite, environment: str) -> str:
+    names = list(suite.environments)
+    if not environment and len(names) == 1:
+        return names[0]
+    if environment not in names:
+        choices = ", ".join(f"{name}:{one}" for one in names)
+        raise UsageError(f"the suite {name} has several environments; choose one of {choices}")
+    return environment
+
+
+@dataclass(frozen=True)
+class OneOfSuite:
+    """One environment of a user's own suite, under the name that was typed for it."""
+
+    reference: str
+    suite: Suite
+    environment: str
+    """What the suite itself calls it."""
+
+    @property
+    def name(self) -> str:
+        """As the suite has it."""
+        return self.suite.name
+
+    @property
+    def environments(self) -> Mapping[str, str]:
+        """The one that was named."""
+        return {self.reference: self.suite.environments[self.environment]}
+
+    def family(self, environment: str) -> TaskFamily:
+        """As the suite has it."""
+        return self.suite.family(self.environment)
+
+    def preset(self, environment: str, preset: str) -> Preset:
+        """As the suite has it."""
+        return self.suite.preset(self.environment, preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """As the suite has them."""
+        return self.suite.figures()
+
+    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+        """As the suite has it."""
+        return self.suite.play(title, family, task, episodes)
+
+    def goal(self, family: TaskFamily, task: Task) -> Array:
+        """As the suite has it."""
+        return self.suite.goal(family, task)
+
+
+@dataclass(frozen=True)
+class ForeignSuite:
+    """A world that mesax knows nothing of but its tasks: presets and drawings that fit any."""
+
+    reference: str
+    tasks: Callable[[], TaskFamily]
+    """Makes the family when it is asked for: what is heavy waits until then."""
+    name: str = "foreign"
+
+    @property
+    def environments(self) -> Mapping[str, str]:
+        """The one that was named."""
+        return {self.reference: "an environment of your own"}
+
+    def family(self, environment: str) -> TaskFamily:
+        """Tasks that seeds stand for, unless they come as a family."""
+        return self.tasks()
+
+    def preset(self, environment: str, preset: str) -> Preset:
+        """From the table for all environments."""
+        from mesax.suites.foreign import presets
+
+        return presets.preset(self.tasks(), preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """None beside those of all runs."""
+        return ()
+
+    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+        """Rewards and actions over time."""
+        return drawn_plainly(title, family, task, episodes)
+
+    def goal(self, family: TaskFamily, task: Task) -> Array:
+        """Nobody knows."""
+        raise UsageError(
+            f"{self.reference} does not say what its tasks ask for: give it a suite of its own with a goal"
+        )
+
+
+def drawn_plainly(title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+    """Episodes of any world: rewards and actions over time."""
+    from mesax.suites.foreign.render import ForeignPlay
+
+    return ForeignPlay.of(title, family, task, episodes)

@@ -1,0 +1,179 @@
+"""Every experiment survives its run.json, and nothing that a file names is imported."""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from itertools import product
+from types import ModuleType
+
+import pytest
+
+from mesax.algorithms.maddpg import Maddpg
+from mesax.envs.adapters.family import ForeignFamily
+from mesax.envs.adapters.foreign import ForeignEnvironment
+from mesax.errors import StoreError, UsageError
+from mesax.experiments.catalogue import experiment
+from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.overrides import apply_all, digest
+from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
+from mesax.methods.base import Experiment
+from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
+from mesax.store.settings import FROM_STRANGERS, from_plain, name_of, to_plain
+from mesax.suites.registry import suite_of
+
+CELLS = list(product(METHODS, ENVIRONMENTS, PRESETS))
+HERE = sys.modules[__name__]
+
+
+def described(entry: Experiment) -> dict:
+    """What run.json has of an experiment, as it comes back from a file."""
+    return json.loads(json.dumps({"id": "x", "config": to_plain(entry), "config_hash": digest(entry)}))
+
+
+@pytest.mark.parametrize("method, env, preset", CELLS)
+def test_every_cell_survives_its_configuration(method: str, env: str, preset: str):
+    known = suite_of(env).preset(env, preset).learners
+    wrapped = [name for name, learner in known.items() if learner.algorithm.needs_replay] if method in WRAPPERS else []
+    for learner in (None, *wrapped):
+        entry = experiment(method, env, preset, learner)
+        rebuilt = experiment_of(described(entry))
+        assert rebuilt == entry and digest(rebuilt) == digest(entry)
+
+
+def test_large_budgets_and_infinite_numbers_survive():
+    entry = experiment("mesa", "mpe-2a3l", "quick")
+    entry = apply_all(entry, [("schedule.total-steps", "1e12"), ("seed", str(2**32 - 1))])
+    assert experiment_of(described(entry)) == entry
+    with pytest.raises(StoreError, match="digits, more than"):
+        from_plain(described(entry)["config"], own_kinds(), FROM_STRANGERS)
+
+
+def test_names_of_settings_are_unique():
+    """A bare name in a file must mean one class: `settings_in` would keep only the last of two."""
+    kinds = [kind for kind in own_kinds().values() if not kind.__module__.startswith("mesax.suites")]
+    assert len({kind.__name__ for kind in kinds}) == len(kinds)
+    assert {"Experiment", "Mesa", "Maddpg", "ForeignEnvironment", "Schedule"} <= own_kinds().keys()
+    assert not [name for name in own_kinds() if name.startswith("_")]
+
+
+@dataclass(frozen=True)
+class OwnLearner(Maddpg):
+    """A learner of somebody else's."""
+
+    extra: float = 1.0
+
+
+def make(seed: int):
+    raise AssertionError(f"nobody asked for task {seed}")
+
+
+def own() -> Experiment:
+    entry = experiment("plain", "climb-one", "smoke")
+    family = ForeignFamily(ForeignEnvironment(make, 5), 5.0)
+    return replace(entry, algorithm=OwnLearner(extra=2.5), family=family)
+
+
+def test_classes_and_functions_of_a_user_need_their_module():
+    entry = own()
+    run = described(entry)
+    assert run["config"]["algorithm"]["type"] == f"{__name__}:OwnLearner"
+    assert run["config"]["family"]["env"]["make"] == f"{__name__}:make"
+    assert experiment_of(run, [HERE]) == entry
+    with pytest.raises(ModuleNeeded, match="not part of mesax") as refused:
+        experiment_of(run)
+    assert refused.value.modules == (__name__,)
+    assert how_to_load(entry) == (__name__,)
+    check_found_again(entry)
+
+
+def test_a_module_gives_only_what_it_defines():
+    """Else a file could name whatever a module of the user's happens to import."""
+    known = named_in(HERE)
+    assert known[f"{__name__}:make"] is make
+    assert not [name for name in known if not name.startswith(__name__)]
+    run = described(own())
+    run["config"]["family"]["env"]["make"] = "os:system"
+    with pytest.raises(ModuleNeeded, match="os:system"):
+        experiment_of(run, [HERE])
+
+
+def test_nothing_named_in_a_file_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "thief.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = described(own())
+    run["config"]["algorithm"]["type"] = "thief:Learner"
+    with pytest.raises(ModuleNeeded, match="thief:Learner"):
+        experiment_of(run, [HERE])
+    assert "thief" not in sys.modules
+
+
+def test_what_cannot_be_found_again_is_refused():
+    @dataclass(frozen=True)
+    class Inside(Maddpg):
+        """Nobody can import this."""
+
+    with pytest.raises(UsageError, match=r"Inside.*inside a function, or use workers=1"):
+        check_found_again(replace(own(), algorithm=Inside()))
+    with pytest.raises(UsageError, match="use workers=1"):
+        check_found_again(replace(own(), family=ForeignFamily(ForeignEnvironment(lambda seed: None, 5), 5.0)))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda run: run.pop("config"), r"run\.json of x describes no run"),
+        (lambda run: run.pop("config_hash"), r"run\.json of x describes no run"),
+        (lambda run: run.update(config=to_plain(Maddpg())), "no Experiment"),
+        (lambda run: run.update(config_hash="0" * 12), "another version of mesax .unknown.*only the way"),
+        (lambda run: run["config"].update(seed=3), "another version"),
+        (lambda run: run["config"].pop("lanes"), "lanes absent there, 5 here"),
+        (lambda run: run["config"].update(lanes=None), "Experiment.lanes cannot be NoneType"),
+        (lambda run: run["config"].update(colour=1), "Experiment has no setting 'colour'"),
+        (lambda run: run["config"]["algorithm"].update(type="Thief"), "unknown type 'Thief'"),
+        (lambda run: run["config"]["algorithm"].update(type=f"{__name__}:Gone"), "does not define it any more"),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_one_line(change, message: str):
+    run = described(replace(own(), lanes=2))
+    change(run)
+    with pytest.raises(UsageError, match=message) as refused:
+        experiment_of(run, [HERE])
+    assert "\n" not in str(refused.value)
+
+
+def test_scripts_are_loaded_under_their_own_name(tmp_path):
+    script = tmp_path / "a_script_of_mine.py"
+    script.write_text("def make(seed): return seed\nif __name__ == '__main__': raise SystemExit(3)\n")
+    try:
+        (module,) = load_modules([str(script)])
+        assert isinstance(module, ModuleType) and named_in(module).keys() == {"a_script_of_mine:make"}
+        assert name_of(module.make) == "a_script_of_mine:make"
+    finally:
+        sys.modules.pop("a_script_of_mine", None)
+        sys.path.remove(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("raise SystemExit('bye')", "module 'broken_one' cannot be imported: SystemExit: bye"),
+        ("1 / 0", "module 'broken_one' cannot be imported: ZeroDivisionError: division by zero"),
+        ("def make(:", "module 'broken_one' cannot be imported: SyntaxError"),
+    ],
+)
+def test_modules_that_break_are_one_line(tmp_path, monkeypatch, text: str, message: str):
+    (tmp_path / "broken_one.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(UsageError, match=message):
+        load_module("broken_one")
+
+
+def test_attributes_are_found_or_named():
+    assert attribute_of("collections:OrderedDict.fromkeys")
+    with pytest.raises(UsageError, match=r"module 'this.one' cannot be imported: ModuleNotFoundError"):
+        attribute_of("this.one:make")
+    with pytest.raises(UsageError, match=r"module 'json' has no 'make'; it has .*dumps"):
+        attribute_of("json:make")
+    with pytest.raises(UsageError, match="is a file: name the module, mine:make"):
+        attribute_of("mine.py:make")

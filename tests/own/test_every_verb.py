@@ -1,0 +1,114 @@
+"""An environment of a user's own with every verb: run by workers, killed, resumed, looked at, swept."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mesax import load_explorers
+from mesax.errors import USAGE
+from mesax.store.run_directory import RunDirectory
+
+HERE = Path(__file__).resolve().parent
+ENV = "tiny_meeting:make"
+SMALL = [
+    *("--preset", "smoke", "--num-test-tasks", "2"),
+    *("--method.explorer.algorithm.actor-net.hidden", "8", "--method.explorer.algorithm.critic-net.hidden", "8"),
+    *("--method.explorer.algorithm.epochs", "1", "--method.explorer.algorithm.minibatches", "1"),
+    *("--method.num-clusters", "4", "--num-train-tasks", "4", "--method.num-explorers", "1"),
+]
+LEARNER = ["--algorithm.algorithm.actor-net.hidden", "8", "--algorithm.algorithm.critic-net.hidden", "8"]
+
+
+def mesax(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mesax.cli", *map(str, words)]
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two workers that somebody killed in the middle."""
+    path = tmp_path_factory.mktemp("own") / "run"
+    command = ["run", "mesa", ENV, *SMALL, *LEARNER, "--out", str(path), "--workers", "2", "--quiet"]
+    with subprocess.Popen([sys.executable, "-m", "mesax.cli", *command], cwd=HERE, start_new_session=True) as process:
+        first = path / "jobs" / "collect" / "000" / "done.json"
+        while not first.exists() and process.poll() is None:
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL and first.exists()
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(killed: Path) -> Path:
+    """The same, gone on with to its end."""
+    result = mesax("resume", killed, "--load", "tiny_meeting", "--workers", 2, "--quiet", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["run_dir"] == str(killed)
+    return killed
+
+
+def test_without_its_module_it_says_what_to_type(killed: Path):
+    result = mesax("resume", killed)
+    assert result.returncode == USAGE
+    (line,) = result.stderr.splitlines()
+    needed = f"type: mesax resume {killed} --load tiny_meeting"
+    assert "needs 'tiny_meeting:make', which is not part of mesax" in line and line.endswith(needed)
+
+
+def test_it_is_killed_and_resumed(run: Path):
+    directory = RunDirectory.open(run)
+    assert directory.status == "done"
+    assert directory.run["env"] == ENV and directory.run["modules"] == ["tiny_meeting"]
+    assert directory.run["request"]["env"] == ENV and directory.run["suite"] == "foreign"
+    assert directory.run["config"]["family"]["env"]["make"] == ENV
+    assert len(directory.read_rows("clock.jsonl")) == 1  # the killed attempt could not write its own
+
+
+def test_eval(run: Path):
+    result = mesax("eval", run, "--load", "tiny_meeting", "--episodes", 3, "--json")
+    assert result.returncode == 0, result.stderr
+    assert len(json.loads(result.stdout.splitlines()[-1])["per_task"]) == 2
+    assert mesax("eval", run).returncode == USAGE
+
+
+@pytest.mark.parametrize("policy", ["final", "explorer-1"])
+def test_render(run: Path, policy: str):
+    result = mesax("render", run, "--load", "tiny_meeting", "--policy", policy)
+    assert result.returncode == 0, result.stderr
+    drawn = [Path(line.split(maxsplit=1)[1]).name for line in result.stdout.splitlines()]
+    base = f"episode-task-00-{policy}"
+    assert drawn == [f"{base}.png", f"{base}.svg", f"{base}.gif", f"{base}-environment.gif"]
+    assert all((run / "figures" / name).stat().st_size > 5_000 for name in drawn[:3])
+    with Image.open(run / "figures" / drawn[3]) as film:
+        assert film.size == (16, 16)  # as the environment draws itself
+
+
+def test_report_compare_and_verify_need_no_module(run: Path):
+    for words in (["report", run], ["compare", run, "--json"], ["verify", run]):
+        result = mesax(*words)
+        assert result.returncode == 0, result.stderr
+    assert ENV in (run / "report.html").read_text()
+
+
+def test_export(run: Path, tmp_path: Path):
+    result = mesax("export", run, "--out", tmp_path / "bundle")
+    assert result.returncode == 0, result.stderr
+    explorers = load_explorers(tmp_path / "bundle")
+    assert explorers.spec.num_agents == 2 and explorers.about["env"] == ENV
+
+
+def test_sweep(tmp_path: Path):
+    out = tmp_path / "sweep"
+    words = ["sweep", "--methods", "plain", "--envs", ENV, "--preset", "smoke", "--out", out, "--workers", 1, *LEARNER]
+    assert mesax(*words, "--plan").returncode == 0
+    result = mesax(*words, "--quiet", "--json")
+    assert result.returncode == 0, result.stderr
+    (done,) = json.loads(result.stdout.splitlines()[-1])["runs"]
+    assert done["ending"] == "done" and ":" not in Path(done["run_dir"]).name

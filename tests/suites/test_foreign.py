@@ -1,0 +1,178 @@
+"""Any environment, named module:attribute: found, measured, given presets; what is none of that is one line."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from envs.adapters.test_jaxmarl import Counter
+from envs.adapters.toys import Line, Pair
+from mesax.cli.parser import main
+from mesax.envs.adapters.family import ForeignFamily
+from mesax.envs.adapters.foreign import ForeignEnvironment
+from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
+from mesax.envs.climb import ClimbFamily
+from mesax.errors import USAGE, UsageError
+from mesax.experiments.catalogue import experiment
+from mesax.experiments.names import PRESETS
+from mesax.methods.preset import Preset
+from mesax.suites.base import Suite
+from mesax.suites.climb.suite import ClimbSuite
+from mesax.suites.foreign.families import environment_of, own_limit, random_length
+from mesax.suites.foreign.presets import bins_for, preset, spread
+from mesax.suites.registry import suite_of, suite_of_run
+from mesax.types import Box, Discrete
+from own import tiny_meeting
+
+OWN = "own.tiny_meeting"
+JAX = ClimbFamily(num_stages=2)
+SUITE = ClimbSuite()
+
+
+def short(seed: int) -> Line:
+    return Line(seed, length=4)
+
+
+def pair(seed: int) -> Pair:
+    return Pair()
+
+
+def counter(seed: int) -> Counter:
+    env = Counter()
+    env.action_spaces = env.spaces
+    return env
+
+
+def test_a_factory_is_measured():
+    family = suite_of(f"{OWN}:make").family(f"{OWN}:make")
+    assert family == ForeignFamily(ForeignEnvironment(tiny_meeting.make, 6, "mean"), optimal_return=6.0)
+    assert suite_of(f"{OWN}:make").environments.keys() == {f"{OWN}:make"}
+
+
+def test_families_and_environments_are_taken_as_they_are():
+    assert suite_of(f"{OWN}:FAMILY").family("") is tiny_meeting.FAMILY
+    assert suite_of(f"{OWN}:ENVIRONMENT").family("").env is tiny_meeting.ENVIRONMENT
+    assert suite_of(f"{__name__}:JAX").family("") is JAX
+
+
+def test_a_suite_of_ones_own_names_its_environments():
+    one = suite_of(f"{__name__}:SUITE:climb-one")
+    assert isinstance(one, Suite) and one.name == "climb"
+    assert one.family("") == ClimbFamily(num_stages=1)
+    assert experiment("plain", f"{__name__}:SUITE:climb-one", "quick") == experiment("plain", "climb-one", "quick")
+    with pytest.raises(UsageError, match=r"choose one of .*:SUITE:climb-one, .*:SUITE:climb-multi"):
+        suite_of(f"{__name__}:SUITE")
+    with pytest.raises(UsageError, match=r"choose one of .*:SUITE:climb-one"):
+        suite_of(f"{__name__}:SUITE:moon")
+    with pytest.raises(UsageError, match="is no suite, and has no environment 'x'"):
+        suite_of(f"{OWN}:make:x")
+
+
+def test_a_suite_draws_its_runs_only_if_its_module_was_named_by_the_user():
+    run = {"env": f"{__name__}:SUITE:climb-one", "suite": "climb"}
+    assert suite_of_run(run) is None
+    assert suite_of_run(run, [sys.modules[__name__]]).name == "climb"
+
+
+class Limited(gymnasium.Env):
+    """Says how long it lasts only where Gymnasium says it."""
+
+    observation_space = action_space = spaces.Tuple((spaces.Discrete(2),))
+
+
+def test_how_long_episodes_are():
+    assert own_limit(tiny_meeting.make(0)) == 6
+    assert own_limit(gymnasium.wrappers.TimeLimit(Limited(), 37)) == 37
+    assert own_limit(object()) is None
+    assert random_length(short) == 4 and random_length(pair) == 3
+    assert environment_of(short).horizon == 4
+    assert isinstance(environment_of(counter), JaxMarlEnvironment) and environment_of(counter).spec.horizon == 4
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("make, space", [(short, Discrete(4)), (pair, Box(3)), (counter, Discrete(3))])
+def test_presets_fit_any_actions(make, space, name):
+    """Every learner and method, as far as can be seen without running it."""
+    family = ForeignFamily(environment_of(make), optimal_return=1.0)
+    assert family.env.spec.action_space == space
+    chosen = preset(family, name)
+    assert isinstance(chosen, Preset)
+    chosen.mesa.method.check(chosen.mesa)
+    for learner in chosen.learners:
+        alone = chosen.with_learner(learner).mesa
+        experiment_alone = replace(alone, method=_plain())
+        experiment_alone.method.check(experiment_alone)
+    assert hash(chosen.mesa) == hash(preset(family, name).mesa)
+
+
+def _plain():
+    from mesax.methods.controls import Plain
+
+    return Plain()
+
+
+def test_boxes_are_cut_into_few_actions():
+    assert [bins_for(size) for size in (1, 2, 3, 4, 9)] == [11, 11, 5, 3, 2]
+
+
+@dataclass(frozen=True)
+class Wide:
+    """Observations ten times as large."""
+
+    factor: float
+
+    def __call__(self, seed: int):
+        env = tiny_meeting.make(seed)
+        see = env.see
+        env.see = lambda: {name: np.float32(self.factor) * row for name, row in see().items()}
+        env.observation_space = lambda agent: spaces.Box(0, self.factor, (4,), np.float32)
+        return env
+
+
+def test_distances_are_measured_in_units_of_random_play():
+    one, ten = (ForeignFamily(ForeignEnvironment(Wide(factor), 6), 6.0) for factor in (1.0, 10.0))
+    assert spread(ten) == pytest.approx(10 * spread(one))
+    weights = [preset(family, "smoke").mesa.method.reward.features.obs_weight for family in (one, ten)]
+    assert weights[0] == pytest.approx(10 * weights[1])
+
+
+BAD = {
+    "no module": ("no_such_module_here:make", "module 'no_such_module_here' cannot be imported: ModuleNotFoundError"),
+    "no attribute": (f"{OWN}:makes", "has no 'makes'; it has"),
+    "no kind": (f"{OWN}:number", "is a int, and a suite, a task family, an environment of mesax, or a function"),
+    "no seed": (f"{OWN}:seedless", "cannot be called with one seed, and a suite, a task family"),
+    "it leaves": (f"{OWN}:leaves", "cannot be used: making the environment of task seed 0: SystemExit: 3"),
+    "no environment": ("builtins:str", "'builtins:str' cannot be used: str is no environment"),
+    "a file": ("own/tiny_meeting.py:make", "is a file: name the module, own.tiny_meeting:make"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("verb", ["run", "list", "sweep", "check"])
+def test_bad_names_are_one_line(name, verb, capsys, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    env, message = BAD[name]
+    arguments = {
+        "run": ["run", "mesa", env, "--preset", "smoke"],
+        "list": ["list", "mesa", env],
+        "sweep": ["sweep", "--methods", "mesa", "--envs", env, "--preset", "smoke"],
+        "check": ["env", "check", env],
+    }
+    assert main(arguments[verb]) == USAGE
+    told = capsys.readouterr()
+    if verb != "check":  # which also finds things out, line by line
+        (line,) = told.err.splitlines()
+        assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_factory_that_breaks_is_one_line(capsys, monkeypatch):
+    monkeypatch.setenv("RING_FAILS", "1")
+    environment_of.cache_clear()
+    assert main(["run", "plain", f"{OWN}:make", "--preset", "smoke"]) == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "own.tiny_meeting:make' cannot be used" in line and "RuntimeError: the ring is broken" in line

@@ -1,0 +1,49 @@
+"""`import mesax` offers what users need, by name, and loads nothing heavy for it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mesax
+
+SOURCE = Path(mesax.__file__)
+
+
+@pytest.mark.parametrize("name", mesax.__all__)
+def test_every_name_is_there(name: str):
+    value = getattr(mesax, name)
+    assert value is getattr(mesax, name)
+    if name != "__version__":
+        assert value.__name__ == name and value.__doc__
+
+
+def test_type_checkers_are_told_the_same():
+    told = {
+        (node.module, alias.asname)
+        for node in ast.walk(ast.parse(SOURCE.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mesax.")
+        for alias in node.names
+    }
+    assert told == {(module, name) for name, module in mesax._HOMES.items()}
+
+
+def test_names_are_listed_once_and_shown():
+    assert len(set(mesax.__all__)) == len(mesax.__all__)
+    assert set(mesax.__all__) <= set(dir(mesax))
+    with pytest.raises(AttributeError, match="'mesax' has no attribute 'Reinforce'"):
+        _ = mesax.Reinforce
+
+
+def test_importing_the_package_loads_no_jax():
+    code = "import sys, mesax; dir(mesax); mesax.UsageError; print(*{'jax', 'equinox', 'numpy'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
+
+
+def test_a_star_gives_all_of_them():
+    names: dict[str, object] = {}
+    exec("from mesax import *", names)
+    assert set(mesax.__all__) <= names.keys()

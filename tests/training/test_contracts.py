@@ -1,0 +1,285 @@
+"""What the loop promises to learners, reward models and test tasks: labels, starts, observation, what is told."""
+
+from dataclasses import dataclass, replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hosted import Hosted
+from mesax.algorithms.base import OffPolicy, OnPolicy
+from mesax.errors import UsageError
+from mesax.execution.saved_policies import final_policy
+from mesax.methods.adapt import adapt_stage
+from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain
+from mesax.policy import EXPLORER, LEARNER, UniformPolicy
+from mesax.store.run_directory import RunDirectory
+from mesax.training.behavior import Mixing
+from mesax.training.driver import learn, play_episodes
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
+from mesax.training.rollout import play
+from mesax.training.schedule import Budget, Schedule
+from mesax.types import Elapsed, Label, Linear, tree_index, tree_stack
+from methods.helpers import TWO_STAGE, MemoryServices, Preferences
+
+ENV = TWO_STAGE.env
+TASKS = tree_stack([TWO_STAGE.split(0, 1, 1).train] * 2)
+KEYS = jax.random.split(jax.random.key(3), 2)
+SCHEDULE = Schedule(80, 4, 2, warmup_steps=16, updates_per_round=3, batch_size=4, replay_capacity=64)
+WARM_UP, ROUNDS = 2, 8
+EXPLORING = Start(explorer=UniformPolicy(ENV.spec.action_space, EXPLORER))
+
+
+class LatentPolicy(eqx.Module):
+    """Draws two positive numbers before the first step."""
+
+    def start(self, key):
+        return jax.random.uniform(key, (2,), minval=1.0, maxval=2.0)
+
+    def act(self, memory, obs, key):
+        return jax.random.randint(key, (obs.shape[0],), 0, 3), memory
+
+    def label(self, memory):
+        return Label(jnp.asarray(LEARNER, jnp.int32), memory)
+
+
+@dataclass(frozen=True)
+class LatentLearner(OffPolicy):
+    """Its own latents are positive, those that it gives to others' episodes are negative; it counts what it sees."""
+
+    def init(self, spec, key):
+        return {"fresh": jnp.zeros(()), "mine": jnp.zeros(()), "updates": jnp.zeros(()), "elapsed": jnp.zeros(())}
+
+    def latent(self, spec, key):
+        return -jax.random.uniform(key, (2,), minval=1.0, maxval=2.0)
+
+    def behavior(self, spec, state, elapsed):
+        return LatentPolicy()
+
+    def greedy(self, spec, state):
+        return LatentPolicy()
+
+    def observe(self, spec, state, fresh):
+        mine = jnp.sum(jnp.all(fresh.label.latent > 0, axis=-1))
+        return state | {"fresh": state["fresh"] + len(fresh.reward), "mine": state["mine"] + mine}
+
+    def update(self, spec, state, batch, elapsed, key):
+        agree = jnp.mean((batch.label.actor == LEARNER) == jnp.all(batch.label.latent > 0, axis=-1))
+        state = state | {"updates": state["updates"] + 1, "elapsed": elapsed.fraction}
+        return state, {"agree": agree}
+
+
+@pytest.mark.parametrize("env", [ENV, Hosted(ENV)], ids=["jax", "host"])
+def test_labels_reach_replay_and_updates_whoever_plays(env):
+    """Warm-up and explorers' episodes carry the learner's prior; its own carry what it drew."""
+    mixing = Mixing(Linear(0.5, 0.5, 1.0))
+    loop = LearningLoop(env, LatentLearner(), SCHEDULE, mixing, keep_episodes=True)
+    warm_up, *chunks = learn(loop, TASKS, KEYS, start=EXPLORING, eval_episodes=0)
+    label = warm_up.episodes.label
+    assert label.latent.shape == (2, WARM_UP, 4, 2) and np.all(label.latent < 0) and not label.actor.any()
+    played = [chunk.episodes.label for chunk in chunks]
+    actor = np.concatenate([label.actor for label in played], axis=1)
+    positive = np.concatenate([np.all(label.latent > 0, axis=-1) for label in played], axis=1)
+    np.testing.assert_array_equal(actor == LEARNER, positive)
+    assert 0 < np.mean(positive) < 1
+    last = chunks[-1].learner
+    np.testing.assert_array_equal(last["fresh"], 4 * (WARM_UP + ROUNDS))
+    np.testing.assert_array_equal(last["mine"], positive.sum(axis=(1, 2)))
+    np.testing.assert_array_equal(last["updates"], 3 * ROUNDS)
+    np.testing.assert_allclose(last["elapsed"], (ROUNDS - 1) / ROUNDS, rtol=1e-6)
+
+
+def test_latents_differ_from_episode_to_episode():
+    episodes = play(ENV, tree_index(TASKS, 0), LatentPolicy(), jax.random.key(0), 6)
+    assert len(np.unique(episodes.label.latent[:, 0])) == 6
+
+
+def test_a_learner_without_latents_changes_no_random_number():
+    """Explorers and warm-up are wrapped all the same: what they play must not notice."""
+
+    @dataclass(frozen=True)
+    class Silent(LatentLearner):
+        def latent(self, spec, key):
+            return jnp.zeros(0)
+
+        def behavior(self, spec, state, elapsed):
+            return UniformPolicy(spec.action_space)
+
+        def observe(self, spec, state, fresh):
+            return state
+
+        def update(self, spec, state, batch, elapsed, key):
+            return state, {}
+
+    loop = LearningLoop(ENV, Silent(), SCHEDULE, Mixing(Linear(1.0, 1.0, 1.0)), keep_episodes=True)
+    _, chunk, *_ = learn(loop, TASKS, KEYS, start=EXPLORING, eval_episodes=0)
+    assert np.all(chunk.episodes.label.actor == EXPLORER) and chunk.episodes.label.latent.shape[-1] == 0
+    key = jax.random.split(jax.random.fold_in(KEYS[0], WARM_UP))[0]
+    alone = play(ENV, tree_index(TASKS, 0), loop.player((), (), jnp.asarray(WARM_UP), EXPLORING.explorer), key, 4)
+    np.testing.assert_array_equal(chunk.episodes.action[0, 0], alone.action)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Shows every agent a number that the environment does not; pays nothing else."""
+
+    secret: float = 2.0
+
+    def learner_spec(self, spec):
+        return replace(spec, obs_size=spec.obs_size + 1)
+
+    def begin(self, spec, given, key):
+        return jnp.full((), self.secret)
+
+    def equip(self, spec, state, policy):
+        return Shown(policy, state)
+
+    def observe(self, spec, state, episodes, key):
+        shown = jnp.full((*episodes.obs.shape[:-1], 1), state)
+        return state, eqx.tree_at(lambda e: e.obs, episodes, jnp.concatenate([episodes.obs, shown], axis=-1))
+
+
+class Shown(eqx.Module):
+    """A policy that sees the number too."""
+
+    policy: eqx.Module
+    number: jax.Array
+
+    def start(self, key):
+        return self.policy.start(key)
+
+    def act(self, memory, obs, key):
+        return self.policy.act(memory, jnp.concatenate([obs, jnp.full((len(obs), 1), self.number)], axis=1), key)
+
+    def label(self, memory):
+        return self.policy.label(memory)
+
+
+class Obedient(eqx.Module):
+    """Plays the last number that it sees."""
+
+    scale: jax.Array
+
+    def start(self, key):
+        return ()
+
+    def act(self, memory, obs, key):
+        return (self.scale * obs[:, -1]).astype(jnp.int32), memory
+
+    def label(self, memory):
+        return Label.of(LEARNER)
+
+
+@dataclass(frozen=True)
+class Follower(OffPolicy):
+    """Does what it is told, from the start."""
+
+    def init(self, spec, key):
+        return jnp.ones(())
+
+    def behavior(self, spec, state, elapsed):
+        return Obedient(state)
+
+    def greedy(self, spec, state):
+        return Obedient(state)
+
+    def update(self, spec, state, batch, elapsed, key):
+        return state, {"shown": jnp.mean(batch.obs[..., -1])}
+
+
+def test_what_a_reward_model_tells_reaches_evaluation_and_saved_policies(tmp_path):
+    """The special action of every stage of this task is told; without being told, nobody could play it."""
+    task = tree_index(TWO_STAGE.split(0, 1, 3).test, 0)
+    secret = float(task.special[0])
+    assert secret > 0, "or a policy that is told nothing would look obedient"
+    experiment = Experiment(Plain(), TWO_STAGE, Follower(), SCHEDULE, num_train_tasks=1, num_test_tasks=3, lanes=3)
+    experiment = replace(experiment, reward_model=Told(secret))
+    Plain().check(experiment)
+    services = MemoryServices(tmp_path, "policies")
+    adapt_stage(experiment).run(0, services)
+    first = [row["return"] for row in services.eval if row["task"] == 0]
+    told = np.mean([float(number == secret) for number in np.asarray(task.special)])
+    assert told > 0 and min(first) >= told, "evaluation is told as well"
+    assert services.metrics[-1]["shown"] == secret, "and so is learning"
+    # `final_policy` reads <run>/policies/<name>; the job has written below policies/000.
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "policies").symlink_to(services.directory)
+    policy = final_policy(RunDirectory(run), experiment, 0)
+    one = jax.tree.map(lambda leaf: leaf[None], task)
+    episodes = play_episodes(ENV, one, policy, jax.random.key(0), 2)
+    assert np.all(episodes.action == secret)
+
+
+@dataclass(frozen=True)
+class Constant(OffPolicy):
+    """A learner whose state never changes."""
+
+    def init(self, spec, key):
+        return jax.random.normal(key, (2, 3))
+
+    def behavior(self, spec, state, elapsed):
+        return Preferences(state)
+
+    def greedy(self, spec, state):
+        return Preferences(state)
+
+    def update(self, spec, state, batch, elapsed, key):
+        return state, {"replayed": jnp.mean(batch.reward)}
+
+
+def test_a_test_task_may_start_from_a_learner():
+    given = jnp.arange(6.0).reshape(2, 3)
+    fresh, *_ = learn(LearningLoop(ENV, Constant(), SCHEDULE), TASKS, KEYS, eval_episodes=0)
+    *_, last = learn(LearningLoop(ENV, Constant(), SCHEDULE), TASKS, KEYS, start=Start(learner=given), eval_episodes=0)
+    np.testing.assert_array_equal(last.learner, jnp.stack([given] * 2))
+    assert not np.array_equal(fresh.learner[0], fresh.learner[1]), "fresh lanes have nets of their own"
+
+
+def test_a_test_task_may_start_from_episodes():
+    """They are replayed from the first update on, and belong to one lane each."""
+    loop = LearningLoop(ENV, Constant(), replace(SCHEDULE, batch_size=64))
+    played = play(ENV, tree_index(TASKS, 0), UniformPolicy(ENV.spec.action_space, 5), KEYS[0], 40)
+    paid = eqx.tree_at(lambda e: e.reward, played, jnp.full_like(played.reward, 100.0))
+    lanes = tree_stack([paid, eqx.tree_at(lambda e: e.reward, played, jnp.full_like(played.reward, -100.0))])
+    start = Start(episodes=lanes)
+    state = jax.eval_shape(lambda key: loop.init(Start(episodes=tree_index(lanes, 0)), (), key), KEYS[0])
+    assert state.replay.episodes.reward.shape == (64, 2)
+    _, first, *_ = learn(loop, TASKS, KEYS, start=start, eval_episodes=0)
+    assert first.metrics["replayed"][0] > 30 and first.metrics["replayed"][1] < -30
+
+
+@dataclass(frozen=True)
+class Fleeting(OnPolicy):
+    """An on-policy learner that never changes."""
+
+    init, behavior, greedy, update = Constant.init, Constant.behavior, Constant.greedy, Constant.update
+
+
+def test_an_on_policy_learner_has_no_replay_to_fill():
+    loop = LearningLoop(ENV, Fleeting(), Budget(80, 4, 2))
+    episodes = play(ENV, tree_index(TASKS, 0), UniformPolicy(ENV.spec.action_space), KEYS[0], 4)
+    with pytest.raises(UsageError, match="no replay that could be filled"):
+        loop.init(Start(episodes=episodes), (), KEYS[0])
+
+
+@pytest.mark.parametrize(
+    "learner, schedule, behavior, message",
+    [
+        (Fleeting(), SCHEDULE, None, "Fleeting learns on-policy and has no replay: its schedule is a Budget"),
+        (Constant(), Budget(80), None, "Constant learns from replay: its schedule is a Schedule"),
+        (Fleeting(), Budget(80), Mixing(), "cannot learn from another's episodes"),
+    ],
+)
+def test_a_loop_that_cannot_run_is_refused_when_it_is_made(learner, schedule, behavior, message):
+    with pytest.raises(UsageError, match=message):
+        LearningLoop(ENV, learner, schedule, *([] if behavior is None else [behavior]))
+
+
+def test_mixing_without_explorers_is_refused():
+    with pytest.raises(UsageError, match="no explorers"):
+        Mixing()(UniformPolicy(ENV.spec.action_space), None, Elapsed.end())
