@@ -22,7 +22,6 @@ from mesax.errors import UsageError
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.trees import save_tree
 from mesax.training.driver import Keeper, LearningStopped
-from mesax.training.learning_loop import LearningLoop
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Key
 
@@ -126,11 +125,6 @@ class Experiment:
     def training_env(self) -> AnyEnvironment:
         """The environment with its training episodes' length."""
         return shortened(self.family.env, self.training_horizon)
-
-    @property
-    def test_loop(self) -> LearningLoop:
-        """How a test task is learned by the learner alone."""
-        return LearningLoop(self.training_env, self.algorithm, self.schedule, reward_model=self.reward_model)
 
     def key(self, purpose: int, *indices: int) -> Key:
         """The random stream of one part of the experiment."""
