@@ -24,7 +24,7 @@ from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.foreign.families import environment_of, own_limit, random_length
-from mesax.suites.foreign.presets import bins_for, preset, spread
+from mesax.suites.foreign.presets import bins_for, numbers_of_tasks, preset, spread
 from mesax.suites.registry import suite_of, suite_of_run
 from mesax.types import Box, Discrete
 from own import tiny_meeting
@@ -183,3 +183,16 @@ def test_a_factory_that_breaks_is_one_line(capsys, monkeypatch):
     assert main(["run", "plain", f"{OWN}:make", "--preset", "smoke"]) == USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert "own.tiny_meeting:make' cannot be used" in line and "RuntimeError: the ring is broken" in line
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"), [(None, (12, 4)), (16, (12, 4)), (15, (12, 3)), (5, (4, 1)), (2, (1, 1)), (1, (1, 1))]
+)
+def test_a_small_family_is_split_as_far_as_it_goes(total: int | None, expected: tuple[int, int]):
+    assert numbers_of_tasks(replace(tiny_meeting.FAMILY, num_tasks=total), 12, 4) == expected
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_small_family_has_every_preset(name: str):
+    mesa = preset(replace(tiny_meeting.FAMILY, num_tasks=5), name).mesa
+    assert (mesa.num_train_tasks, mesa.num_test_tasks) == (4, 1)
