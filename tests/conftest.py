@@ -12,6 +12,20 @@ CACHE = Path(
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("MESAX_CACHE_DIR", str(CACHE / "tests"))
 
+from jaxtyping import install_import_hook  # noqa: E402
+
+CHECKED = [
+    f"mesax.{part}"
+    for part in (
+        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards", "envs"),
+        *("explorers", "training", "methods"),
+    )
+]
+"""Parts that hold arrays: what they take and give back is held to its annotations, shapes included."""
+# Before any of them is imported. MESAX_TYPECHECK=0 leaves it out, to debug without it.
+if os.environ.get("MESAX_TYPECHECK") != "0":
+    install_import_hook(CHECKED, "beartype.beartype")
+
 from mesax import runtime  # noqa: E402
 
 # Before anything is computed: without it compiled loops can deadlock on a CPU.

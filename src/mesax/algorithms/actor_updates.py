@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,7 @@ class ActorProblem:
     """What each own action adds to the value whatever the others do, if the critic is additive."""
 
 
+@runtime_checkable
 class ActorUpdate(Protocol):
     """A frozen dataclass whose `loss` says, per step, what the actors should lower."""
 

@@ -52,7 +52,7 @@ class BinnedPolicy(eqx.Module):
         """Memory of the wrapped policy."""
         return self.policy.start(key)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act, then look the point up."""
         index, memory = self.policy.act(memory, obs, key)
         return self.grid.points(index), memory

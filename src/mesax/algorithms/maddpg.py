@@ -80,7 +80,7 @@ class ActorPolicy(eqx.Module):
         del key
         return self.actors.start()
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Every agent acts on its own observation."""
         memory, outputs = self.actors.step(memory, obs)
         if self.mode == "sample" and isinstance(self.action_space, Discrete):

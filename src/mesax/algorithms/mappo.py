@@ -90,7 +90,7 @@ class StochasticPolicy(eqx.Module):
         del key
         return self.actors.team.start()
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Every agent acts on its own observation."""
         memory, outputs = self.actors.team.step(memory, obs)
         if isinstance(self.actors.action_space, Discrete):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -55,6 +55,7 @@ def context_size(spec: EnvSpec, latent_size: int) -> int:
     return spec.num_agents * spec.obs_size + latent_size
 
 
+@runtime_checkable
 class Mixer(Protocol):
     """A network that turns agents' values into what is learnt."""
 
@@ -65,6 +66,7 @@ class Mixer(Protocol):
         """What the mixer adds to the loss of this step."""
 
 
+@runtime_checkable
 class MixerSettings(Protocol):
     """A frozen dataclass that builds a mixer."""
 

@@ -110,7 +110,7 @@ class ValuePolicy(eqx.Module):
         del key
         return self.agents.start(), jnp.full(self.agents.num_agents, NOTHING, jnp.int32)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Every agent acts on its own observation."""
         memory, last = memory
         memory, q = self.agents.step(memory, inputs(self.action_space, obs, last if self.last_action else None))

@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 import equinox as eqx
 import jax
 import optax
-from jaxtyping import PyTree, ScalarLike
+from jaxtyping import ScalarLike
 
 from mesax.errors import UsageError
 
-NetT = TypeVar("NetT", bound=PyTree)
+NetT = TypeVar("NetT")
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ from mesax.policy import Policy
 from mesax.rewards.features import ObsActionFeatures
 from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Label, Transition
 
-EpisodeMemory = TypeVar("EpisodeMemory", bound=PyTree)
-Percept = TypeVar("Percept", bound=PyTree)
+EpisodeMemory = TypeVar("EpisodeMemory")
+Percept = TypeVar("Percept")
 
 
 class HighRewardSet(eqx.Module):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
 import numpy as np
@@ -32,6 +32,7 @@ from mesax.types import EnvSpec, Episode, Key, tree_index
 Facts: TypeAlias = dict[str, int]
 
 
+@runtime_checkable
 class Keeper(Protocol):
     """Who lets a run that was stopped go on where it was."""
 
