@@ -24,7 +24,8 @@ CHECKED = [
 """Parts that hold arrays: what they take and give back is held to its annotations, shapes included."""
 # Before any of them is imported. MESAX_TYPECHECK=0 leaves it out, to debug without it.
 if os.environ.get("MESAX_TYPECHECK") != "0":
-    install_import_hook(CHECKED, "beartype.beartype")
+    # As everywhere in Python's typing, where a float is asked for an int will do.
+    install_import_hook(CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 from mesax import runtime  # noqa: E402
 

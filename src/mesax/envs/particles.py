@@ -67,7 +67,11 @@ class ParticlePhysics:
             raise UsageError(f"integration must be {' or '.join(choices)}, not {self.integration}")
 
     def step(
-        self, bodies: Bodies, position: Float[Array, "bodies 2"], velocity: Float[Array, "bodies 2"], force: Array
+        self,
+        bodies: Bodies,
+        position: Float[Array, "bodies 2"],
+        velocity: Float[Array, "bodies 2"],
+        force: Float[Array, "bodies 2"],
     ) -> tuple[Float[Array, "bodies 2"], Float[Array, "bodies 2"]]:
         """Positions and velocities one time step later under the bodies' own `force`."""
         force = force + self.contact_forces(bodies, position)

@@ -16,11 +16,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import ClimbReturns, HostStep, TaskInfo, TaskSplit
 from mesax.errors import TrainingError, UsageError
-from mesax.types import Box, EnvSpec, Transition
+from mesax.types import AnyArray, Box, EnvSpec, Transition
 
 NUM_AGENTS = 2
 SUBSTEPS = 4
@@ -72,7 +72,7 @@ MODEL = f"""
 class SwimmerTask(eqx.Module):
     """The angle that both joints should have, in radians."""
 
-    target: Float[Array, ""]
+    target: Float[AnyArray, "*tasks"]
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class SwimmerFamily(ClimbReturns):
         """The group of the target."""
         return {self._group(float(np.rad2deg(np.float64(task.target)))): float(np.sum(rewards))}
 
-    def configuration(self, transition: Transition) -> Array:
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
         """Bin of the joints' mean angle if some target there would pay, -1 if none would."""
         angles = jnp.rad2deg(self.world.joint_angles(transition.next_obs))
         mean, apart = jnp.mean(angles), jnp.abs(angles[0] - angles[1])
@@ -311,7 +311,7 @@ class SwimmerFamily(ClimbReturns):
         pays = (apart < 2 * self.world.band_degrees) & (jnp.abs(mean) < self.most_degrees)
         return jnp.where(pays, self._bin(mean), -1)
 
-    def _bin(self, degrees: Array) -> Array:
+    def _bin(self, degrees: Float[AnyArray, "*shape"]) -> Int[Array, "*shape"]:
         place = jnp.floor((degrees + self.most_degrees) / self.world.band_degrees)
         return jnp.clip(place, 0, self.num_bins - 1).astype(jnp.int32)
 

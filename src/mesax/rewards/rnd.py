@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from mesax.errors import UsageError
 from mesax.moments import Moments
@@ -118,14 +118,16 @@ class Rnd:
         return jax.lax.scan(step, jnp.zeros(()), bonus)[1]
 
     def _learn(
-        self, state: RndState, x: Float[Array, "envs time features"], mask: Array, key: Key
+        self, state: RndState, x: Float[Array, "envs time features"], mask: Bool[Array, "envs time"], key: Key
     ) -> Trainable[FeedForward]:
         steps, happened = x.reshape(-1, x.shape[-1]), mask.reshape(-1)
         parts = min(self.minibatches, len(steps))
         size = len(steps) // parts
         order = jax.random.permutation(key, len(steps))[: parts * size].reshape(parts, size)
 
-        def descend(predictor: Trainable[FeedForward], which: Array) -> tuple[Trainable[FeedForward], None]:
+        def descend(
+            predictor: Trainable[FeedForward], which: Int[Array, " steps"]
+        ) -> tuple[Trainable[FeedForward], None]:
             some, real = tree_index((steps, happened), which)
             gradients = jax.grad(lambda net: masked_mean(novelty(state.target, net, some), real))(predictor.net)
             return predictor.descend(gradients, self.optimizer), None

@@ -27,7 +27,7 @@ from mesax.training.engines import Log, OnDevice, OnHost, joined, packed, shape_
 from mesax.training.host_rollout import as_lane, play_on_host
 from mesax.training.loop import Loop, LoopState, Start
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key, tree_index
+from mesax.types import EnvSpec, Episode, Key, Keys, tree_index
 
 Facts: TypeAlias = dict[str, int]
 
@@ -81,7 +81,7 @@ class Chunk:
 def learn(
     loop: Loop,
     tasks: PyTree,
-    keys: Key,
+    keys: Keys,
     *,
     start: Start = Start(),
     reward_state: PyTree = (),
@@ -162,7 +162,7 @@ def _left_behind(state: LoopState, logs: list[Log], chunk: int) -> tuple[PyTree,
 
 
 def _continued(
-    loop: Loop, start: Start, reward_state: PyTree, keys: Key, segment: int, saved: SavedTree
+    loop: Loop, start: Start, reward_state: PyTree, keys: Keys, segment: int, saved: SavedTree
 ) -> tuple[int, LoopState, list[Log]]:
     """(next chunk, state, logs of its segments that are done) of an attempt that was stopped."""
     try:

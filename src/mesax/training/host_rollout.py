@@ -21,10 +21,10 @@ from mesax.nets import Memory
 from mesax.policy import Policy
 from mesax.runtime import host_threads
 from mesax.training.rollout import draw_tasks
-from mesax.types import Box, EnvSpec, Episode, Key, Label
+from mesax.types import Box, EnvSpec, Episode, Key, Keys, Label
 
 
-def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Key, num_episodes: int) -> Episode:
+def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Keys, num_episodes: int) -> Episode:
     """Episodes `[lanes, num_episodes, ...]` on tasks `[lanes, tasks, ...]`, by a policy with a leading lane axis."""
     spec, lanes = env.spec, len(keys)
     copies, time = lanes * num_episodes, spec.horizon
@@ -75,10 +75,10 @@ class _Start:
     num_episodes: int
     num_tasks: int
 
-    def __call__(self, policy: Policy, keys: Key) -> tuple[Memory, Key, jax.Array, jax.Array]:
+    def __call__(self, policy: Policy, keys: Keys) -> tuple[Memory, Keys, jax.Array, jax.Array]:
         """(policy's memory, keys of every step, which task, the environment's seed) for every episode."""
 
-        def lane(policy: Policy, key: Key) -> tuple[Memory, Key, jax.Array, jax.Array]:
+        def lane(policy: Policy, key: Key) -> tuple[Memory, Keys, jax.Array, jax.Array]:
             which, step_keys = draw_tasks(key, self.num_episodes, self.num_tasks, self.horizon)
             memory = jax.vmap(policy.start)(step_keys[:, 0, 1])
             return memory, step_keys, which, jax.vmap(jax.random.bits)(step_keys[:, 0, 0])
@@ -86,7 +86,7 @@ class _Start:
         return jax.vmap(lane)(policy, keys)
 
 
-def _act(policy: Policy, memory: Memory, obs: jax.Array, step_keys: Key, step: jax.Array) -> tuple[jax.Array, Memory]:
+def _act(policy: Policy, memory: Memory, obs: jax.Array, step_keys: Keys, step: jax.Array) -> tuple[jax.Array, Memory]:
     one_lane = jax.vmap(lambda policy, *episode: policy.act(*episode), in_axes=(None, 0, 0, 0))
     return jax.vmap(one_lane)(policy, memory, obs, step_keys[:, :, step + 1, 1])
 
