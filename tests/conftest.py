@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 CACHE = Path(
@@ -12,7 +12,7 @@ CACHE = Path(
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("MESAX_CACHE_DIR", str(CACHE / "tests"))
 
-from jaxtyping import install_import_hook  # noqa: E402
+import jaxtyping  # noqa: E402
 
 CHECKED = [
     f"mesax.{part}"
@@ -25,7 +25,7 @@ CHECKED = [
 # Before any of them is imported. MESAX_TYPECHECK=0 leaves it out, to debug without it.
 if os.environ.get("MESAX_TYPECHECK") != "0":
     # As everywhere in Python's typing, where a float is asked for an int will do.
-    install_import_hook(CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+    jaxtyping.install_import_hook(CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 from mesax import runtime  # noqa: E402
 
@@ -52,6 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is stopped inside a test may take its time: leaving at once would take the tests along."""
     monkeypatch.setenv("MESAX_GRACE_SECONDS", "250")
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Types are not checked: for mistakes of users, who have no such checks and must be told in one line."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

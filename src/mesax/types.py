@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from mesax.errors import UsageError
 
 Key: TypeAlias = PRNGKeyArray
-Keys: TypeAlias = jaxtyping.Key[Array, "*batch"]
+Keys: TypeAlias = jaxtyping.Key[Array, "..."]
 """Keys of lanes, of episodes, of steps."""
 if TYPE_CHECKING:  # learners work on the device, and need not look
     AnyArray: TypeAlias = Array

@@ -34,14 +34,14 @@ TINY = 1e-10
 class Step(eqx.Module):
     """All that a mixer may know of one step."""
 
-    q: Float[Array, " agents"]
+    q: Float[Array, "*steps agents"]
     """Value of each agent's action."""
-    best: Float[Array, " agents"]
+    best: Float[Array, "*steps agents"]
     """Value of each agent's best action."""
-    obs: Float[Array, "agents obs"]
-    action: Float[Array, "agents actions"]
+    obs: Float[Array, "*steps agents obs"]
+    action: Float[Array, "*steps agents actions"]
     """One-hot."""
-    latent: Float[Array, " latent"]
+    latent: Float[Array, "*steps latent"]
     """Of the episode (see `Label`); mostly empty."""
 
     @property

@@ -30,7 +30,7 @@ from typing import Generic, TypeAlias, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, ScalarLike
 
 from mesax.errors import UsageError
 from mesax.nets import Memory
@@ -64,11 +64,11 @@ class CoverageState(eqx.Module):
 class Match(eqx.Module):
     """How a state-action pair relates to M_*."""
 
-    near: Bool[Array, ""]
-    value: Float[Array, ""]
-    cluster: Int[Array, ""]
-    member: Int[Array, ""]
-    distance: Float[Array, ""]
+    near: Bool[Array, "*steps"]
+    value: Float[Array, "*steps"]
+    cluster: Int[Array, "*steps"]
+    member: Int[Array, "*steps"]
+    distance: Float[Array, "*steps"]
 
 
 def squared_distances(
@@ -81,7 +81,7 @@ def squared_distances(
     return jnp.maximum(squares - 2.0 * (others @ point), 0.0)
 
 
-def match(subspace: HighRewardSet, features: Float[Array, " features"], threshold: float) -> Match:
+def match(subspace: HighRewardSet, features: Float[Array, " features"], threshold: ScalarLike) -> Match:
     """Nearest member and nearest cluster of one feature vector."""
     to_members = jnp.where(subspace.valid, squared_distances(features, subspace.members), jnp.inf)
     to_clusters = jnp.where(subspace.cluster_valid, squared_distances(features, subspace.centroids), jnp.inf)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,6 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import Environment, HostEnvironment
-from mesax.replay import Replay
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
 from mesax.training.loop import Loop, LoopState, RoundLog, Start, mean_over_rounds
@@ -214,7 +214,7 @@ def packed(state: LoopState) -> tuple[LoopState, int]:
         return state, 0
     filled = min(int(np.max(replay.added)), jax.tree.leaves(replay.episodes)[0].shape[1])
     episodes = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled], replay.episodes)
-    return LoopState(state.learner, Replay(episodes, replay.added), state.reward, state.round), filled
+    return _with_replayed(state, episodes), filled
 
 
 def unpacked(saved: LoopState, like: LoopState) -> LoopState:
@@ -228,7 +228,7 @@ def unpacked(saved: LoopState, like: LoopState) -> LoopState:
         return jnp.array(full)
 
     episodes = jax.tree.map(whole, saved.replay.episodes, like.replay.episodes)
-    return LoopState(saved.learner, Replay(episodes, saved.replay.added), saved.reward, saved.round)
+    return _with_replayed(saved, episodes)
 
 
 def shape_of_packed(like: LoopState, filled: int) -> LoopState:
@@ -236,7 +236,13 @@ def shape_of_packed(like: LoopState, filled: int) -> LoopState:
     if like.replay is None:
         return like
     short = jax.tree.map(lambda leaf: _struct((leaf.shape[0], filled, *leaf.shape[2:]), leaf), like.replay.episodes)
-    return LoopState(like.learner, Replay(short, like.replay.added), like.reward, like.round)
+    return _with_replayed(like, short)
+
+
+def _with_replayed(state: LoopState, episodes: Episode) -> LoopState:
+    """The state, or its shapes, with other episodes in its replay."""
+    changed: LoopState = eqx.tree_at(lambda state: state.replay.episodes, state, episodes)
+    return changed
 
 
 def shape_of(loop: Loop, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> tuple[LoopState, Log]:
