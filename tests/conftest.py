@@ -14,18 +14,10 @@ os.environ.setdefault("MESAX_CACHE_DIR", str(CACHE / "tests"))
 
 import jaxtyping  # noqa: E402
 
-CHECKED = [
-    f"mesax.{part}"
-    for part in (
-        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards", "envs"),
-        *("explorers", "training", "methods"),
-    )
-]
-"""Parts that hold arrays: what they take and give back is held to its annotations, shapes included."""
-# Before any of them is imported. MESAX_TYPECHECK=0 leaves it out, to debug without it.
-if os.environ.get("MESAX_TYPECHECK") != "0":
-    # As everywhere in Python's typing, where a float is asked for an int will do.
-    jaxtyping.install_import_hook(CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+import type_checks  # noqa: E402
+
+# Before any module of mesax is imported.
+type_checks.install()
 
 from mesax import runtime  # noqa: E402
 

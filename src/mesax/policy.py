@@ -186,7 +186,7 @@ class ExploreOrExploit(eqx.Module):
         return tree_where(explores, self.explorer.label(explorer_memory), self.learner.label(learner_memory))
 
 
-def with_noise(policy: Policy, epsilon: Array, action_space: ActionSpace) -> Policy:
+def with_noise(policy: Policy, epsilon: Float[Array, ""], action_space: ActionSpace) -> Policy:
     """A policy's own exploration: random slips for discrete actions, Gaussian noise of that scale for a box."""
     if isinstance(action_space, Discrete):
         return EpsilonRandom(policy, epsilon, action_space)

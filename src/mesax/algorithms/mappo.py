@@ -285,7 +285,7 @@ class Mappo(OnPolicy):
         target = norm.normalize(piece.returns)
         rate = 1.0 + (self.final_rate - 1.0) * elapsed.fraction
 
-        def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
+        def actor_loss(actors: Actors) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
             actors = self._held(actors, elapsed)
             outputs = unroll_batch(actors.team, piece.obs, piece.actor_memory)
             change = actors.log_probability(outputs, piece.action) - piece.old_log

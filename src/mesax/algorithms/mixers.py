@@ -275,5 +275,5 @@ class Duplex:
 MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex
 
 
-def _apply(net: FeedForward, x: Array) -> Array:
+def _apply(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
     return net.step((), x)[1]

@@ -281,6 +281,6 @@ def steps_of(
     return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents)
 
 
-def each(function: Callable[[Step], Array], steps: Step) -> Float[Array, "batch time ..."]:
+def each(function: Callable[[Step], Float[Array, "..."]], steps: Step) -> Float[Array, "batch time ..."]:
     """`function` of every step of every episode."""
     return jax.vmap(jax.vmap(function))(steps)

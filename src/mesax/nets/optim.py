@@ -42,7 +42,7 @@ class Trainable(eqx.Module, Generic[NetT]):
     """A network with its optimizer state."""
 
     net: NetT
-    optimizer_state: optax.OptState
+    optimizer_state: PyTree
 
     @staticmethod
     def create(net: NetT, optimizer: Adam) -> Trainable[NetT]:

@@ -191,7 +191,7 @@ def _observe(
     def of_episode(
         percepts: PyTree, mask: Bool[Array, " time"]
     ) -> tuple[Float[Array, " time"], Float[Array, "time+1 clusters"]]:
-        def step(memory: PyTree, one: tuple[PyTree, Array]) -> tuple[PyTree, tuple[Array, Array]]:
+        def step(memory: PyTree, one: tuple[PyTree, Bool[Array, ""]]) -> tuple[PyTree, tuple[Array, Array]]:
             percept, happened = one
             after, pay = reward.step(state, memory, percept)
             after = jax.tree.map(lambda new, old: jnp.where(happened, new, old), after, memory)

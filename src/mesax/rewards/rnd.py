@@ -112,7 +112,7 @@ class Rnd:
     def _sums(self, bonus: Float[Array, " time"]) -> Float[Array, " time"]:
         """Discounted sums of what came before: the scale on which a value of bonuses moves."""
 
-        def step(total: Array, now: Array) -> tuple[Array, Array]:
+        def step(total: Float[Array, ""], now: Float[Array, ""]) -> tuple[Array, Array]:
             return (self.discount * total + now,) * 2
 
         return jax.lax.scan(step, jnp.zeros(()), bonus)[1]
@@ -135,7 +135,7 @@ class Rnd:
         return jax.lax.scan(descend, state.predictor, order)[0]
 
 
-def novelty(target: FeedForward, predictor: FeedForward, x: Float[Array, "... features"]) -> Float[Array, "..."]:
+def novelty(target: FeedForward, predictor: FeedForward, x: Float[Array, "*steps features"]) -> Float[Array, "*steps"]:
     """Mean squared error of the prediction at every entry of `x`."""
     flat = x.reshape(-1, x.shape[-1])
     known, guess = (jax.vmap(lambda row, net=net: net.step((), row)[1])(flat) for net in (target, predictor))
