@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, ScalarLike
 
 from mesax.types import Key
 
@@ -40,7 +40,7 @@ def lambda_returns(
     r_t: Float[Array, " time"],
     discount_t: Float[Array, " time"],
     v_t: Float[Array, " time"],
-    mixing_t: Float[Array, " time"] | float,
+    mixing_t: Float[Array, " time"] | ScalarLike,
 ) -> Float[Array, " time"]:
     """G_t = r_t + discount_t ((1 - lambda_t) v_t + lambda_t G_{t+1}), v_t the value of the state reached.
 
@@ -61,7 +61,7 @@ def generalized_advantages(
     r_t: Float[Array, " time"],
     discount_t: Float[Array, " time"],
     v: Float[Array, " time+1"],
-    mixing_t: Float[Array, " time"] | float,
+    mixing_t: Float[Array, " time"] | ScalarLike,
 ) -> Float[Array, " time"]:
     """GAE (Schulman et al. 2016): A_t = delta_t + discount_t lambda_t A_{t+1}."""
     return lambda_returns(r_t, discount_t, v[1:], mixing_t) - v[:-1]

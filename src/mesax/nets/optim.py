@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import equinox as eqx
 import jax
 import optax
-from jaxtyping import ScalarLike
+from jaxtyping import PyTree, ScalarLike
 
 from mesax.errors import UsageError
 

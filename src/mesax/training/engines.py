@@ -131,11 +131,11 @@ class OnHost:
         policy, keys = compiled(_Greedy(self.loop, self.eval_env))(state.learner, state.reward, keys, step)
         return np.asarray(play_on_host(self.eval_env, tasks, policy, keys, self.eval_episodes).reward).mean(axis=1)
 
-    def _gathered(self, logs: list[tuple[dict[str, np.ndarray], Episode]]) -> Log:
+    def _gathered(self, logs: list[tuple[Metrics, Episode]]) -> Log:
         """All rounds side by side."""
         if not logs:
             return {}, None
-        metrics = _stacked([metrics for metrics, _ in logs])
+        metrics = jax.tree.map(np.asarray, _stacked([metrics for metrics, _ in logs]))
         return metrics, _stacked([played for _, played in logs]) if self.loop.keep_episodes else None
 
 
