@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -207,7 +207,7 @@ def tree_stack(trees: list[Tree]) -> Tree:
     return stacked
 
 
-def tree_index(tree: Tree, index: Any) -> Tree:
+def tree_index(tree: Tree, index: int | slice | Int[Array, "..."] | Int[np.ndarray, "..."]) -> Tree:
     """Entry `index` of every leaf's leading axis."""
     entry: Tree = jax.tree.map(lambda leaf: leaf[index], tree)
     return entry

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -158,7 +157,7 @@ class ClimbFamily:
         """Results by k."""
         return tuple(f"k={count}" for count in self.possible_counts)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         return {
             "num_agents": self.num_agents,

@@ -8,7 +8,6 @@ its target; agents start anywhere in every episode.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -199,7 +198,7 @@ class ParticleClimbFamily(ClimbReturns):
         """One k only."""
         return (f"k={self.count}",)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("num_agents", "num_landmarks", "delta", "horizon", "radius", "wall", "agent_size")
         return {name: getattr(self.world, name) for name in names} | {"count": self.count, "return_is": "sum"}

@@ -11,7 +11,7 @@ import contextlib
 import importlib
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from mesax.envs.base import ClimbReturns, HostStep, TaskInfo, TaskSplit
 from mesax.errors import TrainingError, UsageError
 from mesax.types import AnyArray, Box, EnvSpec, Transition
 
+Numbers = TypeVar("Numbers", Array, np.ndarray)
 NUM_AGENTS = 2
 SUBSTEPS = 4
 """Steps of the engine for each action."""
@@ -134,11 +135,11 @@ class SwimmerClimb:
         ]
         return np.asarray(everything[:, np.array(seen)])
 
-    def joint_angles(self, obs: Any) -> Any:
+    def joint_angles(self, obs: Float[Numbers, "*batch agents obs"]) -> Float[Numbers, "*batch agents"]:
         """Angles `[..., agents]` in radians from observations `[..., agents, obs]`."""
         return obs[..., 0]
 
-    def heading(self, obs: Any) -> Any:
+    def heading(self, obs: Float[Numbers, "*batch agents obs"]) -> Float[Numbers, "*batch"]:
         """Angle of the head link `[...]` in radians from observations `[..., agents, obs]`."""
         return obs[..., 0, -2]
 
@@ -270,7 +271,7 @@ class SwimmerFamily(ClimbReturns):
         edges = [f"{edge:.4g}" for edge in self.group_edges]
         return tuple(f"{low}-{high} deg" for low, high in pairwise(edges))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("band_degrees", "delta", "horizon", "see_neighbor", "reset_noise")
         own = {"least_degrees": self.least_degrees, "most_degrees": self.most_degrees, "num_agents": NUM_AGENTS}

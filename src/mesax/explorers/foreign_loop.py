@@ -13,23 +13,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from mesax.algorithms import actor_updates, binned, maddpg, mappo, mixers, normalized, value_decomposition
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
-from mesax.nets import Adam, Entities, Gru, Mlp
-from mesax.policy import EXPLORER
+from mesax.nets import Adam, Entities, Gru, Memory, Mlp
+from mesax.policy import EXPLORER, Policy
 from mesax.rewards import coverage, features
 from mesax.runtime import configure
 from mesax.store.settings import from_plain
 from mesax.store.trees import open_tree
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Line, Linear, LinearOwnSteps, LinearSteps, leading_size
+from mesax.types import (
+    Action,
+    Actions,
+    Box,
+    Discrete,
+    Elapsed,
+    EnvSpec,
+    Key,
+    Keys,
+    Line,
+    Linear,
+    LinearOwnSteps,
+    LinearSteps,
+    leading_size,
+)
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
@@ -75,9 +89,9 @@ class Explorers:
     """A few exploration policies, trained to visit together what may pay."""
 
     recipe: ExplorerRecipe
-    policies: Any
+    policies: Policy
     """Stacked over explorers."""
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, object] = field(default_factory=dict)
     """Where they come from, if they were exported: environment, training tasks, what they visit."""
 
     @property
@@ -108,9 +122,9 @@ class Player:
     spec: EnvSpec
     number: int
     """Which explorer plays, from 1."""
-    _policy: Any
-    _keys: Any
-    _memory: Any
+    _policy: Policy
+    _keys: Keys
+    _memory: Memory
     _single: bool
     _step: int = 0
 
@@ -130,12 +144,14 @@ class Player:
         return chosen[0] if self._single else chosen
 
 
-def _start(policy: Any, keys: Any) -> Any:
+def _start(policy: Policy, keys: Keys) -> Memory:
     return jax.vmap(policy.start)(keys)
 
 
-def _act(policy: Any, memory: Any, obs: Any, keys: Any, step: Any) -> Any:
-    def one(memory: Any, obs: Any, key: Any) -> Any:
+def _act(
+    policy: Policy, memory: Memory, obs: Float[Array, "copies agents obs"], keys: Keys, step: Int[Array, ""]
+) -> tuple[Actions, Memory]:
+    def one(memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         return policy.act(memory, obs, jax.random.fold_in(key, step))
 
     return jax.vmap(one)(memory, obs, keys)

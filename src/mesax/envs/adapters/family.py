@@ -67,7 +67,7 @@ class ForeignFamily:
         """None."""
         return ()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         spec = self.env.spec
         return {
