@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import TaskFamily
@@ -92,7 +92,7 @@ class _Features:
     reward: CoverageModel
     spec: EnvSpec
 
-    def __call__(self, episodes: Episode) -> Array:
+    def __call__(self, episodes: Episode) -> Float[Array, "envs time features"]:
         return self.reward.features_of(self.spec, episodes)
 
 
@@ -169,13 +169,13 @@ def coverage_pictures(
     experiment: Experiment,
     reward: CoverageModel,
     state: CoverageState,
-    explorers: dict[str, Any],
+    explorers: dict[str, Policy],
     num_episodes: int,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What uniform play and the explorers visit on the *unseen* tasks, for the coverage figure."""
     family, spec = experiment.family, experiment.family.env.spec
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    visitors: dict[str, Any] = {"uniform": UniformPolicy(spec.action_space)} | explorers
+    visitors: dict[str, Policy] = {"uniform": UniformPolicy(spec.action_space)} | explorers
     rewarding = family.rewarding_configurations(split.train)
     entries = []
     for number, (name, policy) in enumerate(visitors.items()):
@@ -206,7 +206,7 @@ def coverage_pictures(
     }
 
 
-def _plane(state: CoverageState) -> dict[str, Any]:
+def _plane(state: CoverageState) -> dict[str, list[object]]:
     """M_* and its clusters where features are points in a plane, which can be looked at."""
     subspace = state.subspace
     return {
@@ -215,11 +215,11 @@ def _plane(state: CoverageState) -> dict[str, Any]:
     }
 
 
-def _rounded(values: np.ndarray) -> list[Any]:
+def _rounded(values: np.ndarray) -> list[object]:
     """Four digits; None for what did not happen."""
     rounded = np.round(values.astype(float), 4).astype(object)
     rounded[np.isnan(values)] = None
-    plain: list[Any] = rounded.tolist()
+    plain: list[object] = rounded.tolist()
     return plain
 
 
@@ -228,7 +228,7 @@ def visit_order(configurations: np.ndarray, rewarding: np.ndarray) -> list[int]:
     return [int(number) for number in dict.fromkeys(configurations.tolist()) if number in rewarding]
 
 
-def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[object] | None:
     """Visits per episode to each configuration, in the family's own shape."""
     cells = configuration_cells(family)
     if cells is None:
@@ -237,7 +237,7 @@ def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[Any] | No
     return _as_grid(family, counts / len(configurations))
 
 
-def configuration_grid(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+def configuration_grid(family: TaskFamily, configurations: np.ndarray) -> list[object] | None:
     """1 where a configuration is in the list, else 0, in the family's own shape."""
     cells = configuration_cells(family)
     if cells is None:
@@ -254,6 +254,6 @@ def configuration_cells(family: TaskFamily) -> int | None:
     return cells if cells is not None and cells <= LARGEST_PICTURE else None
 
 
-def _as_grid(family: TaskFamily, values: np.ndarray) -> list[Any]:
-    grid: list[Any] = np.round(values.reshape(family.configuration_shape), 6).tolist()
+def _as_grid(family: TaskFamily, values: np.ndarray) -> list[object]:
+    grid: list[object] = np.round(values.reshape(family.configuration_shape), 6).tolist()
     return grid
