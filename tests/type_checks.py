@@ -1,15 +1,17 @@
 """Annotations as facts: jaxtyping with beartype on every part of mesax that holds arrays."""
 
+import importlib.util
 import os
+from pathlib import Path
 
 import jaxtyping
 
-PARTS = tuple(
-    f"mesax.{name}"
-    for name in (
-        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards", "envs"),
-        *("explorers", "training", "methods"),
-    )
+SOURCE = Path(str(importlib.util.find_spec("mesax").origin)).parent
+PARTS = (
+    *("mesax.types", "mesax.policy", "mesax.replay", "mesax.moments", "mesax.nets", "mesax.algorithms"),
+    *("mesax.rewards", "mesax.explorers", "mesax.training", "mesax.methods"),
+    # Without the adapters: to refuse foreign objects that are not what they should be is their own task.
+    *(f"mesax.envs.{path.stem}" for path in sorted((SOURCE / "envs").glob("[a-z]*.py"))),
 )
 """What they take and give back is held to its annotations, shapes included."""
 ON = os.environ.get("MESAX_TYPECHECK") != "0"
