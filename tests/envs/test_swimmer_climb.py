@@ -393,7 +393,7 @@ def test_tasks_are_spread_evenly():
     for part in (split.train, split.test):
         degrees = degrees_of(part)
         assert abs(np.mean(degrees > 0) - 0.5) < 0.05
-        found = [HEADLINE.describe(SwimmerTask(one)).group for one in np.asarray(part.target)]
+        found = [HEADLINE.describe(SwimmerTask(np.asarray(one))).group for one in np.asarray(part.target)]
         shares = [found.count(group) / len(found) for group in HEADLINE.groups]
         assert all(abs(share - 1 / 3) < 0.05 for share in shares)
         assert np.abs(degrees).min() < 9.1 and np.abs(degrees).max() > 29.9

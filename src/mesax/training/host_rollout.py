@@ -124,7 +124,7 @@ def episode_seeds(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> 
     return np.asarray(_seeds(step_keys))
 
 
-def _seeds(step_keys: Key) -> UInt32[Array, " episodes"]:
+def _seeds(step_keys: Keys) -> UInt32[Array, " episodes"]:
     """The environment's seed of every episode, from the keys of its steps."""
     return jax.vmap(jax.random.bits)(step_keys[:, 0, 0])
 
