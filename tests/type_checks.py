@@ -7,11 +7,15 @@ import jaxtyping
 PARTS = tuple(
     f"mesax.{name}"
     for name in (
-        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards", "envs"),
-        *("explorers", "training", "methods"),
+        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards", "explorers", "training", "methods"),
+        *(f"envs.{file}" for file in ("base", "climb", "host", "particles", "particle_climb", "simple_spread")),
+        "envs.swimmer_climb",
     )
 )
-"""What they take and give back is held to its annotations, shapes included."""
+"""What they take and give back is held to its annotations, shapes included.
+
+Adapters are left out: they hold other people's objects, and check at every step what these really say.
+"""
 ON = os.environ.get("MESAX_TYPECHECK") != "0"
 """Can be left out, to debug without it."""
 

@@ -421,7 +421,7 @@ def test_tasks_in_words():
         np.testing.assert_allclose(info.target, [[degrees]], atol=1e-3)
         assert HEADLINE.breakdown(task, np.ones(7)) == {HEADLINE.groups[group]: 7.0}
     for task in np.asarray(FULL.split(0, 200, 0).train.target):
-        low, high = map(float, FULL.describe(SwimmerTask(task)).group.removesuffix(" deg").split("-"))
+        low, high = map(float, FULL.describe(SwimmerTask(np.asarray(task))).group.removesuffix(" deg").split("-"))
         assert low <= abs(float(task)) / DEGREES <= high
     with pytest.raises(UsageError, match="not within"):
         HEADLINE.describe(SwimmerTask(jnp.asarray(31 * DEGREES)))

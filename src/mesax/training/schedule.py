@@ -81,7 +81,7 @@ class Budget:
         """Environment steps that a run takes."""
         return self.rounds(horizon) * self.steps_per_round(horizon)
 
-    def elapsed(self, horizon: int, number: int | Int[Array, ""]) -> Elapsed:
+    def elapsed(self, horizon: int, number: Int[Array, ""]) -> Elapsed:
         """How far a run has come at round `number`."""
         warmup = self.warmup_rounds(horizon)
         each = jnp.asarray(self.steps_per_round(horizon), jnp.float32)

@@ -22,7 +22,6 @@ LIMITS = ("max_steps", "episode_length")
 NEEDED = ("agents", "reset", "step_env", "action_space")
 
 
-@runtime_checkable
 class MultiAgentEnvironment(Protocol):
     """What is used of JaxMARL's `MultiAgentEnv`."""
 
@@ -40,7 +39,6 @@ class MultiAgentEnvironment(Protocol):
         """What one agent may do."""
 
 
-@runtime_checkable
 class Space(Protocol):
     """A space of JaxMARL: it has `n` choices, or else numbers of a shape between `low` and `high`."""
 

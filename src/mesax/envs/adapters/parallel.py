@@ -12,7 +12,6 @@ from mesax.envs.adapters.layout import Broken, gymnasium_spaces, shown
 from mesax.errors import UsageError
 
 
-@runtime_checkable
 class Parallel(Protocol):
     """What is used of PettingZoo's `ParallelEnv`; what its methods give back is checked wherever it is used."""
 
