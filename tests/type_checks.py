@@ -10,10 +10,12 @@ SOURCE = Path(str(importlib.util.find_spec("mesax").origin)).parent
 PARTS = (
     *("mesax.types", "mesax.policy", "mesax.replay", "mesax.moments", "mesax.nets", "mesax.algorithms"),
     *("mesax.rewards", "mesax.explorers", "mesax.training", "mesax.methods"),
-    # Without the adapters: to refuse foreign objects that are not what they should be is their own task.
     *(f"mesax.envs.{path.stem}" for path in sorted((SOURCE / "envs").glob("[a-z]*.py"))),
 )
-"""What they take and give back is held to its annotations, shapes included."""
+"""What they take and give back is held to its annotations, shapes included.
+
+Adapters are left out: they hold other people's objects, and check at every step what these really say.
+"""
 ON = os.environ.get("MESAX_TYPECHECK") != "0"
 """Can be left out, to debug without it."""
 

@@ -79,7 +79,7 @@ def episodes(junk: float = 0.0) -> Episode:
 
 
 def actors_of(space, log_std=()) -> Actors:
-    team = Team.create(Mlp(()), AGENTS, (1, 1), jax.random.key(0), shared=True, head_gain=1.0)
+    team = Team.create(Mlp(()), 1, (1, space.feature_size), jax.random.key(0), shared=True, head_gain=1.0)
     return Actors(team, jnp.array(log_std, jnp.float32), space)
 
 

@@ -26,7 +26,7 @@ from mesax.envs.particles import (
     offsets_to_others,
 )
 from mesax.errors import UsageError
-from mesax.types import Action, EnvSpec, Key, Transition, leading_size, tree_index
+from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, tree_index
 
 PLACEMENT_TRIES = 2_000
 
@@ -142,7 +142,7 @@ class ParticleClimb:
         ]
         return jnp.concatenate(parts, axis=1)
 
-    def landmark_offsets(self, obs: Float[Array, "agents obs"]) -> Float[Array, "agents landmarks 2"]:
+    def landmark_offsets(self, obs: Float[AnyArray, "agents obs"]) -> Float[AnyArray, "agents landmarks 2"]:
         """The part of a joint observation that says where the landmarks are."""
         offsets = obs[:, self.num_own : self.num_own + 2 * self.num_landmarks]
         return offsets.reshape(obs.shape[0], self.num_landmarks, 2)

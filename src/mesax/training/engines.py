@@ -245,7 +245,7 @@ def _with_replayed(state: LoopState, episodes: Episode) -> LoopState:
     return changed
 
 
-def shape_of(loop: Loop, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> tuple[LoopState, Log]:
+def shape_of(loop: Loop, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> tuple[LoopState, PyTree]:
     """Shapes of the loop's state, and of the log of some rounds."""
     lanes, envs = len(keys), loop.schedule.num_envs
     state = jax.eval_shape(_Init(loop), start, reward_state, keys)
