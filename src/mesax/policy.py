@@ -71,11 +71,11 @@ class EpsilonRandom(eqx.Module):
         return self.policy.start(key)
 
     def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
-        """Act, then let each agent slip."""
-        key_policy, key_slip = jax.random.split(key)
+        """Act, then replace some agents' actions by random ones."""
+        key_policy, key_random = jax.random.split(key)
         action, memory = self.policy.act(memory, obs, key_policy)
-        slip, which = jax.random.uniform(key_slip, (2, obs.shape[0]))  # one draw compiles faster than two
-        return jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action), memory
+        whether, which = jax.random.uniform(key_random, (2, obs.shape[0]))  # one draw compiles faster than two
+        return jnp.where(whether < self.epsilon, self.action_space.from_uniform(which), action), memory
 
     def label(self, memory: Memory) -> Label:
         """As the wrapped policy says."""
@@ -186,7 +186,7 @@ class ExploreOrExploit(eqx.Module):
 
 
 def with_noise(policy: Policy, epsilon: Array, action_space: ActionSpace) -> Policy:
-    """A policy's own exploration: random slips for discrete actions, Gaussian noise of that scale for a box."""
+    """A policy's own exploration: random actions among discrete ones, Gaussian noise of that scale for a box."""
     if isinstance(action_space, Discrete):
         return EpsilonRandom(policy, epsilon, action_space)
     return GaussianNoise(policy, epsilon)

@@ -98,7 +98,7 @@ def test_the_controls_share_learner_and_schedule_with_mesa(env, preset):
 
 
 @pytest.mark.parametrize("env, steps", [("climb-one", 50_000), ("climb-multi", 100_000)])
-def test_the_paper_preset_has_the_numbers_of_table_3(env, steps):
+def test_the_paper_preset_has_the_numbers_of_table_1(env, steps):
     entry, mesa = mesa_of(env, "paper")
     assert (entry.family.num_agents, entry.family.num_actions) == (2, 10)
     assert entry.family.num_stages == (1 if env == "climb-one" else 5)

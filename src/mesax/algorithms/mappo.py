@@ -121,7 +121,7 @@ class Piece(eqx.Module):
     advantages: Float[Array, "time agents"]
     returns: Float[Array, "time agents"]
     actor_memory: Memory
-    """At the first step; it is not learnt through."""
+    """At the first step; it is not learned through."""
     value_memory: Memory
 
 
@@ -312,7 +312,7 @@ class Mappo(OnPolicy):
 
 
 def _within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
-    """Actors whose deviations can be learnt from here in either direction."""
+    """Actors whose deviations can be learned from here in either direction."""
     log_std = jnp.clip(actors.net.log_std, *LOG_STD_RANGE)
     projected: Trainable[Actors] = eqx.tree_at(lambda a: a.net.log_std, actors, log_std)
     return projected

@@ -1,6 +1,6 @@
 """What a team's joint action is worth, from what each agent's own action is worth: IQL, VDN, QMIX and QPLEX.
 
-    Independent   every agent's own value, learnt by itself                               IQL   (Tan 1993)
+    Independent   every agent's own value, learned by itself                              IQL   (Tan 1993)
     Sum           Qtot = sum_i Q_i                                                        VDN   (Sunehag et al. 2018)
     Monotonic     Qtot = f_s(Q_1, .., Q_n), rising in every Q_i                           QMIX  (Rashid et al. 2018)
     Duplex        Qtot = sum_i w_i max Q_i + v + sum_i lambda_i w_i (Q_i - max Q_i)       QPLEX (Wang et al. 2021)
@@ -56,7 +56,7 @@ def context_size(spec: EnvSpec, latent_size: int) -> int:
 
 
 class Mixer(Protocol):
-    """A network that turns agents' values into what is learnt."""
+    """A network that turns agents' values into what is learned."""
 
     def __call__(self, step: Step) -> Float[Array, " values"]:
         """One value for the team, or one per agent."""
@@ -76,7 +76,7 @@ def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
     """ReLU nets of these layer sizes; weights and biases start uniform within 1 / sqrt(inputs), as in the reference.
 
     Biases start random, because a weight that is an absolute value has no gradient at zero: with none, a state of
-    zeros would never be learnt. All come from one draw, because draws are slow to compile.
+    zeros would never be learned. All come from one draw, because draws are slow to compile.
     """
     shapes = [(inputs + 1, outputs) for size in sizes for inputs, outputs in itertools.pairwise(size)]
     ends = list(itertools.accumulate(map(math.prod, shapes)))

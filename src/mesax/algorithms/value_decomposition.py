@@ -7,7 +7,7 @@
     lower         sum_t mask_t (Qtot_t - y_t)^2
     target nets   follow the online ones, softly or by copies
 
-Agents act on the argmax of their own values, and slip to a random action with a probability that falls over the run.
+Agents act on the argmax of their own values, or at random with a probability that falls over the run.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ TargetConfig: TypeAlias = Soft | Periodic
 class ValuePolicy(eqx.Module):
     """Every agent takes the action that its own net rates highest, or a random one.
 
-    The slip happens in here, so that the memory holds what was played. Should somebody else play the episode, their
-    actions never reach this memory, and what it answers is not obeyed either.
+    Random actions are drawn in here, so that the memory holds what was played. Should somebody else play the episode,
+    their actions never reach this memory, and what it answers is not obeyed either.
     """
 
     agents: Team
@@ -116,8 +116,8 @@ class ValuePolicy(eqx.Module):
         memory, q = self.agents.step(memory, inputs(self.action_space, obs, last if self.last_action else None))
         action = jnp.argmax(q, axis=-1).astype(jnp.int32)
         if self.epsilon is not None:
-            slip, which = jax.random.uniform(key, (2, obs.shape[0]))  # one draw compiles faster than two
-            action = jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action)
+            whether, which = jax.random.uniform(key, (2, obs.shape[0]))  # one draw compiles faster than two
+            action = jnp.where(whether < self.epsilon, self.action_space.from_uniform(which), action)
         return action, (memory, action)
 
     def label(self, memory: Memory) -> Label:
@@ -194,7 +194,7 @@ class ValueDecomposition(OffPolicy):
         return ValuePolicy(state.values.net.agents, None, self._space(spec), self.last_action)
 
     def behavior(self, spec: EnvSpec, state: ValueState, elapsed: Elapsed) -> Policy:
-        """Highest values, with slips."""
+        """Highest values, or random actions."""
         epsilon = self.exploration(elapsed)
         return ValuePolicy(state.values.net.agents, epsilon, self._space(spec), self.last_action)
 

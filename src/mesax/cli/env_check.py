@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
 from mesax.store.modules import attribute_of
+from mesax.store.settings import to_plain
 from mesax.suites.foreign.families import takes_a_seed
 
 TOLERANCE = 1e-4
@@ -50,8 +51,8 @@ class Play:
     returns: list[float] = field(default_factory=list)
     """Of the episodes that came to an end."""
     same_rewards: bool = True
-    left_early: set[Any] = field(default_factory=set)
-    outside: set[Any] = field(default_factory=set)
+    left_early: set[Hashable] = field(default_factory=set)
+    outside: set[Hashable] = field(default_factory=set)
     """Agents whose observations overstepped their space."""
     seconds: float = 0.0
 
@@ -89,14 +90,14 @@ def load_factory(target: str) -> Callable[..., object]:
     return make
 
 
-def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Finding]:
+def _walk(factory: Callable[..., object], seeds: int, steps: int) -> Iterator[Finding]:
     """All findings; ends at the first problem after which nothing more can be said."""
     make = factory
     if takes_a_seed(factory):
         yield Finding("ok", "factory", "takes a seed")
     else:
 
-        def make(seed: int) -> Any:
+        def make(seed: int) -> object:
             del seed
             return factory()
 
@@ -106,6 +107,10 @@ def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Findi
             "takes no seed, so that all tasks would be one and the same",
             "def make(seed): return an environment whose hidden task (goal, map, roles) is drawn from the seed",
         )
+    try:
+        to_plain(factory)
+    except TypeError as error:
+        yield Finding("problem", "factory", str(error), "write it as a function: def make(seed): ...")
     env = ForeignEnvironment(make, steps)
     try:
         if is_jaxmarl(probe := made_by(make, PROBE_SEED)):
@@ -138,7 +143,7 @@ def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Findi
         yield Finding("problem", "spaces", str(error))
 
 
-def _bare(running: Running) -> Any:
+def _bare(running: Running) -> object:
     """The object that the factory made."""
     close(running.env)
     return running.env.env if isinstance(running.env, GymnasiumTeam) else running.env
@@ -227,7 +232,7 @@ def _stepped(play: Play, running: Running, layout: Layout, steps: int, episode_s
         yield
 
 
-def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: dict[Any, Any]) -> None:
+def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: Mapping[Hashable, Any]) -> None:
     play.rewards.append(outcome.reward)
     play.same_rewards &= len(set(outcome.rewards.values())) <= 1
     if not (outcome.terminated or outcome.truncated):

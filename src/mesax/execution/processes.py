@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from mesax.errors import Preempted, WorkerLost
-from mesax.execution.workers import OnProgress, failure, log_of, warn
+from mesax.execution.workers import OnProgress, failure, how_to_continue, log_of, warn
 from mesax.methods.base import Stage
 from mesax.store.files import store_errors
 from mesax.store.modules import search_path
@@ -140,4 +140,4 @@ class Processes:
         code = worker.process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         log = log_of(self.run, worker.number)
-        return f"the worker of {stage} job {worker.job} {how}; see {log}, and continue with mesax resume"
+        return f"the worker of {stage} job {worker.job} {how}; see {log}; {how_to_continue(self.run)}"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mesax.errors import Preempted, UsageError
-from mesax.execution.runner import execute, how_to_continue
+from mesax.execution.runner import execute
+from mesax.execution.workers import how_to_continue, warn
 from mesax.experiments.names import OWN_PRESET
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import check_found_again, stored_difference
@@ -57,7 +58,7 @@ def run_experiment(
         try:
             return execute(run, experiment, workers, quiet=quiet)
         except Preempted:
-            print(f"mesax: stopped and saved; {how_to_continue(run)}", file=sys.stderr, flush=True)
+            warn(f"stopped and saved; {how_to_continue(run)}")
             raise
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import threading
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from mesax.errors import PREEMPTED, Preempted, StoreError
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
 from mesax.execution.signals import stop_on_signal
-from mesax.execution.workers import InProcess, Workers, warn
+from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
 from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
@@ -63,15 +62,6 @@ def _leave(run: RunDirectory) -> None:
         run.set_status("preempted")
     finally:
         os._exit(PREEMPTED)
-
-
-def how_to_continue(run: RunDirectory) -> str:
-    """For whoever stopped it."""
-    loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
-    command = shlex.join(["mesax", "resume", str(run.path), *loads])
-    if "request" in run.run:
-        return f"continue with: {command}"
-    return f"run the same script again to continue, or: {command}"
 
 
 def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:

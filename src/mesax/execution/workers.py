@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import threading
 import traceback
@@ -63,6 +64,15 @@ class InProcess:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def how_to_continue(run: RunDirectory) -> str:
+    """For whoever stopped it."""
+    loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
+    command = shlex.join(["mesax", "resume", str(run.path), *loads])
+    if "request" in run.run:
+        return f"continue with: {command}"
+    return f"run the same script again to continue, or: {command}"
 
 
 def warn(message: str) -> None:

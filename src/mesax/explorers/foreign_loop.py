@@ -16,15 +16,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
-from mesax.policy import EXPLORER
+from mesax.nets import Memory
+from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
 from mesax.store.settings import from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
-from mesax.types import Box, Elapsed, EnvSpec, Line, Linear, leading_size
+from mesax.types import Action, Box, Elapsed, EnvSpec, Key, Line, Linear, leading_size
 
 KINDS = settings_in(
     *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types")
@@ -62,7 +64,7 @@ class Explorers:
     """A few exploration policies, trained to visit together what may pay."""
 
     recipe: ExplorerRecipe
-    policies: Any
+    policies: PyTree
     """Stacked over explorers."""
     about: dict[str, Any] = field(default_factory=dict)
     """Where they come from, if they were exported: environment, training tasks, what they visit."""
@@ -95,9 +97,9 @@ class Player:
     spec: EnvSpec
     number: int
     """Which explorer plays, from 1."""
-    _policy: Any
-    _keys: Any
-    _memory: Any
+    _policy: Policy
+    _keys: Key
+    _memory: Memory
     _single: bool
     _step: int = 0
 
@@ -117,12 +119,12 @@ class Player:
         return chosen[0] if self._single else chosen
 
 
-def _start(policy: Any, keys: Any) -> Any:
+def _start(policy: Policy, keys: Key) -> Memory:
     return jax.vmap(policy.start)(keys)
 
 
-def _act(policy: Any, memory: Any, obs: Any, keys: Any, step: Any) -> Any:
-    def one(memory: Any, obs: Any, key: Any) -> Any:
+def _act(policy: Policy, memory: Memory, obs: Array, keys: Key, step: Array) -> tuple[Action, Memory]:
+    def one(memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
         return policy.act(memory, obs, jax.random.fold_in(key, step))
 
     return jax.vmap(one)(memory, obs, keys)

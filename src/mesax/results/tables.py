@@ -194,7 +194,7 @@ def dataset_table(run: RunResults) -> Table:
 
 
 def explorer_table(run: RunResults) -> Table:
-    """What each visitor reaches on unseen test tasks, before anything is learnt there."""
+    """What each visitor reaches on unseen test tasks, before anything is learned there."""
     rows = []
     for visitor in (run.coverage or {}).get("visitors", []):
         orders = [" → ".join(map(str, order[:8])) or "none" for order in visitor.get("orders", [])]

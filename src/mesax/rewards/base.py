@@ -2,7 +2,7 @@
 
 It may replace the reward, and it may tell the learner more than the environment shows (what is still to be visited,
 say). Then three things change together, and the model says how: the sizes the learner is built for, the policy that
-plays, the episodes that are learnt from.
+plays, the episodes that are learned from.
 """
 
 from __future__ import annotations

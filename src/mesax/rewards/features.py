@@ -50,7 +50,7 @@ class SortedOccupancy:
     """How firmly agents occupy each of several points, sorted over agents: who stands there does not matter.
 
     x_p1 >= x_p2 >= ... for every point p, x = sigmoid((radius - distance) / softness). The map depends on no layout, so
-    what was learnt among some landmarks holds among others; sorting keeps two agents at a point apart from one.
+    what was learned among some landmarks holds among others; sorting keeps two agents at a point apart from one.
     """
 
     num_points: int

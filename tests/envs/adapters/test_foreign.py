@@ -2,6 +2,7 @@
 
 import functools
 import re
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 from mpe2 import simple_speaker_listener_v4, simple_spread_v3
+from pettingzoo.utils import BaseWrapper
 
 from envs.adapters.toys import Line, Pair, Spoiled, line
 from mesax.envs.adapters import layout as layout_module
@@ -331,15 +333,13 @@ REFUSED = {
     "no bounds": (with_spaces(action=spaces.Box(-np.inf, 1, (1,))), r"agent 'small': .*no bounds.*finite low and high"),
     "no space": (with_spaces(action="left or right"), r"agent 'small': its action space is a builtins.str"),
     "single agent": (lambda seed: _single(), r"both be Tuple, or both Dict.*Tuple\(\(space,\)\)"),
-    "turns": (lambda seed: in_turns(), r"turn-based .*no parallel form"),
+    "turns": (lambda seed: InTurns(simple_spread_v3.env()), r"turn-based .*no parallel form"),
     "nothing": (lambda seed: object(), r"object is no environment: it has no reset and no step"),
 }
 
 
-def in_turns():
-    env = simple_spread_v3.env()
-    env.metadata["is_parallelizable"] = False
-    return env
+class InTurns(BaseWrapper):
+    metadata: ClassVar = {"name": "in_turns", "is_parallelizable": False}
 
 
 def test_a_turn_based_environment_is_played_all_at_once():

@@ -20,12 +20,12 @@ SEEDS = 2**31
 
 
 @runtime_checkable
-class PaysTeam(Protocol):
-    """An environment that makes one reward of its agents' rewards."""
+class PaysAgents(Protocol):
+    """An environment that makes one reward for the team out of those of its agents."""
 
     @property
     def team_reward(self) -> str:
-        """How it does that."""
+        """How."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class ForeignFamily:
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         spec = self.env.spec
-        facts: dict[str, object] = {"num_agents": spec.num_agents, "horizon": spec.horizon, "return_is": "sum"}
-        return facts | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysTeam) else {})
+        known = {"num_agents": spec.num_agents, "horizon": spec.horizon, "return_is": "sum"}
+        return known | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysAgents) else {})
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Disjoint seeds: even ones to train and odd ones to test on, or the two ends of a shuffled list."""
