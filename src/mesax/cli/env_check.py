@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
@@ -20,6 +23,7 @@ from mesax.envs.adapters.layout import Layout, gymnasium_spaces
 from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.runtime import THREADS
 from mesax.store.modules import attribute_of
 from mesax.store.settings import to_plain
 from mesax.suites.foreign.families import environment_of, takes_a_seed
@@ -28,6 +32,10 @@ TOLERANCE = 1e-4
 """By which an observation may overstep its space: rounding is no finding."""
 SHORT = 8
 """Steps of an episode that is played twice."""
+PLAYING_THREADS = 4
+EPISODES_PER_THREAD = 40
+OFTEN = 1e-6
+"""Seconds after which threads take turns: rarely disturbed environments are disturbed for sure."""
 STEPS_PER_PAIR = 5
 """One episode is played twice for so many random steps: what the last one leaves behind may matter rarely."""
 
@@ -286,6 +294,10 @@ def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -
             "keep all state and the random generator in the object, none in the module or the class",
         )
         return
+    disturbed = None if os.environ.get(THREADS) == "1" else _disturbed_by_threads(env, layout)
+    if disturbed is not None:
+        yield disturbed
+        return
     yield Finding(
         "ok", "determinism", f"the same seeds and actions give the same {steps} steps, reused and side by side"
     )
@@ -309,6 +321,37 @@ def _kept_state(env: ForeignEnvironment, layout: Layout, pairs: int) -> Finding 
             )
     close(running.env)
     return None
+
+
+def _disturbed_by_threads(env: ForeignEnvironment, layout: Layout) -> Finding | None:
+    """Environments that are played in threads, as in a run; those that share a counter or a generator get it wrong."""
+
+    def episodes(running: Running) -> list[Play]:
+        return [_short_episode(running, layout, seed) for seed in range(EPISODES_PER_THREAD)]
+
+    copies = [env.open(0) for _ in range(PLAYING_THREADS)]
+    expected, interval = episodes(copies[0]), sys.getswitchinterval()
+    sys.setswitchinterval(OFTEN)
+    try:
+        with ThreadPoolExecutor(PLAYING_THREADS) as pool:
+            plays = [future.result() for future in [pool.submit(episodes, running) for running in copies]]
+        same = all(_first_difference(*pair) is None for play in plays for pair in zip(expected, play, strict=True))
+        what = "play otherwise than alone"
+    except EnvironmentFault as fault:
+        same, what = False, f"break ({fault})"
+    finally:
+        sys.setswitchinterval(interval)
+        for running in copies:
+            close(running.env)
+    if same:
+        return None
+    return Finding(
+        "problem",
+        "determinism",
+        f"{PLAYING_THREADS} environments that run in threads {what}",
+        "keep all state and the random generator in the object, none in the module or the class; or set"
+        f" {THREADS}=1, for this command and for every run",
+    )
 
 
 def _short_episode(running: Running, layout: Layout, seed: int) -> Play:
