@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 CACHE = Path(
@@ -19,6 +19,13 @@ COMPILE_LITTLE = (
     "--xla_cpu_parallel_codegen_split_count=1",
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
+
+import jaxtyping  # noqa: E402
+
+import type_checks  # noqa: E402
+
+# Before any module of mesax is imported.
+type_checks.install()
 
 from mesax import runtime  # noqa: E402
 
@@ -67,6 +74,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is stopped inside a test may take its time: leaving at once would take the tests along."""
     monkeypatch.setenv("MESAX_GRACE_SECONDS", "250")
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Types are not checked: for mistakes of users, who have no such checks and must be told in one line."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import hypothesis.strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -243,16 +244,16 @@ def test_padding_never_matches():
     subspace = build_subspace(np.full((1, 2), 0.4, np.float32), np.array([0.7]), capacity=5, num_clusters=3, seed=0)
     assert np.asarray(subspace.valid).tolist() == [True] + 4 * [False]
     assert np.asarray(subspace.cluster_valid).tolist() == [True, False, False]
-    origin = match(subspace, np.zeros(2, np.float32), 0.5)
+    origin = match(subspace, jnp.zeros(2), 0.5)
     assert (bool(origin.near), int(origin.member), int(origin.cluster)) == (False, 0, 0)
-    assert float(match(subspace, np.zeros(2, np.float32), 0.6).value) == pytest.approx(0.7)
+    assert float(match(subspace, jnp.zeros(2), 0.6).value) == pytest.approx(0.7)
 
 
 def test_clusters_never_outnumber_the_members_that_stay():
     """A cluster without members can never be visited: it would keep the union from ever being covered."""
     subspace = build_subspace(*random_pairs(), capacity=4, num_clusters=8, seed=0)
     members = np.asarray(subspace.members)[np.asarray(subspace.valid)]
-    reachable = {int(match(subspace, member, 0.1).cluster) for member in members}
+    reachable = {int(match(subspace, jnp.asarray(member), 0.1).cluster) for member in members}
     assert reachable == set(np.flatnonzero(subspace.cluster_valid))
 
 

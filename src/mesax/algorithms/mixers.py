@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -34,14 +34,14 @@ TINY = 1e-10
 class Step(eqx.Module):
     """All that a mixer may know of one step."""
 
-    q: Float[Array, " agents"]
+    q: Float[Array, "*steps agents"]
     """Value of each agent's action."""
-    best: Float[Array, " agents"]
+    best: Float[Array, "*steps agents"]
     """Value of each agent's best action."""
-    obs: Float[Array, "agents obs"]
-    action: Float[Array, "agents actions"]
+    obs: Float[Array, "*steps agents obs"]
+    action: Float[Array, "*steps agents actions"]
     """One-hot."""
-    latent: Float[Array, " latent"]
+    latent: Float[Array, "*steps latent"]
     """Of the episode (see `Label`); mostly empty."""
 
     @property
@@ -55,6 +55,7 @@ def context_size(spec: EnvSpec, latent_size: int) -> int:
     return spec.num_agents * spec.obs_size + latent_size
 
 
+@runtime_checkable
 class Mixer(Protocol):
     """A network that turns agents' values into what is learned."""
 
@@ -65,6 +66,7 @@ class Mixer(Protocol):
         """What the mixer adds to the loss of this step."""
 
 
+@runtime_checkable
 class MixerSettings(Protocol):
     """A frozen dataclass that builds a mixer."""
 
@@ -273,5 +275,5 @@ class Duplex:
 MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex
 
 
-def _apply(net: FeedForward, x: Array) -> Array:
+def _apply(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
     return net.step((), x)[1]

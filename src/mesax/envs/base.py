@@ -32,6 +32,7 @@ class Step(eqx.Module):
     """The task is over: nothing is to be had after this step (a horizon cut is not a termination)."""
 
 
+@runtime_checkable
 class Environment(Protocol):
     """Pure reset and step of one cooperative game."""
 
@@ -59,6 +60,7 @@ class HostStep(NamedTuple):
     """bool `[copies]`: cut short by the environment itself; learners bootstrap from this step's observation."""
 
 
+@runtime_checkable
 class HostBatch(Protocol):
     """Running copies of an environment, each on a task of its own."""
 
@@ -167,6 +169,7 @@ class ActionRepeat:
         return state, outcome
 
 
+@runtime_checkable
 class ClimbWorld(Protocol):
     """A world that pays 1, 1 - delta or 0 at every step."""
 
@@ -214,6 +217,7 @@ class ClimbReturns:
         return jnp.sum(rewards)
 
 
+@runtime_checkable
 class TaskFamily(Protocol):
     """A distribution over tasks of one environment, and how its results are read."""
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
@@ -26,7 +25,7 @@ from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
 from mesax.store.settings import UnknownName, from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
-from mesax.types import Action, Box, Elapsed, EnvSpec, Key, Line, Linear, leading_size
+from mesax.types import Action, Actions, Box, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size
 
 KINDS = settings_in(
     *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types")
@@ -78,9 +77,9 @@ class Explorers:
     """A few exploration policies, trained to visit together what may pay."""
 
     recipe: ExplorerRecipe
-    policies: PyTree
+    policies: Policy
     """Stacked over explorers."""
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, object] = field(default_factory=dict)
     """Where they come from, if they were exported: environment, training tasks, what they visit."""
 
     @property
@@ -112,7 +111,7 @@ class Player:
     number: int
     """Which explorer plays, from 1."""
     _policy: Policy
-    _keys: Key
+    _keys: Keys
     _memory: Memory
     _single: bool
     _step: int = 0
@@ -133,12 +132,14 @@ class Player:
         return chosen[0] if self._single else chosen
 
 
-def _start(policy: Policy, keys: Key) -> Memory:
+def _start(policy: Policy, keys: Keys) -> Memory:
     return jax.vmap(policy.start)(keys)
 
 
-def _act(policy: Policy, memory: Memory, obs: Array, keys: Key, step: Array) -> tuple[Action, Memory]:
-    def one(memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+def _act(
+    policy: Policy, memory: Memory, obs: Float[Array, "copies agents obs"], keys: Keys, step: Int[Array, ""]
+) -> tuple[Actions, Memory]:
+    def one(memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         return policy.act(memory, obs, jax.random.fold_in(key, step))
 
     return jax.vmap(one)(memory, obs, keys)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 from jaxtyping import PyTree
@@ -29,6 +29,7 @@ Item = TypeVar("Item")
 Row: TypeAlias = Mapping[str, object]
 
 
+@runtime_checkable
 class Services(Keeper, Protocol):
     """What a job may ask of the process that runs it; it also keeps the job's loops (see `Keeper`)."""
 
@@ -134,6 +135,7 @@ class Experiment:
         return key
 
 
+@runtime_checkable
 class Method(Protocol):
     """A frozen dataclass that says which stages an experiment has."""
 

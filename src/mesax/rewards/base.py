@@ -8,16 +8,17 @@ plays, the episodes that are learned from.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import PyTree
 
 from mesax.policy import Policy
 from mesax.types import EnvSpec, Episode, Key
 
-State = TypeVar("State", bound=PyTree)
+State = TypeVar("State")
 
 
+@runtime_checkable
 class RewardModel(Protocol[State]):
     """A frozen dataclass; its state (counts, datasets, networks) travels as an argument."""
 

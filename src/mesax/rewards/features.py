@@ -75,7 +75,7 @@ class SortedOccupancy:
         return jnp.stack(descending(list(occupancy)), axis=1).reshape(-1)
 
 
-def descending(rows: list[Array]) -> list[Array]:
+def descending(rows: list[Float[Array, " row"]]) -> list[Float[Array, " row"]]:
     """Rows sorted entry by entry, largest first: a network of comparisons, many times faster on a CPU than a sort."""
     rows = list(rows)
     for turn in range(len(rows)):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import TaskFamily
@@ -100,7 +100,7 @@ class _Features:
     reward: CoverageModel
     spec: EnvSpec
 
-    def __call__(self, episodes: Episode) -> Array:
+    def __call__(self, episodes: Episode) -> Float[Array, "envs time features"]:
         return self.reward.features_of(self.spec, episodes)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.compiling import compiled
@@ -304,7 +304,7 @@ class _Featurize:
     reward: CoverageModel
     family: TaskFamily
 
-    def __call__(self, episodes: Episode) -> tuple[Array, Array]:
+    def __call__(self, episodes: Episode) -> tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]:
         transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         features = self.reward.features_of(self.family.env.spec, episodes)
         return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
