@@ -7,14 +7,15 @@ import jaxtyping
 PARTS = tuple(
     f"mesax.{name}"
     for name in (
-        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards", "explorers", "training", "methods"),
+        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards"),
         *(f"envs.{file}" for file in ("base", "climb", "host", "particles", "particle_climb", "simple_spread")),
         "envs.swimmer_climb",
     )
 )
 """What they take and give back is held to its annotations, shapes included.
 
-Adapters are left out: they hold other people's objects, and check at every step what these really say.
+Adapters are left out: they hold other people's objects, and check at every step what these really say. So are the
+driver and the methods around it, where the same values are on the host and on the device by turns.
 """
 ON = os.environ.get("MESAX_TYPECHECK") != "0"
 """Can be left out, to debug without it."""

@@ -20,7 +20,7 @@ from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
 from mesax.training.loop import Loop, LoopState, RoundLog, Start, mean_over_rounds
 from mesax.training.schedule import round_keys
-from mesax.types import Episode, Key, Keys, Metrics, Tree, tree_index
+from mesax.types import AnyArray, Episode, Key, Keys, Metrics, Tree, tree_index
 
 Log: TypeAlias = tuple[dict[str, np.ndarray], Episode | None]
 """Metrics `[lanes, rounds]`, and episodes `[lanes, rounds, envs, ...]` if they are kept."""
@@ -222,7 +222,7 @@ def unpacked(saved: LoopState, like: LoopState) -> LoopState:
     if saved.replay is None or like.replay is None:
         return saved
 
-    def whole(part: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:
+    def whole(part: AnyArray, like: jax.ShapeDtypeStruct) -> jax.Array:
         full = np.zeros(like.shape, like.dtype)
         full[:, : part.shape[1]] = part
         return jnp.array(full)
