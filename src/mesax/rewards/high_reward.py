@@ -29,7 +29,7 @@ class Levels(NamedTuple):
     unit: float = 1.0
     """Heights above the usual reward are counted in this unit."""
 
-    def height(self, rewards: np.ndarray) -> np.ndarray:
+    def height(self, rewards: np.ndarray | np.floating) -> np.ndarray | np.floating:
         """How far rewards lie above the usual one."""
         return (rewards - self.usual) / self.unit
 
