@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 COMPARISON_NOTE = (
-    "Return after learning each unseen test task: {final}. "
     "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
     "IQM: mean of the middle half; std: spread of the task runs. "
     "Solved: share of task runs whose final return is at the optimum; "
@@ -108,7 +107,8 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
         if own["meta_env_steps"]
     ]
     note = f" On training tasks before, not counted here: {', '.join(before)} steps." if before else ""
-    return Table(", ".join(title), columns, tuple(rows), COMPARISON_NOTE.format(final=final_words(runs)) + note)
+    returns = f"Return after learning each unseen test task: {final_words(runs)}. "
+    return Table(", ".join(title), columns, tuple(rows), returns + COMPARISON_NOTE + note)
 
 
 def final_words(runs: Sequence[RunResults]) -> str:
