@@ -242,8 +242,8 @@ class TaskFamily(Protocol):
         """A score from which a task counts as solved."""
 
     @property
-    def high_reward(self) -> float:
-        """The highest reward of a step."""
+    def high_reward(self) -> float | None:
+        """The highest reward of a step, for logs; None if nobody knows: then what stage 1 has found to be high."""
 
     @property
     def configuration_shape(self) -> tuple[int, ...] | None:
@@ -271,5 +271,8 @@ class TaskFamily(Protocol):
     def configuration(self, transition: Transition) -> Int[Array, ""]:
         """Ground truth for coverage: number of the configuration this step visits, -1 for none."""
 
-    def rewarding_configurations(self, tasks: Task) -> np.ndarray:
-        """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks."""
+    def rewarding_configurations(self, tasks: Task) -> np.ndarray | None:
+        """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks.
+
+        None if nobody knows: then coverage is not measured.
+        """

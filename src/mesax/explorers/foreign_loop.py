@@ -23,7 +23,7 @@ from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explore
 from mesax.nets import Memory
 from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
-from mesax.store.settings import from_plain, name_of, settings_in
+from mesax.store.settings import UnknownName, from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
 from mesax.types import Action, Actions, Box, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size
 
@@ -52,10 +52,24 @@ def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
     plain = saved.facts.get("recipe")
     if plain is None:
         raise StoreError(f"{directory} was saved by an older version, which did not write down how it was built")
-    recipe = from_plain(plain, KINDS | {name_of(kind): kind for kind in kinds})
+    recipe = _recipe(path, plain, kinds)
     if not isinstance(recipe, ExplorerRecipe):
         raise StoreError(f"{directory} describes no explorers")
     return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
+
+
+def _recipe(path: Path, plain: object, kinds: Sequence[type]) -> object:
+    """What a file describes, with classes of mesax and of `kinds`; one that is missing is named with what to type."""
+    try:
+        return from_plain(plain, KINDS | {name_of(kind): kind for kind in kinds})
+    except UnknownName as error:
+        module, colon, name = error.name.partition(":")
+        if not colon:
+            raise
+        raise UsageError(
+            f"the explorers of {path} use '{error.name}', which is not part of mesax: import {name} from {module}"
+            f" and call load_explorers(path, kinds=[{', '.join([*(kind.__name__ for kind in kinds), name])}])"
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -439,14 +439,15 @@ def test_family():
     assert len(family.split(0, 0, 2).train) == 0
     assert family.suboptimal_return < family.optimal_threshold < family.optimal_return
     assert family.describe(split.train[0]).label == f"seed {train[0]}"
-    assert int(family.configuration(None)) == -1 and len(family.rewarding_configurations(split.train)) == 0
+    assert int(family.configuration(None)) == -1 and family.rewarding_configurations(split.train) is None
     assert family.groups == () and family.breakdown(split.train[0], np.ones(6)) == {}
     assert family.facts()["num_agents"] == 2 and hash(family) is not None
     assert float(family.score(np.ones(6, np.float32))) == 6.0
 
 
 def test_family_of_so_many_tasks():
-    family = ForeignFamily(ForeignEnvironment(line, 6), 9.0, num_tasks=10, rewarding=lambda seeds: seeds // 2)
+    truth = {"configuration_of": lambda transition: 0, "rewarding": lambda seeds: seeds // 2}
+    family = ForeignFamily(ForeignEnvironment(line, 6), 9.0, num_tasks=10, **truth)
     split = family.split(3, 6, 4)
     assert sorted([*np.asarray(split.train), *np.asarray(split.test)]) == list(range(10))
     np.testing.assert_array_equal(family.split(3, 6, 1).train, split.train)

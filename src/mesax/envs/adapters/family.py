@@ -38,8 +38,8 @@ class ForeignFamily:
     """Best possible sum of rewards of an episode; results are reported relative to it."""
     suboptimal_return: float = 0.0
     """Return of what learners get stuck in."""
-    high_reward: float = 1.0
-    """The highest reward of a step."""
+    high_reward: float | None = None
+    """The highest reward of a step; None: what stage 1 finds to be high. For logs and tables only."""
     num_tasks: int | None = None
     """If given, tasks are the seeds 0 to num-tasks - 1; None: any seed."""
     configuration_of: Callable[[Transition], Array] | None = None
@@ -50,8 +50,9 @@ class ForeignFamily:
     def __post_init__(self) -> None:
         """Refuse scores that results cannot be read by."""
         for name in ("optimal_return", "suboptimal_return", "high_reward"):
-            if not math.isfinite(getattr(self, name)):
-                raise UsageError(f"{name.replace('_', '-')} must be a finite number, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise UsageError(f"{name.replace('_', '-')} must be a finite number, not {value}")
         if self.optimal_return == 0:
             raise UsageError("optimal-return must not be 0, for results are divided by it; shift the rewards")
         if self.suboptimal_return >= self.optimal_return:
@@ -124,8 +125,8 @@ class ForeignFamily:
             return jnp.full((), -1, jnp.int32)
         return jnp.asarray(self.configuration_of(transition), jnp.int32)
 
-    def rewarding_configurations(self, tasks: UInt32[Array, " tasks"]) -> np.ndarray:
-        """What the user's function says; none without one."""
-        if self.rewarding is None:
-            return np.empty(0, np.int64)
+    def rewarding_configurations(self, tasks: UInt32[Array, " tasks"]) -> np.ndarray | None:
+        """What the user's function says; None without one, for then nobody knows."""
+        if self.rewarding is None or self.configuration_of is None:
+            return None
         return np.unique(np.asarray(self.rewarding(np.asarray(tasks)), np.int64))

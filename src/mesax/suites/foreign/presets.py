@@ -37,6 +37,8 @@ from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
 
 PROBED_EPISODES = 2
+THRESHOLD = Threshold(percentile=99.0)
+"""Rewards come in any size and sign: the top hundredth is high, if it is more than what a step usually pays."""
 MOST_BINNED_ACTIONS = 200
 """Actions that a box is cut into at most, for learners of values."""
 
@@ -222,8 +224,7 @@ def _quick(family: TaskFamily) -> Experiment:
             replay_capacity=min(harvest, 1_000),
         ),
         explore=episodes.budget(episodes.within(300_000, 500, 20_000), 2 * envs, 10),
-        # Rewards come in any size; the top hundredth is high, if there is any above zero.
-        threshold=Threshold(percentile=99.0),
+        threshold=THRESHOLD,
         capacity=256,
         num_clusters=8,
         reward=RecordReward(features(family), distance_threshold=0.2, tell_demand=True, width=0.4, stay=0.5),
@@ -277,7 +278,7 @@ def _paper(family: TaskFamily) -> Experiment:
         explorer=published,
         collect=replace(schedule, total_steps=500_000, num_evaluations=10),
         explore=replace(schedule, num_evaluations=15),
-        threshold=Threshold(percentile=99.0),
+        threshold=THRESHOLD,
         capacity=256,
         num_clusters=16,
         reward=CoverageReward(features(family), distance_threshold=0.2),
