@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.cli.telling import check_workers, fail, prepare_jax
-from mesax.errors import PREEMPTED, Preempted, UsageError
+from mesax.cli.telling import check_workers, fail, prepare_jax, warn
+from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
@@ -66,22 +66,35 @@ def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Na
         raise UsageError(
             f"{directory.path} holds another configuration ({difference}); choose another directory with --out"
         )
-    if directory.status == "done":
+    damage = _damage(directory)
+    if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
-    return _execute(directory, experiment, options)
+    return _execute(directory, experiment, options, damage)
 
 
 def resume(options: argparse.Namespace) -> int:
-    """Continue a stopped run where it was saved."""
+    """Continue a stopped run where it was saved; merge the jobs of a finished one again if its results are damaged."""
     check_workers(options.workers)
     from mesax.store.run_directory import RunDirectory
 
     directory = RunDirectory.open(options.run)
-    if directory.status == "done":
+    damage = _damage(directory)
+    if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
     prepare_jax()
     experiment, _ = stored_experiment(directory, options)
-    return _execute(directory, experiment, options)
+    return _execute(directory, experiment, options, damage)
+
+
+def _damage(directory: RunDirectory) -> DamageError | None:
+    """The first thing that is wrong with the results of a finished run, if anything is."""
+    if directory.status != "done":
+        return None
+    try:
+        directory.check_results()
+    except DamageError as damage:
+        return damage
+    return None
 
 
 def stored_experiment(
@@ -101,12 +114,18 @@ def stored_experiment(
         raise UsageError(f"{error}; type: {command}") from error
 
 
-def _execute(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
-    from mesax.execution.runner import available_cores, execute, how_to_continue
+def _execute(
+    directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, damage: DamageError | None = None
+) -> int:
+    from mesax.execution.mending import reopen
+    from mesax.execution.runner import available_cores, execute
+    from mesax.execution.workers import how_to_continue
 
     workers = available_cores() if options.workers is None else options.workers
     try:
         with directory.lock():
+            if damage is not None:
+                reopen(directory, damage)
             summary = execute(directory, experiment, workers, quiet=options.quiet)
     except Preempted:
         return fail(f"stopped and saved; {how_to_continue(directory)}", PREEMPTED)
@@ -125,7 +144,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     if "largest_cut_short" in summary:
         share = summary["largest_cut_short"]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
-    for picture in draw_run(path):
+    for picture in draw_run(path, warn):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:

@@ -173,7 +173,7 @@ def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json:
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
     compared: dict[str, Any] = {"families": [], "note": None}
     if done and whole:
-        compared = show_comparison(compare_directories(done), done[0].parent / "figures")
+        compared = show_comparison(compare_directories(done), done[0].parent / "figures", _say)
     failed = [outcome for outcome in outcomes if outcome.ending == "failed"]
     for outcome in failed:
         _say(f"failed   {outcome.run.name}: {outcome.reason}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import sys
 import threading
 import traceback
@@ -11,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from mesax.errors import FORESEEN, Preempted, TrainingError, kind_of
+from mesax.errors import FORESEEN, Preempted, StoreError, TrainingError, kind_of
 from mesax.methods.base import Stage
+from mesax.store.files import open_regular_file
 from mesax.store.run_directory import RunDirectory
 
 OnProgress: TypeAlias = Callable[[int, int, str], None]
@@ -57,7 +60,8 @@ class InProcess:
             )
         except Exception as error:
             log = log_of(self.run, 0)
-            with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:  # the disk may be full
+            # The disk may be full, or the log a link.
+            with contextlib.suppress(OSError, StoreError), open(open_log(log), "a", encoding="utf-8") as file:
                 file.write(traceback.format_exc())
             raise failure(f"{stage.name} job {job}", kind_of(error), str(error), log) from error
 
@@ -70,9 +74,23 @@ def warn(message: str) -> None:
     print(f"mesax: {message}", file=sys.stderr, flush=True)
 
 
+def how_to_continue(run: RunDirectory) -> str:
+    """For whoever stopped it."""
+    loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
+    command = shlex.join(["mesax", "resume", str(run.path), *loads])
+    if "request" in run.run:
+        return f"continue with: {command}"
+    return f"run the same script again to continue, or: {command}"
+
+
 def log_of(run: RunDirectory, number: int) -> Path:
     """Where a worker's warnings and tracebacks go."""
     return run.path / f"worker-{number}.log"
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to add to a log."""
+    return open_regular_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 def failure(where: str, kind: str, message: str, log: Path) -> Exception:

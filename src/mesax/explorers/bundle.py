@@ -34,7 +34,7 @@ def _about(run: RunDirectory) -> Json:
     known = {name: run.run.get(name) for name in ("id", "env", "preset", "seed", "versions", "git_commit")}
     tasks = [task.get("label") for task in run.run.get("train_tasks", [])]
     figures = ("name", "episodes", "distinct_visits", "high_reward_steps")
-    visitors = read_coverage(run.path).get("visitors", [])
+    visitors = read_coverage(run).get("visitors", [])
     coverage = [{name: visitor.get(name) for name in figures} for visitor in visitors]
     return known | {"train_tasks": tasks, "coverage": coverage}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,10 +60,15 @@ class FamilyComparison:
 
 def compare_directories(paths: Iterable[Path]) -> list[FamilyComparison]:
     """The runs of several directories, family by family."""
-    return by_family([load_run(path) for path in paths])
+    return by_family([load_run(path) for path in without_repetition(paths)])
 
 
-def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Json:
+def without_repetition(paths: Iterable[Path]) -> list[Path]:
+    """Directories in order, each once, under the first of its names."""
+    return list({path.resolve(): path for path in reversed(list(paths))}.values())[::-1]
+
+
+def show_comparison(families: Sequence[FamilyComparison], directory: Path, warn: Callable[[str], None]) -> Json:
     """Print the tables of every family and draw their pictures; returns what `--json` prints."""
     from mesax.results.drawing import draw_comparison  # noqa: PLC0415 (drawing is heavy)
 
@@ -73,7 +78,7 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Js
     note = nothing_comparable(families)
     if note:
         print(f"note     {note}")
-    for picture in draw_comparison(families, directory):
+    for picture in draw_comparison(families, directory, warn):
         print(f"drawn    {picture}")
     return {"families": [family.as_json() for family in families], "note": note}
 

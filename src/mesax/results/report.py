@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -14,13 +13,14 @@ from matplotlib.figure import Figure
 from mesax.errors import UsageError
 from mesax.formatting import format_number
 from mesax.rendering import canvas
-from mesax.results.comparison import by_family
+from mesax.results.comparison import by_family, without_repetition
 from mesax.results.curves import optimal_fraction
 from mesax.results.drawing import world_figures
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
 from mesax.results.intervals import bootstrap_interval
 from mesax.results.summary import compare_runs
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
+from mesax.store.files import write_file
 from mesax.store.json_values import flatten
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.base import RunFigure
@@ -61,12 +61,11 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     """Write one self-contained HTML page about the runs and return its path; an old page is replaced."""
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
-    runs = [load_run(run_dir) for run_dir in run_dirs]
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(target.name + ".part")
-    unfinished.write_text(report_html(runs), encoding="utf-8")
-    os.replace(unfinished, target)
+    if target.is_dir():
+        raise UsageError(f"{target} is a directory; name the file to write")
+    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
+    write_file(target, report_html(runs).encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
 
 
