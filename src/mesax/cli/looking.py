@@ -6,7 +6,7 @@ import argparse
 import json
 
 from mesax.cli.running import stored_experiment
-from mesax.cli.telling import prepare_jax, warn
+from mesax.cli.telling import prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 
@@ -88,7 +88,7 @@ def compare(options: argparse.Namespace) -> int:
     from mesax.results.comparison import compare_directories, show_comparison
 
     families = compare_directories(options.runs)
-    result = show_comparison(families, options.out or options.runs[0].parent / "figures", warn)
+    result = show_comparison(families, options.out or options.runs[0].parent / "figures")
     if options.json:
         print(json.dumps(result))
     return 0

@@ -83,9 +83,8 @@ def _be_robust() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    os.environ["MPLBACKEND"] = (
-        "agg"  # figures are drawn without one, but matplotlib refuses names that it does not know
-    )
+    # No figure needs a backend, but matplotlib does not start under a name that it does not know.
+    os.environ["MPLBACKEND"] = "agg"
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -98,9 +97,7 @@ def _dispatch(arguments: list[str]) -> int:
     except Preempted:
         raise
     except SystemExit as error:  # not ours: of a module or an environment of the user's
-        raise UsageError(
-            f"a module or environment that is not part of mesax ended the program (exit {error.code})"
-        ) from error
+        raise UsageError(f"a module or environment of yours called sys.exit({error.code!r})") from error
     return code
 
 

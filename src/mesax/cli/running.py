@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.cli.telling import check_workers, fail, prepare_jax, warn
+from mesax.cli.telling import check_workers, fail, prepare_jax
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     if "largest_cut_short" in summary:
         share = summary["largest_cut_short"]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
-    for picture in draw_run(path, warn):
+    for picture in draw_run(path):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:

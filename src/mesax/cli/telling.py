@@ -13,11 +13,6 @@ def fail(message: str, code: int) -> int:
     return code
 
 
-def warn(message: str) -> None:
-    """One line on stderr about something that costs no result."""
-    print(f"mesax: {' '.join(message.split())}", file=sys.stderr)
-
-
 def prepare_jax() -> None:
     """Set JAX up before anything imports it for computing."""
     from mesax.runtime import configure

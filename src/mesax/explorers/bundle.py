@@ -9,7 +9,7 @@ from mesax.errors import UsageError
 from mesax.store.json_values import Json
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
-from mesax.store.trees import ARRAYS, open_tree, read_manifest, save_again
+from mesax.store.trees import ARRAYS, MANIFEST, open_tree, read_manifest, save_again
 
 CARD = "README.md"
 
@@ -22,7 +22,9 @@ def export_run(run: RunDirectory, out: Path | None) -> Path:
     directory = out or run.path / "bundle"
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already; choose another directory with --out")
+    run.check(f"policies/explorers/{MANIFEST}")
     saved = open_tree(source)
+    saved.check_finite()
     about = _about(run)
     sha256 = read_manifest(source)["files"][ARRAYS]["sha256"]
     save_again(directory, saved, saved.facts | {"about": about}, {CARD: _card(saved.facts, about, sha256)})

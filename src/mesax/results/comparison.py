@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def without_repetition(paths: Iterable[Path]) -> list[Path]:
     return list({path.resolve(): path for path in reversed(list(paths))}.values())[::-1]
 
 
-def show_comparison(families: Sequence[FamilyComparison], directory: Path, warn: Callable[[str], None]) -> Json:
+def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Json:
     """Print the tables of every family and draw their pictures; returns what `--json` prints."""
     from mesax.results.drawing import draw_comparison  # noqa: PLC0415 (drawing is heavy)
 
@@ -78,7 +78,7 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path, warn:
     note = nothing_comparable(families)
     if note:
         print(f"note     {note}")
-    for picture in draw_comparison(families, directory, warn):
+    for picture in draw_comparison(families, directory):
         print(f"drawn    {picture}")
     return {"families": [family.as_json() for family in families], "note": note}
 

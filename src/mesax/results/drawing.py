@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,6 @@ from mesax.suites.base import RunFigure
 from mesax.suites.registry import suite_of_run
 
 Draw = Callable[[], Figure]
-Warn = Callable[[str], None]
-"""Told of pictures that cannot be drawn."""
 
 
 def world_figures(run: RunResults) -> Sequence[RunFigure]:
@@ -28,16 +27,16 @@ def world_figures(run: RunResults) -> Sequence[RunFigure]:
     return () if suite is None else suite.figures()
 
 
-def draw_run(directory: Path, warn: Warn) -> list[Path]:
+def draw_run(directory: Path) -> list[Path]:
     """Every figure that the run has data for, into its `figures/`."""
     run = load_run(directory)
     listed = [figure for figure in (*world_figures(run), *RUN_FIGURES) if figure.applies(run)]
     drawings = [("learning-curves", lambda: learning_curves([run], by_group=True))]
     drawings += [(figure.name, partial(figure.draw, run)) for figure in listed]
-    return _drawn(drawings, directory / "figures", warn)
+    return _drawn(drawings, directory / "figures")
 
 
-def draw_comparison(families: Sequence[FamilyComparison], directory: Path, warn: Warn) -> list[Path]:
+def draw_comparison(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:
     """The figures of the runs on each family; several families have their names in the files'."""
     drawings: list[tuple[str, Draw]] = []
     for number, family in enumerate(families):
@@ -46,10 +45,10 @@ def draw_comparison(families: Sequence[FamilyComparison], directory: Path, warn:
         drawings += [
             (f"compare-{figure.name}{ending}", partial(figure.draw, family.runs)) for figure in COMPARISON_FIGURES
         ]
-    return _drawn(drawings, directory, warn)
+    return _drawn(drawings, directory)
 
 
-def _drawn(drawings: Iterable[tuple[str, Draw]], directory: Path, warn: Warn) -> list[Path]:
+def _drawn(drawings: Iterable[tuple[str, Draw]], directory: Path) -> list[Path]:
     """Files of all pictures that can be drawn: one that cannot must not cost a result."""
     drawn = []
     for name, draw in drawings:
@@ -57,5 +56,6 @@ def _drawn(drawings: Iterable[tuple[str, Draw]], directory: Path, warn: Warn) ->
             drawn.append(save(draw(), directory / name)[0])
         except Exception as error:
             kind = "" if isinstance(error, StoreError) else f"{type(error).__name__}: "
-            warn(f"the picture {name} is missing: {kind}{error}")
+            line = " ".join(f"the picture {name} cannot be drawn: {kind}{error}".split())
+            print(f"mesax: {line}", file=sys.stderr, flush=True)
     return drawn

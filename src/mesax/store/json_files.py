@@ -15,6 +15,8 @@ from mesax.errors import DamageError, StoreError, UsageError
 from mesax.store.files import Checksum, check_contents, checksum, is_there, neither_files_nor_folders, read_regular_file
 from mesax.store.json_values import Json, parse_object
 
+CHECKSUMS = "checksums.json"
+"""What the files of a finished run are (`mesax.store.sums`)."""
 LARGEST_JSON = 64 * 2**20
 LARGEST_ROWS = 2**30
 LARGEST_STATUS = 64
@@ -25,6 +27,8 @@ def existing_run(path: Path) -> Path:
     if not path.is_dir():
         raise UsageError(f"no run directory at {path}")
     if not is_there(path / "run.json"):
+        if is_there(path / CHECKSUMS):
+            raise DamageError(f"{path / 'run.json'} is missing")
         raise UsageError(f"no run directory at {path}: it has no run.json")
     return path
 

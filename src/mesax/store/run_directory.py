@@ -24,9 +24,16 @@ from mesax.store.files import (
     write_all,
     write_file,
 )
-from mesax.store.json_files import existing_run, read_json, read_rows, read_status, refuse_foreign_things
+from mesax.store.json_files import (
+    CHECKSUMS,
+    existing_run,
+    read_json,
+    read_rows,
+    read_status,
+    refuse_foreign_things,
+)
 from mesax.store.json_values import Json, json_ready, parse_object
-from mesax.store.sums import CHECKSUMS, Sums, check_sum, read_sums, write_sums
+from mesax.store.sums import Sums, check_sum, read_sums, write_sums
 
 STATUSES = ("running", "done", "failed", "preempted")
 MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json", "clock.jsonl")

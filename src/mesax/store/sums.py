@@ -12,9 +12,8 @@ from typing import TypeAlias, cast
 
 from mesax.errors import DamageError
 from mesax.store.files import Checksum, check_contents, checksum, file_checksum, is_checksum, is_there, write_file
-from mesax.store.json_files import read_json, read_status
+from mesax.store.json_files import CHECKSUMS, read_json, read_status
 
-CHECKSUMS = "checksums.json"
 Sums: TypeAlias = Mapping[str, Checksum]
 """By the name of a file within the run directory."""
 

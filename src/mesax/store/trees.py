@@ -27,7 +27,7 @@ from safetensors import numpy as safetensors_numpy
 from mesax.errors import DamageError, StoreError
 from mesax.store.files import Checksum, check_contents, checksum, file_checksum, is_checksum, read_regular_file
 from mesax.store.json_values import HasList, Json, parse_object
-from mesax.store.leaves import Arrays, Entry, as_kind_of, check_like, decode, encode, named_leaves
+from mesax.store.leaves import Arrays, Entry, as_kind_of, check_like, decode, encode, is_finite, named_leaves
 from mesax.store.replacing import replace_directory, settled
 
 FORMAT = 1
@@ -113,6 +113,13 @@ class SavedTree:
                 raise StoreError(f"{self.directory} {kind} leaf {min(names)} ({len(names)} in all)")
         tree = jax.tree.unflatten(structure, [self._restored(entries[name], leaf) for name, leaf in wanted.items()])
         return tree if part is None else tree[part]
+
+    def check_finite(self) -> None:
+        """A `DamageError` if a number in it is infinite or none at all: no training ends in such weights."""
+        for entry in self._entries.values():
+            leaf = decode(entry, self._arrays, self.directory / ARRAYS)
+            if not is_finite(leaf):
+                raise DamageError(f"{self.directory / ARRAYS}: leaf {entry['path']} has numbers that are not finite")
 
     def _restored(self, entry: Entry, like: object) -> object:
         check_like(entry, like, self.directory)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from mesax.errors import StoreError
 from mesax.store.files import neither_files_nor_folders
-from mesax.store.json_files import read_json, read_rows
+from mesax.store.json_files import CHECKSUMS, read_json, read_rows
 from mesax.store.run_directory import MERGED, STATUSES, RunDirectory
-from mesax.store.sums import CHECKSUMS, check_job, check_sum
+from mesax.store.sums import check_job, check_sum
 from mesax.store.trees import MANIFEST, verify
 
 OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html")
