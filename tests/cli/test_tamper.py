@@ -42,8 +42,8 @@ READ_BY = {
     "metrics.jsonl": {"compare", "report", "verify"},
     "timing.jsonl": {"verify"},
     "summary.json": {"compare", "report", "verify"},
-    "coverage.json": {*TABLES - {"sweep"}, "render", "export", "resume", "verify"},
-    "clock.jsonl": {"resume", "verify"},
+    "coverage.json": {*TABLES, "render", "export", "resume", "verify"},
+    "clock.jsonl": {"resume", "sweep", "verify"},
     CHECKSUMS: {"compare", "report", *PLAYERS, "verify"},
     f"{POLICY}/manifest.json": {"eval", "render", "verify"},
     f"{POLICY}/arrays.safetensors": {"eval", "render", "verify"},
@@ -56,7 +56,9 @@ READ_BY = {
     "figures/learning-curves.png": set(),
     ".lock": set(),
 }
-VERBS = ("compare", "report", "resume", "eval", "render", "export", "verify", "sweep")
+LOOKING = ("verify", "compare", "eval", "render", "report", "export")
+"""These leave what they read as it is."""
+VERBS = (*LOOKING, "resume", "sweep")
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +91,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stands_for(policy: object) -> np.ndarray:
-    """Rewards of two steps that another weight would change."""
+    """A reward that another weight would change."""
     total = sum(float(np.sum(np.asarray(leaf, float))) for leaf in jax.tree.leaves(policy))
-    return np.full((1, 2), total)
+    return np.full((1, 1), total)
 
 
 def command_of(verb: str, run: Path) -> tuple[object, ...]:
@@ -228,11 +230,12 @@ def test_a_damaged_file_is_named_or_changes_no_number(finished, truth, tmp_path,
             assert command_line(*command_of(verb, run)) == 0
             truth[verb] = numbers(verb, run, capsys.readouterr().out)
     outside = tmp_path / "outside"
+    before = (finished / name).read_bytes()
+    outside.write_bytes(before)  # a link to it would even hold the right contents
     for verb in VERBS:
-        run = copy_of(finished, tmp_path)
-        outside.write_bytes((run / name).read_bytes())  # a link to it would even hold the right contents
-        before = outside.read_bytes()
-        TAMPERINGS[tampering](run / name, name, outside)
+        if verb not in LOOKING[1:]:
+            run = copy_of(finished, tmp_path)
+            TAMPERINGS[tampering](run / name, name, outside)
         changed = not (run / name).is_file() or (run / name).read_bytes() != (finished / name).read_bytes()
         with within(SECONDS):
             code = command_line(*command_of(verb, run))

@@ -17,7 +17,7 @@ from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WR
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, paper_difference, run_json
-from mesax.methods.base import Experiment
+from mesax.methods.base import LARGEST_SEED, Experiment
 from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Gru

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from mesax.errors import DamageError, StoreError
 from mesax.execution.workers import warn
-from mesax.store.run_directory import RunDirectory
+from mesax.store.run_directory import KEPT_ONCE, RunDirectory
 from mesax.store.sums import Sums, check_job
 from mesax.store.trees import MANIFEST, open_tree
-
-NOT_OF_JOBS = ("run.json", "coverage.json", "clock.jsonl")
-"""Results that no job keeps a second time."""
 
 
 def reopen(run: RunDirectory, damage: DamageError) -> None:
     """Make a finished run one that only has to merge its jobs again; a `DamageError` if these are not whole."""
     sums = _sums(run)
     try:
-        run.check(*(name for name in sums if name in NOT_OF_JOBS or name.startswith("jobs/")))
+        run.check(*(name for name in sums if name in KEPT_ONCE or name.startswith("jobs/")))
         for done in run.path.glob("jobs/*/*/done.json"):
             check_job(done.parent)
         for manifest in run.path.glob(f"jobs/*/*/[!.]*/{MANIFEST}"):

@@ -151,8 +151,8 @@ def _state_of(path: Path, digest: str) -> tuple[State, str]:
     try:
         run.check_results()
         return "finished", ""
-    except StoreError:  # its jobs may be whole: then they are merged again
-        return "unfinished", ""
+    except StoreError as error:
+        return ("unfinished", "") if run.can_be_mended() else ("damaged", str(error))
 
 
 def show_plan(planned: Sequence[Planned], as_json: bool) -> int:

@@ -38,6 +38,8 @@ from mesax.store.sums import Sums, check_sum, read_sums, write_sums
 STATUSES = ("running", "done", "failed", "preempted")
 MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json", "clock.jsonl")
 """The results of a finished run; coverage.json is there only if explorers were trained."""
+KEPT_ONCE = ("run.json", "coverage.json", "clock.jsonl")
+"""Those of them that cannot be merged again from what the jobs wrote."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,18 @@ class RunDirectory:
     def check_results(self) -> None:
         """A `DamageError` if a finished run lacks results, or one of them is not what was written."""
         self.check(*(name for name in MERGED if name != "coverage.json" or self.has(name)))
+
+    def can_be_mended(self) -> bool:
+        """Whether all results that nothing else holds are what was written, as far as that is known."""
+        try:
+            sums = self.sums or {}
+        except DamageError:  # of the sums themselves, which are written again
+            return True
+        try:
+            self.check(*(name for name in sums if name in KEPT_ONCE))
+        except StoreError:
+            return False
+        return True
 
     def seal(self, names: Iterable[str]) -> None:
         """Write down what these files are: from now on whoever reads one checks it."""
