@@ -49,10 +49,11 @@ quickstart: $(VENV)/.core  ## Run MESA and two baselines on a climb game, print 
 	@$(BIN)/mesax report $(QUICKSTART:%=$(RUNS)/quickstart-%)
 
 test: $(VENV)/.dev  ## Run the tests (not those marked slow)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 -m 'not slow'
 
+# These compute for minutes: here programs are optimized as for users (tests/conftest.py says how the others are compiled).
 test-slow: $(VENV)/.dev  ## Run the tests marked slow
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	XLA_FLAGS=--xla_backend_optimization_level=1 $(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 soak: $(VENV)/.dev  ## Kill runs at random moments, resume them, compare every byte (an hour)
 	$(BIN)/python benchmarks/soak.py --kills 30 --workers $(WORKERS) --out $(RUNS)/soak

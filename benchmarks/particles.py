@@ -28,6 +28,7 @@ from mesax.policy import ExplorationPolicySet  # noqa: E402
 from mesax.rewards.high_reward import build_subspace  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.loop import Start  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed, tree_stack  # noqa: E402
 
@@ -69,7 +70,7 @@ def main() -> None:
         line(f"rollout, learner's policy, {envs} environments", speed, first, 300_000)
     batch = jax.tree.map(lambda leaf: leaf[: schedule.batch_size], play(env, split.test, own, key, schedule.num_envs))
     steps = schedule.steps_per_round(spec.horizon) / schedule.updates_per_round
-    speed, first = rate(lambda s, b: algorithm.update(spec, s, b, key), int(steps), learner, batch)
+    speed, first = rate(lambda s, b: algorithm.update(spec, s, b, Elapsed.end(), key), int(steps), learner, batch)
     line("update, per environment step that it stands for", speed, first)
 
     # M_* of random numbers: how far its members are does not change what they cost.
@@ -82,7 +83,7 @@ def main() -> None:
     fresh = method.explorer.init(method.reward.learner_spec(spec), key)
     loop = method.explore_loop(env)
     steps = method.action_repeat * loop.schedule.steps_per_round(loop.env.spec.horizon)
-    begun = loop.init(state, key)
+    begun = loop.init(Start(), state, key)
     speed, first = rate(lambda s: loop.advance(split.train, None, s, key, 1), steps, begun, repeats=3)
     line("stage 2, a round of playing and learning", speed, first)
 
@@ -93,7 +94,9 @@ def main() -> None:
     adapt = LearningLoop(env, algorithm, short, method.mixing)
     tasks, keys = jax.tree.map(lambda leaf: leaf[None], split.test), key[None]
     clock, done, wall = 0.0, 0, time.perf_counter()
-    for number, chunk in enumerate(learn(adapt, tasks, keys, explorer=explorer, eval_episodes=mesa.eval_episodes)):
+    for number, chunk in enumerate(
+        learn(adapt, tasks, keys, start=Start(explorer=explorer), eval_episodes=mesa.eval_episodes)
+    ):
         if number == 1:  # the first chunk compiles
             clock, done, wall = time.process_time(), chunk.step, time.perf_counter() - wall
     line("meta-test, end to end with evaluations", (chunk.step - done) / (time.process_time() - clock), wall, 40_000)

@@ -89,7 +89,7 @@ LOOPS: dict[str, Loop] = {
 
 
 def returns_of(policy: Policy, seed: int) -> np.ndarray:
-    """Returns of episodes from starts that nobody has learnt from."""
+    """Returns of episodes from starts that nobody has learned from."""
     key = jax.random.fold_in(jax.random.key(seed), EPISODES_STREAM)
     episodes = play_episodes(FAMILY.env, FAMILY.split(seed, 1, 1).test, policy, key, EPISODES)
     return np.asarray(episodes.reward).sum(axis=1)

@@ -76,7 +76,7 @@ def main() -> None:
 
     batch = play(env, tasks, policy, key, BATCH_SIZE)
     rollout = seconds(lambda policy, key: play(env, tasks, policy, key, NUM_ENVS), policy, key)
-    update = seconds(lambda state, batch: algorithm.update(spec, state, batch, key), learner, batch)
+    update = seconds(lambda state, batch: algorithm.update(spec, state, batch, Elapsed.end(), key), learner, batch)
     print(f"rollout of {NUM_ENVS} episodes {1e3 * rollout:7.2f} ms")
     print(f"update from {BATCH_SIZE} episodes {1e3 * update:6.2f} ms")
 

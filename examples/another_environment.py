@@ -3,7 +3,7 @@
     python examples/another_environment.py
 
 The environment is Gymnasium-Robotics' multi-agent Reacher, a PettingZoo `ParallelEnv`: one agent turns the shoulder,
-the other the elbow. In place of its own reward it gets 1 in a step after which the fingertip is within a centimetre of
+the other the elbow. In place of its own reward it gets 1 in a step after which the fingertip is within a centimeter of
 the spot. Spots lie 12 cm from the shoulder, in any direction; which one it is, is the task, and nobody sees it. Random
 play hits it in about one episode of twenty. Explorers should learn what all tasks have in common: the elbow keeps the
 distance while the shoulder turns. The script fails if they hit less than five times as often.
@@ -59,7 +59,7 @@ ENVIRONMENT = mesax.ForeignEnvironment(make, LENGTH, team_reward="shared")
 
 @dataclass(frozen=True)
 class Fingertip:
-    """Steps are alike if they bring the fingertip to the same place; in units of `scale` metres."""
+    """Steps are alike if they bring the fingertip to the same place; in units of `scale` meters."""
 
     scale: float = 0.1
 

@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 CACHE = Path(
@@ -11,6 +11,21 @@ CACHE = Path(
 # Before JAX is imported, and in the environment, so that commands started by tests have it too.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("MESAX_CACHE_DIR", str(CACHE / "tests"))
+# Nearly all the time of the tests is compiling, and their nets are tiny: LLVM's optimizer, XLA's newer emitters for
+# fusions and code in many pieces cost two thirds of it and gain nothing. `make test-slow` compiles as a run does.
+COMPILE_LITTLE = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
+
+import jaxtyping  # noqa: E402
+
+import type_checks  # noqa: E402
+
+# Before any module of mesax is imported.
+type_checks.install()
 
 from mesax import runtime  # noqa: E402
 
@@ -33,10 +48,40 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
 
 
+TESTS = Path(__file__).parent
+LONGEST = (
+    "examples/test_examples.py",
+    "execution/test_runner.py",
+    "own/test_every_verb.py",
+    "execution/test_resume.py",
+    "algorithms/test_probes.py",
+    "methods/test_mesa_particles.py",
+    "training/test_host_rollout.py",
+    "methods/test_mesa.py",
+    "algorithms/test_value_decomposition_probes.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files: begun last, one of them would leave the other workers nothing to do."""
+    if missing := [name for name in LONGEST if not (TESTS / name).is_file()]:
+        raise pytest.UsageError(f"LONGEST in {__file__} names files that are not there: {', '.join(missing)}")
+    ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is stopped inside a test may take its time: leaving at once would take the tests along."""
     monkeypatch.setenv("MESAX_GRACE_SECONDS", "250")
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Types are not checked: for mistakes of users, who have no such checks and must be told in one line."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         JointImprovement as JointImprovement,
     )
     from mesax.algorithms.base import Learner as Learner
+    from mesax.algorithms.base import OffPolicy as OffPolicy
+    from mesax.algorithms.base import OnPolicy as OnPolicy
     from mesax.algorithms.binned import Binned as Binned
     from mesax.algorithms.maddpg import Maddpg as Maddpg
     from mesax.algorithms.mappo import Mappo as Mappo
@@ -103,6 +105,7 @@ if TYPE_CHECKING:
     from mesax.rewards.rnd import Rnd as Rnd
     from mesax.suites.base import Suite as Suite
     from mesax.training.behavior import Mixing as Mixing
+    from mesax.training.loop import Start as Start
     from mesax.training.schedule import Budget as Budget
     from mesax.training.schedule import Schedule as Schedule
     from mesax.types import (
@@ -116,6 +119,9 @@ if TYPE_CHECKING:
     )
     from mesax.types import (
         Episode as Episode,
+    )
+    from mesax.types import (
+        Label as Label,
     )
     from mesax.types import (
         Linear as Linear,
@@ -133,7 +139,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _MODULES = {
     "algorithms.actor_updates": ("ExpectedGradient", "GumbelGradient", "JointImprovement"),
-    "algorithms.base": ("Learner",),
+    "algorithms.base": ("Learner", "OffPolicy", "OnPolicy"),
     "algorithms.binned": ("Binned",),
     "algorithms.maddpg": ("Maddpg",),
     "algorithms.mappo": ("Mappo",),
@@ -164,8 +170,9 @@ _MODULES = {
     "rewards.rnd": ("Rnd",),
     "suites.base": ("Suite",),
     "training.behavior": ("Mixing",),
+    "training.loop": ("Start",),
     "training.schedule": ("Budget", "Schedule"),
-    "types": ("Box", "Discrete", "EnvSpec", "Episode", "Linear", "LinearSteps", "Transition", "tree_index"),
+    "types": ("Box", "Discrete", "EnvSpec", "Episode", "Label", "Linear", "LinearSteps", "Transition", "tree_index"),
 }
 """Where each name is defined; the imports above say the same to type checkers."""
 _HOMES = {name: f"mesax.{module}" for module, names in _MODULES.items() for name in names}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 NOTHING = "–"
 """An en dash stands for "no value", and joins the ends of a range."""
+NOT_MEASURED = "not measured"
+"""Stands where a number would be if anyone could have found it out."""
 COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 BYTE_UNITS = ((2**40, "TB"), (2**30, "GB"), (2**20, "MB"), (2**10, "kB"))
 
@@ -15,6 +17,11 @@ def format_number(value: float | None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.2f}" if abs(value) < 99.995 else f"{value:,.0f}"
+
+
+def format_measured(value: float | None) -> str:
+    """A number, or that it was not measured."""
+    return NOT_MEASURED if value is None else format_number(value)
 
 
 def format_tenths(value: float) -> str:

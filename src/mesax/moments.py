@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from mesax.types import masked_mean, tree_where
 
@@ -12,8 +12,8 @@ from mesax.types import masked_mean, tree_where
 class Moments(eqx.Module):
     """Mean and variance of every entry of an array, over batches with equal weights: they settle as 1 / batches."""
 
-    mean: Float[Array, "..."]
-    variance: Float[Array, "..."]
+    mean: Float[Array, "*shape"]
+    variance: Float[Array, "*shape"]
     batches: Float[Array, ""]
 
     @staticmethod
@@ -21,7 +21,7 @@ class Moments(eqx.Module):
         """Nothing seen yet: values pass as they are."""
         return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
 
-    def observe(self, values: Float[Array, "batch time ..."], mask: Array) -> Moments:
+    def observe(self, values: Float[Array, "batch time *shape"], mask: Bool[Array, "batch time"]) -> Moments:
         """Mix in the steps `[batch, time]` that really happened; there are some, as every episode has a first step."""
         weights = mask.reshape(*mask.shape, *(1,) * self.mean.ndim).astype(values.dtype)
         total = jnp.maximum(jnp.sum(weights), 1.0)
@@ -36,7 +36,7 @@ class Moments(eqx.Module):
             self.batches + 1.0,
         )
 
-    def standardize(self, values: Float[Array, "..."], least: float, limit: float) -> Array:
+    def standardize(self, values: Float[Array, "*shape"], least: float, limit: float) -> Float[Array, "*shape"]:
         """Mean 0 and deviation 1, within +- `limit`; entries that hardly vary are only shifted."""
         std = jnp.sqrt(self.variance)
         scale = jnp.where(std > least, std, 1.0)
@@ -57,7 +57,9 @@ class ValueNorm(eqx.Module):
         """Nothing seen yet."""
         return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
-    def observe(self, returns: Array, mask: Array, decay: float, whole: bool = False) -> ValueNorm:
+    def observe(
+        self, returns: Float[Array, "..."], mask: Bool[Array, "..."], decay: float, whole: bool = False
+    ) -> ValueNorm:
         """Mix in the moments of a batch; one in which nothing happened changes nothing.
 
         In a batch of `whole` episodes something has happened, and nobody need look.
@@ -70,19 +72,19 @@ class ValueNorm(eqx.Module):
         )
         return mixed if whole else tree_where(jnp.any(mask), mixed, self)
 
-    def moments(self) -> tuple[Array, Array]:
+    def moments(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Debiased mean and standard deviation; (0, 1) before anything was seen."""
         seen = jnp.maximum(self.weight, 1e-8)
         mean, square = self.mean / seen, self.square / seen
         std = jnp.sqrt(jnp.maximum(square - jnp.square(mean), 1e-2))
         return mean, jnp.where(self.weight > 0, std, 1.0)
 
-    def normalize(self, returns: Array) -> Array:
+    def normalize(self, returns: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """To mean 0 and standard deviation 1."""
         mean, std = self.moments()
         return (returns - mean) / std
 
-    def denormalize(self, values: Array) -> Array:
+    def denormalize(self, values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Back to the units of the reward."""
         mean, std = self.moments()
         return values * std + mean

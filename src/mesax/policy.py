@@ -8,7 +8,7 @@ Memory is a GRU state, or "which explorer runs this episode".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -24,6 +24,7 @@ LATENT_STREAM = 2
 """Beside `EXPLORER`, which is a stream of its own too."""
 
 
+@runtime_checkable
 class Policy(Protocol):
     """How a team of agents acts during one episode."""
 
@@ -49,7 +50,7 @@ class UniformPolicy(eqx.Module):
         del key
         return ()
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Ignore the observation."""
         return self.action_space.sample(key, (obs.shape[0],)), memory
 
@@ -70,12 +71,12 @@ class EpsilonRandom(eqx.Module):
         """Memory of the wrapped policy."""
         return self.policy.start(key)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
-        """Act, then let each agent slip."""
-        key_policy, key_slip = jax.random.split(key)
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
+        """Act, then replace some agents' actions by random ones."""
+        key_policy, key_random = jax.random.split(key)
         action, memory = self.policy.act(memory, obs, key_policy)
-        slip, which = jax.random.uniform(key_slip, (2, obs.shape[0]))  # one draw compiles faster than two
-        return jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action), memory
+        whether, which = jax.random.uniform(key_random, (2, obs.shape[0]))  # one draw compiles faster than two
+        return jnp.where(whether < self.epsilon, self.action_space.from_uniform(which), action), memory
 
     def label(self, memory: Memory) -> Label:
         """As the wrapped policy says."""
@@ -92,7 +93,7 @@ class GaussianNoise(eqx.Module):
         """Memory of the wrapped policy."""
         return self.policy.start(key)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act, add noise, clip to the box."""
         key_policy, key_noise = jax.random.split(key)
         action, memory = self.policy.act(memory, obs, key_policy)
@@ -118,7 +119,7 @@ class Relabeled(eqx.Module):
         """Memory of the wrapped policy, and a latent from a stream beside its own."""
         return self.policy.start(key), self.prior(jax.random.fold_in(key, LATENT_STREAM))
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """As the wrapped policy does."""
         inner, latent = memory
         action, inner = self.policy.act(inner, obs, key)
@@ -142,7 +143,7 @@ class ExplorationPolicySet(eqx.Module):
         which = random_index(key_which, (), leading_size(self.policies))
         return which, jax.vmap(lambda policy: policy.start(key_start))(self.policies)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """All act, the drawn explorer is obeyed: gathering its weights for every episode would cost more."""
         which, inner = memory
         actions, inner = jax.vmap(lambda policy, memory: policy.act(memory, obs, key))(self.policies, inner)
@@ -172,7 +173,7 @@ class ExploreOrExploit(eqx.Module):
         explores = jax.random.bernoulli(key_choice, self.probability)
         return explores, self.learner.start(key), self.explorer.start(key_explorer)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Both act on the observation; the drawn one is obeyed."""
         explores, learner_memory, explorer_memory = memory
         exploit, learner_memory = self.learner.act(learner_memory, obs, key)
@@ -185,8 +186,8 @@ class ExploreOrExploit(eqx.Module):
         return tree_where(explores, self.explorer.label(explorer_memory), self.learner.label(learner_memory))
 
 
-def with_noise(policy: Policy, epsilon: Array, action_space: ActionSpace) -> Policy:
-    """A policy's own exploration: random slips for discrete actions, Gaussian noise of that scale for a box."""
+def with_noise(policy: Policy, epsilon: Float[Array, ""], action_space: ActionSpace) -> Policy:
+    """A policy's own exploration: random actions among discrete ones, Gaussian noise of that scale for a box."""
     if isinstance(action_space, Discrete):
         return EpsilonRandom(policy, epsilon, action_space)
     return GaussianNoise(policy, epsilon)
@@ -203,7 +204,7 @@ class Repeated(eqx.Module):
         """No action chosen yet."""
         return self.policy.start(key), jnp.zeros((), jnp.int32), self.spec.action_space.zeros((self.spec.num_agents,))
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Decide anew every `times` steps; the count is the same in all episodes, so others cost nothing."""
         inner, count, action = memory
         action, inner = jax.lax.cond(

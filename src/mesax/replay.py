@@ -18,7 +18,7 @@ class Replay(eqx.Module):
 
     episodes: Episode
     """Stacked over `capacity`."""
-    added: Int[Array, ""]
+    added: Int[Array, "*lanes"]
     """Episodes ever added; the next one goes to `added % capacity`."""
 
     @staticmethod
@@ -33,7 +33,7 @@ class Replay(eqx.Module):
         return leading_size(self.episodes)
 
     @property
-    def size(self) -> Int[Array, ""]:
+    def size(self) -> Int[Array, "*lanes"]:
         """Episodes held now."""
         return jnp.minimum(self.added, self.capacity)
 

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mesax.errors import UsageError
 
 Key: TypeAlias = PRNGKeyArray
-Metrics: TypeAlias = dict[str, Array]
-Action: TypeAlias = Array
-"""A joint action: `Int[agents]` for `Discrete`, `Float[agents, size]` for `Box`."""
-Tree = TypeVar("Tree", bound=PyTree)
+Keys: TypeAlias = jaxtyping.Key[Array, "..."]
+"""Keys of lanes, of episodes, of steps."""
+if TYPE_CHECKING:  # learners work on the device, and need not look
+    AnyArray: TypeAlias = Array
+else:
+    AnyArray = Array | np.ndarray
+"""On the device or on the host: episodes are on either side, and JAX takes both."""
+Metrics: TypeAlias = dict[str, Float[Array, "..."]]
+Action: TypeAlias = Int[Array, " agents"] | Float[Array, "agents size"]
+"""A joint action, for `Discrete` or for `Box`."""
+Actions: TypeAlias = Int[AnyArray, "*batch agents"] | Float[AnyArray, "*batch agents size"]
+"""Joint actions of many steps, or of one."""
+Tree = TypeVar("Tree")
 
 
 def random_index(key: Key, shape: tuple[int, ...], number: int | Array) -> Int[Array, "..."]:
@@ -44,20 +55,20 @@ class Discrete:
         """Numbers per agent that a network sees of an action."""
         return self.num_actions
 
-    def encode(self, action: Array) -> Float[Array, "..."]:
+    def encode(self, action: Int[AnyArray, "*shape"]) -> Float[Array, "*shape {self.num_actions}"]:
         """One-hot form of integer actions: what critics and distances see."""
         return jax.nn.one_hot(action, self.num_actions)
 
-    def from_uniform(self, uniform: Float[Array, "..."]) -> Action:
+    def from_uniform(self, uniform: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
         """The action that a number in [0, 1) stands for, all actions equally likely."""
         index = jnp.floor(uniform * self.num_actions).astype(jnp.int32)
         return jnp.minimum(index, self.num_actions - 1)
 
-    def sample(self, key: Key, shape: tuple[int, ...]) -> Action:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> Int[Array, "*batch agents"]:
         """Uniformly random actions; `shape` ends with the agents."""
         return self.from_uniform(jax.random.uniform(key, shape))
 
-    def zeros(self, shape: tuple[int, ...]) -> Action:
+    def zeros(self, shape: tuple[int, ...]) -> Int[Array, "*batch agents"]:
         """Placeholders for actions not chosen yet."""
         return jnp.zeros(shape, jnp.int32)
 
@@ -73,15 +84,15 @@ class Box:
         """Numbers per agent that a network sees of an action."""
         return self.size
 
-    def encode(self, action: Array) -> Float[Array, "..."]:
+    def encode(self, action: Float[AnyArray, "*shape {self.size}"]) -> Float[AnyArray, "*shape {self.size}"]:
         """Continuous actions are seen as they are."""
         return action
 
-    def sample(self, key: Key, shape: tuple[int, ...]) -> Action:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch agents {self.size}"]:
         """Uniformly random actions; `shape` ends with the agents."""
         return jax.random.uniform(key, (*shape, self.size), minval=-1.0, maxval=1.0)
 
-    def zeros(self, shape: tuple[int, ...]) -> Action:
+    def zeros(self, shape: tuple[int, ...]) -> Float[Array, "*batch agents {self.size}"]:
         """Placeholders for actions not chosen yet."""
         return jnp.zeros((*shape, self.size))
 
@@ -115,21 +126,21 @@ class EnvSpec:
 class Transition(eqx.Module):
     """One joint step, seen from outside: what feature maps read."""
 
-    obs: Float[Array, "agents obs"]
-    action: Action
-    next_obs: Float[Array, "agents obs"]
+    obs: Float[AnyArray, "*batch agents obs"]
+    action: Actions
+    next_obs: Float[AnyArray, "*batch agents obs"]
 
 
 class Label(eqx.Module):
     """What a policy leaves in the episode that it plays: who it was, and what it had drawn before the first step."""
 
-    actor: Int[Array, "*batch"]
+    actor: Int[AnyArray, "*batch"]
     """0 the learner, e explorer number e."""
-    latent: Float[Array, "*batch latent"]
+    latent: Float[AnyArray, "*batch latent"]
     """Numbers drawn once per episode that whoever learns from it must know; most policies draw none (size 0)."""
 
     @staticmethod
-    def of(actor: int | Array) -> Label:
+    def of(actor: int | Int[AnyArray, "*batch"]) -> Label:
         """A label without a latent."""
         actor = jnp.asarray(actor, jnp.int32)
         return Label(actor, jnp.zeros((*actor.shape, 0)))
@@ -145,21 +156,22 @@ class Episode(eqx.Module):
       is not `terminated`, the environment cut the episode short; `obs[t + 1]` is there to bootstrap from.
     """
 
-    obs: Float[Array, "time_plus_one agents obs"]
-    action: Array
-    reward: Float[Array, " time"]
-    terminated: Bool[Array, " time"]
-    mask: Bool[Array, " time"]
+    obs: Float[AnyArray, "*batch instants agents obs"]
+    """One instant more than there are steps: what follows the last step is there too."""
+    action: Int[AnyArray, "*batch instants-1 agents"] | Float[AnyArray, "*batch instants-1 agents size"]
+    reward: Float[AnyArray, "*batch instants-1"]
+    terminated: Bool[AnyArray, "*batch instants-1"]
+    mask: Bool[AnyArray, "*batch instants-1"]
     label: Label
     """Who played, and what was drawn for this episode (see `Policy.label`)."""
 
     @property
-    def continues(self) -> Float[Array, " time"]:
+    def continues(self) -> Float[AnyArray, "*batch time"]:
         """1 where a value may be bootstrapped from the next observation, else 0."""
         return 1.0 - self.terminated.astype(self.reward.dtype)
 
     @property
-    def goes_on(self) -> Bool[Array, " time"]:
+    def goes_on(self) -> Bool[Array, "*batch time"]:
         """Whether another step follows: beyond the last one there is only its value, no return."""
         return jnp.concatenate([self.mask[..., 1:], jnp.zeros_like(self.mask[..., :1])], axis=-1)
 
@@ -182,7 +194,7 @@ def blank_episode(spec: EnvSpec, latent_size: int = 0) -> Episode:
     )
 
 
-def masked_mean(values: Array, mask: Array) -> Array:
+def masked_mean(values: Float[AnyArray, "*steps"], mask: Bool[AnyArray, "..."]) -> Float[Array, ""]:
     """Mean of `values` over the steps that happened; `mask` is broadcast from the left."""
     weights = mask.astype(values.dtype)
     weights = jnp.broadcast_to(weights.reshape(weights.shape + (1,) * (values.ndim - weights.ndim)), values.shape)
@@ -195,13 +207,13 @@ def tree_stack(trees: list[Tree]) -> Tree:
     return stacked
 
 
-def tree_index(tree: Tree, index: Any) -> Tree:
+def tree_index(tree: Tree, index: int | slice | tuple[int, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]) -> Tree:
     """Entry `index` of every leaf's leading axis."""
     entry: Tree = jax.tree.map(lambda leaf: leaf[index], tree)
     return entry
 
 
-def tree_where(condition: Array, if_true: Tree, if_false: Tree) -> Tree:
+def tree_where(condition: Bool[Array, ""], if_true: Tree, if_false: Tree) -> Tree:
     """`if_true` where the scalar `condition` holds, else `if_false`, leaf by leaf."""
     chosen: Tree = jax.tree.map(lambda left, right: jnp.where(condition, left, right), if_true, if_false)
     return chosen
@@ -279,6 +291,7 @@ class LinearOwnSteps(LinearSteps):
 Line: TypeAlias = Linear | LinearSteps | LinearOwnSteps
 
 
+@runtime_checkable
 class FeatureMap(Protocol):
     """A frozen dataclass that turns a joint step into the vector that distances are measured on."""
 

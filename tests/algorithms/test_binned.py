@@ -54,6 +54,9 @@ def test_the_nearest_point_wins():
     np.testing.assert_array_equal(grid.index(jnp.asarray(played)), np.abs(played - known).argmin(axis=1))
 
 
+KEY = jax.random.key(7)
+
+
 @dataclass(frozen=True)
 class Recorder(OffPolicy):
     """An algorithm that keeps what it was given."""
@@ -65,7 +68,13 @@ class Recorder(OffPolicy):
         return spec, fresh
 
     def update(self, spec, state, batch, elapsed, key):
-        return (spec, batch), {"elapsed": elapsed, "key": key}
+        return (spec, batch), {"elapsed": elapsed.fraction, "draw": jax.random.uniform(key)}
+
+    def behavior(self, spec, state, elapsed):
+        return UniformPolicy(spec.action_space)
+
+    def greedy(self, spec, state):
+        return UniformPolicy(spec.action_space)
 
 
 @pytest.mark.parametrize("way", ["update", "observe"])
@@ -74,11 +83,11 @@ def test_learners_see_indices(way):
     action = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, batch.action.shape), jnp.float32)
     batch = replace(batch, action=action)
     if way == "update":
-        (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, None), batch, 0.5, 7)
-        assert metrics == {"elapsed": 0.5, "key": 7}
+        (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, KEY), batch, Elapsed.at(0.5), KEY)
+        assert metrics == {"elapsed": 0.5, "draw": jax.random.uniform(KEY)}
     else:
-        spec, seen = learner.observe(SPEC, learner.init(SPEC, None), batch)
-    assert spec == learner.init(SPEC, None) == replace(SPEC, action_space=Discrete(25))
+        spec, seen = learner.observe(SPEC, learner.init(SPEC, KEY), batch)
+    assert spec == learner.init(SPEC, KEY) == replace(SPEC, action_space=Discrete(25))
     np.testing.assert_array_equal(seen.action, Grid(5, 2).index(action))
     assert seen.action.dtype == jnp.int32 and seen.action.shape == (3, 4, 2)
     np.testing.assert_array_equal(seen.obs, batch.obs)

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 from mesax.algorithms.mappo import LOG_STD_RANGE, Actors, Mappo, MappoState, Piece
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
-from mesax.nets import Adam, Gru, Mlp, unroll
+from mesax.nets import Adam, Gru, Mlp, Team, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label
 
 TIME, AGENTS, ACTIONS = 3, 2, 3
@@ -79,7 +79,8 @@ def episodes(junk: float = 0.0) -> Episode:
 
 
 def actors_of(space, log_std=()) -> Actors:
-    return Actors(None, jnp.array(log_std, jnp.float32), space)
+    team = Team.create(Mlp(()), 1, (1, space.feature_size), jax.random.key(0), shared=True, head_gain=1.0)
+    return Actors(team, jnp.array(log_std, jnp.float32), space)
 
 
 def test_discrete_probabilities_and_entropy_against_scipy():
@@ -272,7 +273,7 @@ def test_clipped_ratios_and_values_by_hand():
     state, batch = fresh(ONE_STEP), episodes()
     random, shape = np.random.default_rng(3), (len(LENGTHS), TIME, AGENTS)
     ratio = random.choice([0.5, 0.9, 1.1, 1.5], shape)
-    advantages, returns, old_values = (random.normal(size=shape).astype(np.float32) for _ in range(3))
+    advantages, returns, old_values = (jnp.asarray(random.normal(size=shape), jnp.float32) for _ in range(3))
 
     @jax.jit
     def descend(state):

@@ -1,7 +1,6 @@
 """Mixers: sums and nets by NumPy, monotone and consistent whatever their weights, and what each can represent."""
 
 import itertools
-from dataclasses import replace
 from functools import cache
 
 import equinox as eqx
@@ -143,8 +142,8 @@ def test_the_penalty_of_duplex_by_hand():
     config = Duplex(heads=1, attention_size=4, query_hidden=1, value_hidden=1, kernels=1, attention_penalty=0.5)
     blank = jax.eval_shape(lambda key: config.build(spec, key), jax.random.key(0))
     mixer = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), blank)
-    head = replace(mixer.query.head, bias=jnp.ones((1, 4)))
-    mixer = replace(mixer, key=jnp.ones((1, 1, 4)), query=replace(mixer.query, head=head))
+    ones = (jnp.ones((1, 1, 4)), jnp.ones((1, 4)))
+    mixer = eqx.tree_at(lambda mixer: (mixer.key, mixer.query.head.bias), mixer, ones)
     step = step_of(np.zeros((2, 3)), [[1.0], [3.0]], np.array([0, 0]))
     assert float(mixer.penalty(step)) == pytest.approx(0.5 * (4**2 + 12**2) / 2)
     # The softmax sees 2 and 6.

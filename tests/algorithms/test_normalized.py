@@ -15,6 +15,7 @@ from mesax.algorithms.normalized import Normalized, NormalizedState, Standardize
 from mesax.errors import UsageError
 from mesax.moments import Moments
 from mesax.nets import Adam, Mlp
+from mesax.policy import UniformPolicy
 from mesax.types import Box, Elapsed, EnvSpec, Episode, Label
 
 SPEC = EnvSpec(2, 3, Box(1), 4)
@@ -70,7 +71,13 @@ class Recorder(OffPolicy):
         return fresh.obs
 
     def update(self, spec, state, batch, elapsed, key):
-        return batch.obs, {"elapsed": elapsed, "key": key}
+        return batch.obs, {"elapsed": elapsed.fraction, "draw": jax.random.uniform(key)}
+
+    def behavior(self, spec, state, elapsed):
+        return UniformPolicy(spec.action_space)
+
+    def greedy(self, spec, state):
+        return UniformPolicy(spec.action_space)
 
 
 @pytest.mark.parametrize("needs_replay, which", [(True, "after"), (False, "before")])
@@ -79,10 +86,12 @@ def test_learners_see_standardized_batches(needs_replay: bool, which: str):
     learner = Normalized(Recorder(needs_replay))
     before = Moments.create((SPEC.num_agents, SPEC.obs_size)).observe(batch_of(7).obs[:, :-1], batch_of(7).mask)
     batch = batch_of(8)
-    state, metrics = learner.update(SPEC, NormalizedState(learner.init(SPEC, None).learner, before), batch, 0.5, 7)
+    key = jax.random.key(7)
+    start = NormalizedState(learner.init(SPEC, key).learner, before)
+    state, metrics = learner.update(SPEC, start, batch, Elapsed.at(0.5), key)
     used = before if which == "before" else before.observe(batch.obs[:, :-1], batch.mask)
     np.testing.assert_array_equal(state.learner, used.standardize(batch.obs, learner.least, learner.limit))
-    assert metrics == {"elapsed": 0.5, "key": 7}
+    assert metrics == {"elapsed": 0.5, "draw": jax.random.uniform(key)}
     jax.tree.map(np.testing.assert_array_equal, state.moments, before.observe(batch.obs[:, :-1], batch.mask))
     assert np.abs(np.asarray(state.learner)).max() <= learner.limit
 

@@ -47,13 +47,15 @@ DISCRETE = {
     "joint improvement, GRU, twin critics": replace(GRU, actor_update=JointImprovement(), num_critics=2),
     "joint improvement from samples, MLP": replace(MLP, actor_update=SAMPLED),
 }
+# Each of these differs from what runs by default in its combination only: updates, partners and nets are all there.
+LONG = ("Gumbel, buffer partners, MLP", "expected, policy partners, GRU")
 CONTINUOUS = {
     "gradient, policy partners, GRU, twin critics": replace(GRU, actor_update=GumbelGradient("policy"), num_critics=2),
     "joint improvement, MLP": replace(MLP, actor_update=replace(SAMPLED, margin=0.01)),
 }
 
 
-def train_all(env: Environment, algorithm: Maddpg, tasks: list):
+def train_all(env: Environment, algorithm: Maddpg, tasks: list, optimize: bool = False):
     """Per task: uniformly random episodes, and what critics and actors make of them after learning from them."""
 
     def run(task, key):
@@ -63,16 +65,18 @@ def train_all(env: Environment, algorithm: Maddpg, tasks: list):
         values = jax.vmap(lambda o, a: unroll(state.critics.net, joint_inputs(o, a)))(obs, played)
         return episodes, jnp.min(values, axis=-1), jax.vmap(lambda o: unroll(state.actors.net, o))(obs)
 
-    return side_by_side(run, tasks)
+    return side_by_side(run, tasks, optimize)
 
 
-@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in DISCRETE]
+)
 def test_discrete(name: str):
     algorithm = DISCRETE[name]
     remembers = isinstance(algorithm.actor_net, Gru)
     moves_jointly = isinstance(algorithm.actor_update, JointImprovement)
     probes = {title: probe for title, probe in PROBES.items() if remembers or not probe.needs_memory}
-    results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()])
+    results = train_all(TabularGame(), algorithm, [probe.task for probe in probes.values()], optimize=remembers)
     pairs = zip(probes.items(), results, strict=True)
     report = {title: worst(probe.task, *result) for (title, probe), result in pairs}
     # A recurrent critic bootstraps at a depth of memory that it is never trained at.

@@ -100,7 +100,7 @@ def test_lambda_returns_are_the_mixture_of_all_n_step_returns(seed: int, ends: l
 
 def test_without_mixing_returns_are_one_step_targets():
     rewards, discounts, values = trajectory(1, [False] * TIME)
-    expected = one_step_target(rewards, discounts, values[1:])
+    expected = one_step_target(*map(jnp.asarray, (rewards, discounts, values[1:])))
     np.testing.assert_allclose(returns_of(rewards, discounts, values[1:], 0.0), expected, rtol=1e-6)
 
 

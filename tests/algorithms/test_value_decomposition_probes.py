@@ -67,7 +67,7 @@ def solve(algorithm, probes: dict, updates: int = NUM_UPDATES) -> list:
     def judge(learner, episodes):
         values = learner.values.net
         q = algorithm.agent_values(space, values.agents, episodes)[:, :-1]
-        return each(values.mixer, steps_of(space, q, episodes.obs[:, :-1], episodes.action)), q
+        return each(values.mixer, steps_of(space, q, episodes.obs[:, :-1], episodes.action, episodes.label.latent)), q
 
     return train_all(env, [probe.task for probe in probes.values()], judge, algorithm, updates)
 

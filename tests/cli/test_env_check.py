@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from envs.adapters.test_jaxmarl import Counter
 from envs.adapters.toys import Line, Pair, Spoiled
 from mesax.cli import env_check
-from mesax.cli.env_check import Finding, load_factory
+from mesax.cli.env_check import load_target
+from mesax.cli.findings import Finding, about_stage_one
 from mesax.cli.parser import main
 from mesax.errors import UsageError
 from mesax.suites.foreign.families import takes_a_seed
@@ -65,7 +67,8 @@ def test_an_environment_without_end_or_reward():
 
     found = findings(lambda seed: Quiet(seed, length=1000), steps=20)
     assert named(found, "episodes").detail == "none ended within 20 steps"
-    assert named(found, "rewards").state == "note" and "none in 40 random steps" in named(found, "rewards").detail
+    assert named(found, "rewards").detail == "none in 40 random steps"
+    assert named(found, "stage 1").state == "note" and "all pay 0" in named(found, "stage 1").detail
     assert "'tall' overstep" in named(found, "bounds").detail
 
 
@@ -201,7 +204,7 @@ def test_the_command_on_what_does_not_fit(module, capsys):
 )
 def test_bad_targets(module, target, message):
     with pytest.raises(UsageError, match=message):
-        load_factory(target.format(module=module))
+        load_target(target.format(module=module))
 
 
 @pytest.mark.parametrize(("option", "value"), [("--seeds", "0"), ("--steps", "1")])
@@ -233,3 +236,91 @@ def test_the_page_shows_what_the_command_says(tmp_path, monkeypatch, capsys):
     for block in blocks[1:]:
         if "import jaxmarl" not in block:
             exec(compile(block, "environments.md", "exec"), {})
+
+
+class Crowded(Line):
+    """Starts one of many episodes where the last one ended."""
+
+    def reset(self, seed=None, options=None):
+        last = getattr(self, "place", None)
+        answer = super().reset(seed)
+        if last is not None and seed == 13:
+            self.place = last
+            return {agent: self.see(agent) for agent in self.agents}, answer[1]
+        return answer
+
+
+def test_what_an_episode_leaves_behind_is_found_though_it_matters_rarely():
+    (problem,) = problems(Crowded, steps=100)
+    assert re.search(r"reset\(seed=\d+\) twice in one environment gives two different episodes", problem.detail)
+    assert re.search(r"agent '\w+' observes \S+, then \S+ at position \d", problem.detail)
+    assert "set back all that an episode changes" in problem.advice
+
+
+class Numbered(Line):
+    """Counts in its class, and expects nobody else to count at the same time."""
+
+    count = 0
+
+    def step(self, actions):
+        Numbered.count = 0
+        for _ in range(200):
+            Numbered.count += 1
+        self.place += Numbered.count - 200
+        return super().step(actions)
+
+
+def test_threads_that_disturb_each_other(monkeypatch):
+    monkeypatch.delenv("MESAX_THREADS", raising=False)
+    (problem,) = problems(Numbered, steps=20)
+    assert "environments that run in threads" in problem.detail and "MESAX_THREADS=1" in problem.advice
+    monkeypatch.setenv("MESAX_THREADS", "1")
+    assert problems(Numbered, steps=20) == []
+
+
+class Compiled(Counter):
+    """As JaxMARL has it, with the spaces under their other name too."""
+
+    action_spaces = property(lambda self: self.spaces)
+
+
+class Impure(Compiled):
+    def reset(self, key):
+        obs, state = super().reset(key)
+        return obs, state | {"total": state["total"] + np.random.default_rng().random()}
+
+
+def compiled(seed: int) -> Compiled:
+    return Compiled()
+
+
+def impure(seed: int) -> Impure:
+    return Impure()
+
+
+def endless(seed: int) -> Compiled:
+    return Compiled(max_steps=None)
+
+
+def test_jaxmarl():
+    found = findings(compiled, steps=20)
+    assert not [finding for finding in found if finding.state == "problem"]
+    assert named(found, "as mesax sees").detail == "2 agents, 4 numbers each, Discrete(num_actions=3), 4 steps"
+    assert named(found, "play").detail.endswith("random steps on 2 tasks: finite numbers")
+    assert "see something of it from the start" in named(found, "task seeds").detail
+    assert named(found, "stage 1").state == "ok" and found[-1].name == "speed"
+    (problem,) = problems(impure)
+    assert problem.name == "determinism" and "from step 1 on" in problem.detail and "key" in problem.advice
+    (problem,) = problems(endless)
+    assert "names no limit of steps" in problem.detail
+
+
+def test_stage_1_is_foretold_for_rewards_of_any_sign():
+    def told(*rewards: list[float]) -> Finding:
+        return about_stage_one([np.array(own) for own in rewards])
+
+    assert "rewards from 0.5 on are high" in told([0.0] * 50 + [0.5], [0.0] * 51).detail
+    assert "1 of 102 random steps, on 1 of 2 tasks" in told([0.0] * 50 + [0.5], [0.0] * 51).detail
+    assert "rewards from -2 to -1 on, by task, are high" in told([-3.0] * 50 + [-2.0], [-3.0] * 50 + [-1.0]).detail
+    assert "all pay -1 (" in told([-1.0] * 9, [-1.0] * 9).detail
+    assert "all of a task pay the same" in told([-1.0] * 9, [-2.0] * 9).detail

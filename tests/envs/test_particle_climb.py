@@ -279,6 +279,7 @@ def test_the_property_above_sees_meetings_and_misses():
 # What cannot be
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

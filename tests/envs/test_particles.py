@@ -294,6 +294,7 @@ def test_bodies_in_one_point_do_not_push_each_other():
     assert not np.any(ParticlePhysics().contact_forces(Bodies.alike(2, 0.15), jnp.full((2, 2), 0.3)))
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

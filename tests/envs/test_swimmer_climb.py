@@ -393,7 +393,7 @@ def test_tasks_are_spread_evenly():
     for part in (split.train, split.test):
         degrees = degrees_of(part)
         assert abs(np.mean(degrees > 0) - 0.5) < 0.05
-        found = [HEADLINE.describe(SwimmerTask(one)).group for one in np.asarray(part.target)]
+        found = [HEADLINE.describe(SwimmerTask(np.asarray(one))).group for one in np.asarray(part.target)]
         shares = [found.count(group) / len(found) for group in HEADLINE.groups]
         assert all(abs(share - 1 / 3) < 0.05 for share in shares)
         assert np.abs(degrees).min() < 9.1 and np.abs(degrees).max() > 29.9
@@ -421,7 +421,7 @@ def test_tasks_in_words():
         np.testing.assert_allclose(info.target, [[degrees]], atol=1e-3)
         assert HEADLINE.breakdown(task, np.ones(7)) == {HEADLINE.groups[group]: 7.0}
     for task in np.asarray(FULL.split(0, 200, 0).train.target):
-        low, high = map(float, FULL.describe(SwimmerTask(task)).group.removesuffix(" deg").split("-"))
+        low, high = map(float, FULL.describe(SwimmerTask(np.asarray(task))).group.removesuffix(" deg").split("-"))
         assert low <= abs(float(task)) / DEGREES <= high
     with pytest.raises(UsageError, match="not within"):
         HEADLINE.describe(SwimmerTask(jnp.asarray(31 * DEGREES)))

@@ -99,7 +99,7 @@ def test_what_has_no_plain_form_is_refused(tmp_path: Path):
 
 
 def test_what_workers_cannot_rebuild_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"cannot rebuild this experiment .*use workers=1"):
+    with pytest.raises(UsageError, match=r"cannot be rebuilt from its settings .*workers=1 can do without"):
         run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "run", workers=2)
     with pytest.raises(UsageError, match="workers must be at least 1, not 0"):
         run_experiment(OWN, tmp_path / "run", workers=0)

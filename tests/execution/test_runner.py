@@ -27,7 +27,7 @@ from mesax.training.driver import play_episodes
 from mesax.types import tree_index
 
 # Three jobs of one lane; the cheapest learner to compile.
-TINY = ["plain", "climb-one", "--preset", "smoke", "--lanes", "1", "--num-test-tasks", "3", "--quiet"]
+TINY = ["plain", "climb-one", "--preset", "smoke", "--lanes", "1", "--num-test-tasks", "3"]
 TINY += ["--algorithm.actor-update", "ExpectedGradient"]
 SMOKE = ["mesa", "climb-one", "--preset", "smoke"]
 DETERMINED = ("eval.jsonl", "metrics.jsonl")
@@ -39,21 +39,26 @@ def command_line(*arguments: object) -> int:
         return main([str(argument) for argument in arguments])
 
 
-def finished_run(factory: pytest.TempPathFactory) -> Path:
-    """MESA's smoke run, done once for all tests, in whichever test process needs it first; do not write to it.
+def shared_run(factory: pytest.TempPathFactory, name: str, *words: str) -> Path:
+    """A run that is done once for all tests, in whichever test process needs it first; do not write to it.
 
     What it printed is in `<path>.txt`.
     """
     base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    path = base / "finished"
-    with open(base / "finished.lock", "w") as lock:
+    path = base / name
+    with open(base / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             with open(f"{path}.txt", "w") as output, contextlib.redirect_stdout(output):
-                command_line("run", *SMOKE, "--out", path, "--workers", 1, "--json", "--quiet")
+                command_line("run", *words, "--out", path, "--workers", 1, "--quiet")
     assert RunDirectory(path).status == "done"
     return path
+
+
+def finished_run(factory: pytest.TempPathFactory) -> Path:
+    """MESA's smoke run."""
+    return shared_run(factory, "finished", *SMOKE, "--json")
 
 
 @pytest.fixture(scope="session")
@@ -63,13 +68,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("runs") / "tiny"
-    assert run_tiny(path) == 0
-    return path
+    return shared_run(tmp_path_factory, "tiny", *TINY)
 
 
 def run_tiny(path: Path, workers: int = 1, extra: tuple[str, ...] = ()) -> int:
-    return command_line("run", *TINY, *extra, "--out", path, "--workers", workers)
+    return command_line("run", *TINY, *extra, "--out", path, "--workers", workers, "--quiet")
 
 
 def resume(path: Path) -> int:

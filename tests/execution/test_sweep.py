@@ -17,6 +17,7 @@ from mesax.cli.parser import main
 from mesax.errors import FAILED, PREEMPTED, USAGE, UsageError
 from mesax.execution import sweep
 from mesax.execution.sweep import Grid, Outcome, Planned, execute, plan
+from mesax.runtime import QUICK_COMPILE
 from mesax.store.run_directory import RunDirectory
 
 # A child that behaves as its method says; `finished` is a directory of fake runs.
@@ -263,6 +264,8 @@ def test_a_plan_shows_commands_and_begins_nothing(tmp_path, capsys):
 
 
 def test_a_real_sweep_finishes_compares_and_is_not_repeated(tmp_path, capsys, monkeypatch):
+    """Its run is compiled as for users, with the flags of `runtime.configure` instead of those of the tests."""
+    monkeypatch.delenv("XLA_FLAGS")
     out = tmp_path / "out"
     words = [REAL[0], "--out", str(out), "--workers", "1", "--json", *REAL[1:]]
     assert main(words) == 0
@@ -272,6 +275,7 @@ def test_a_real_sweep_finishes_compares_and_is_not_repeated(tmp_path, capsys, mo
     assert (out / "figures" / "compare-curves.png").is_file()
     result = json.loads(output.out.splitlines()[-1])
     assert result["families"][0]["rows"][0]["mean"] == result["runs"][0]["mean_return"]
+    assert QUICK_COMPILE in os.environ["XLA_FLAGS"].split()
 
     monkeypatch.setattr(sweep, "PROGRAM", ("false",))
     assert main(words) == 0

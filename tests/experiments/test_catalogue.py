@@ -6,6 +6,7 @@ from importlib import import_module
 from itertools import product
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
@@ -98,7 +99,7 @@ def test_the_controls_share_learner_and_schedule_with_mesa(env, preset):
 
 
 @pytest.mark.parametrize("env, steps", [("climb-one", 50_000), ("climb-multi", 100_000)])
-def test_the_paper_preset_has_the_numbers_of_table_3(env, steps):
+def test_the_paper_preset_has_the_numbers_of_table_1(env, steps):
     entry, mesa = mesa_of(env, "paper")
     assert (entry.family.num_agents, entry.family.num_actions) == (2, 10)
     assert entry.family.num_stages == (1 if env == "climb-one" else 5)
@@ -208,9 +209,11 @@ def test_paper_value_learners_begin_with_random_actions(env, method):
     horizon = entry.training_env.spec.horizon
     first = entry.schedule.warmup_rounds(horizon)
     own = -(-20_000 // entry.schedule.steps_per_round(horizon))
-    epsilon = [float(algorithm.exploration(entry.schedule.elapsed(horizon, first + later))) for later in (0, own)]
+    epsilon = [
+        float(algorithm.exploration(entry.schedule.elapsed(horizon, jnp.asarray(first + later)))) for later in (0, own)
+    ]
     assert epsilon == [1.0, pytest.approx(0.05)]
-    assert entry.schedule.elapsed(horizon, first).steps >= entry.schedule.warmup_steps
+    assert entry.schedule.elapsed(horizon, jnp.asarray(first)).steps >= entry.schedule.warmup_steps
 
 
 KINDS = ("climb-one", "climb-multi", "mpe-2a5l", "mpe-3a5l", "swimmer")

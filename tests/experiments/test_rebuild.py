@@ -112,9 +112,9 @@ def test_what_cannot_be_found_again_is_refused():
     class Inside(Maddpg):
         """Nobody can import this."""
 
-    with pytest.raises(UsageError, match=r"Inside.*inside a function, or use workers=1"):
+    with pytest.raises(UsageError, match=r"Inside.*inside a function; only run_experiment"):
         check_found_again(replace(own(), algorithm=Inside()))
-    with pytest.raises(UsageError, match="use workers=1"):
+    with pytest.raises(UsageError, match="cannot be rebuilt from its settings"):
         check_found_again(replace(own(), family=ForeignFamily(ForeignEnvironment(lambda seed: None, 5), 5.0)))
 
 
@@ -146,11 +146,20 @@ def test_scripts_are_loaded_under_their_own_name(tmp_path):
     script.write_text("def make(seed): return seed\nif __name__ == '__main__': raise SystemExit(3)\n")
     try:
         (module,) = load_modules([str(script)])
+        assert load_modules([str(script)]) == (module,)
         assert isinstance(module, ModuleType) and named_in(module).keys() == {"a_script_of_mine:make"}
         assert name_of(module.make) == "a_script_of_mine:make"
     finally:
         sys.modules.pop("a_script_of_mine", None)
         sys.path.remove(str(tmp_path))
+
+
+def test_a_script_that_is_called_like_a_module_is_refused(tmp_path):
+    (tmp_path / "random.py").write_text("")
+    with pytest.raises(UsageError, match="is called like the module 'random', which is loaded: rename it"):
+        load_module(str(tmp_path / "random.py"))
+    with pytest.raises(UsageError, match="there is no script"):
+        load_module(str(tmp_path / "no_such_script.py"))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +182,7 @@ def test_attributes_are_found_or_named():
     assert attribute_of("collections:OrderedDict.fromkeys")
     with pytest.raises(UsageError, match=r"module 'this.one' cannot be imported: ModuleNotFoundError"):
         attribute_of("this.one:make")
-    with pytest.raises(UsageError, match=r"module 'json' has no 'make'; it has .*dumps"):
+    with pytest.raises(UsageError, match=r"module 'json' has no 'make'; it has .*dump"):
         attribute_of("json:make")
     with pytest.raises(UsageError, match="is a file: name the module, mine:make"):
         attribute_of("mine.py:make")

@@ -168,7 +168,7 @@ class Own:
 def test_a_users_own_classes_are_named_by_the_user(tmp_path: Path):
     recipe = replace(RECIPE, reward=CoverageReward(Own(3.0)))
     save_explorers(recipe, policies_of(recipe), tmp_path / "explorers")
-    with pytest.raises(StoreError, match=r"unknown type '[\w.]+:Own'"):
+    with pytest.raises(UsageError, match=r"use '[\w.]+:Own', .*: import Own from [\w.]+ and .*, kinds=\[Own\]\)$"):
         load_explorers(tmp_path / "explorers")
     loaded = load_explorers(tmp_path / "explorers", kinds=[Own])
     assert loaded.recipe == recipe

@@ -72,7 +72,7 @@ def test_a_learner_with_the_schedule_of_another_kind_is_refused(wrap):
     budget = Budget(TINY.total_steps, TINY.num_envs)
     with pytest.raises(UsageError, match="learns on-policy and has no replay"):
         Plain().stages(replace(EXPERIMENT, algorithm=wrap(Mappo())))
-    with pytest.raises(UsageError, match="IndependentQ learns from replay"):
+    with pytest.raises(UsageError, match="learns from replay: its schedule is a Schedule"):
         Plain().stages(replace(EXPERIMENT, algorithm=wrap(LEARNER), schedule=budget))
     Plain().stages(replace(EXPERIMENT, algorithm=wrap(Mappo(minibatches=TINY.num_envs)), schedule=budget))
     with pytest.raises(UsageError, match="minibatches need at least as many pieces"):

@@ -211,7 +211,7 @@ def test_true_distinct_visits_are_counted_by_hand(host: MemoryServices):
     policy = EpsilonRandom(LinearPolicy(jnp.zeros((2, 8, 3))), jnp.ones(()), TWO_STAGE.env.spec.action_space)
     pairs = load_pairs(host.outputs("collect"))
     state = CoverageState(build_subspace(pairs.features, pairs.values, 8, 4, 0), jnp.zeros(4))
-    report = coverage_of(EXPERIMENT, METHOD.reward, state, policy, train_tasks(), key, number)
+    report = coverage_of(EXPERIMENT, METHOD.reward, state, policy, train_tasks(), 1.0, key, number)
 
     episodes = play_episodes(TWO_STAGE.env, train_tasks(), policy, key, number)
     centroids = np.asarray(state.subspace.centroids)[np.asarray(state.subspace.cluster_valid)]
@@ -362,7 +362,9 @@ def test_a_threshold_that_nothing_reaches_is_a_clear_error(tmp_path: Path):
     hopeless = replace(EXPERIMENT, method=replace(METHOD, threshold=Threshold(2.0)))
     found = run(hopeless, tmp_path, "collect")
     assert [(row["high_reward_pairs"], row["distinct_pairs"]) for row in found.metrics] == [(0, 0), (0, 0)]
-    with pytest.raises(TrainingError, match="no state-action pair reached the reward threshold on any training task"):
+    with pytest.raises(
+        TrainingError, match=r"method.threshold.reward is 2, and the best reward of .* steps on 2 training tasks was 1:"
+    ):
         run(hopeless, tmp_path, "explore")
 
 

@@ -132,4 +132,4 @@ def test_explorers_that_do_not_fit_are_refused_in_one_line(host: MemoryServices,
 def test_nets_that_do_not_fit_are_refused_before_anything_runs():
     wider = replace(EXPERIMENT, family=ParticleClimbFamily(replace(WORLD, num_landmarks=3)))
     with pytest.raises(UsageError, match="needs"):
-        wider.method.stages(wider)
+        wider.method.check(wider)

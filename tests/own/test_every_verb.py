@@ -31,6 +31,26 @@ def mesax(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
 
 
+IN_TURN = """
+import contextlib, io, json, sys
+from mesax.cli.parser import main
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+        code = main(words)
+    print(json.dumps([code, output.getvalue(), errors.getvalue()]))
+"""
+
+
+def in_turn(*commands: list[object]) -> list[tuple[int, str, str]]:
+    """Several commands in one process, which spares the others their imports: exit code, output and errors of each."""
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    result = subprocess.run(
+        [sys.executable, "-c", IN_TURN, words], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return [tuple(json.loads(line)) for line in result.stdout.splitlines()]
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two workers that somebody killed in the middle."""
@@ -72,28 +92,30 @@ def test_it_is_killed_and_resumed(run: Path):
 
 
 def test_eval(run: Path):
-    result = mesax("eval", run, "--load", "tiny_meeting", "--episodes", 3, "--json")
-    assert result.returncode == 0, result.stderr
-    assert len(json.loads(result.stdout.splitlines()[-1])["per_task"]) == 2
-    assert mesax("eval", run).returncode == USAGE
+    without, (code, output, errors) = in_turn(
+        ["eval", run], ["eval", run, "--load", "tiny_meeting", "--episodes", 3, "--json"]
+    )
+    assert without[0] == USAGE
+    assert code == 0, errors
+    assert len(json.loads(output.splitlines()[-1])["per_task"]) == 2
 
 
-@pytest.mark.parametrize("policy", ["final", "explorer-1"])
-def test_render(run: Path, policy: str):
-    result = mesax("render", run, "--load", "tiny_meeting", "--policy", policy)
-    assert result.returncode == 0, result.stderr
-    drawn = [Path(line.split(maxsplit=1)[1]).name for line in result.stdout.splitlines()]
-    base = f"episode-task-00-{policy}"
-    assert drawn == [f"{base}.png", f"{base}.svg", f"{base}.gif", f"{base}-environment.gif"]
-    assert all((run / "figures" / name).stat().st_size > 5_000 for name in drawn[:3])
-    with Image.open(run / "figures" / drawn[3]) as film:
-        assert film.size == (16, 16)  # as the environment draws itself
+def test_render(run: Path):
+    policies = ("final", "explorer-1")
+    shown = in_turn(*(["render", run, "--load", "tiny_meeting", "--policy", policy] for policy in policies))
+    for policy, (code, output, errors) in zip(policies, shown, strict=True):
+        assert code == 0, errors
+        drawn = [Path(line.split(maxsplit=1)[1]).name for line in output.splitlines()]
+        base = f"episode-task-00-{policy}"
+        assert drawn == [f"{base}.png", f"{base}.svg", f"{base}.gif", f"{base}-environment.gif"]
+        assert all((run / "figures" / name).stat().st_size > 5_000 for name in drawn[:3])
+        with Image.open(run / "figures" / drawn[3]) as film:
+            assert film.size == (16, 16)  # as the environment draws itself
 
 
 def test_report_compare_and_verify_need_no_module(run: Path):
-    for words in (["report", run], ["compare", run, "--json"], ["verify", run]):
-        result = mesax(*words)
-        assert result.returncode == 0, result.stderr
+    for code, _, errors in in_turn(["report", run], ["compare", run, "--json"], ["verify", run]):
+        assert code == 0, errors
     assert ENV in (run / "report.html").read_text()
 
 

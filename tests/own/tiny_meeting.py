@@ -3,6 +3,7 @@
 The team is paid in a step after which both stand on the task's secret cell; `make` is the factory.
 """
 
+import functools
 import os
 from dataclasses import dataclass
 from typing import ClassVar
@@ -81,6 +82,7 @@ def seedless() -> Ring:
 FAMILY = ForeignFamily(ForeignEnvironment(make, LENGTH, "shared"), optimal_return=5.0)
 ENVIRONMENT = ForeignEnvironment(make, LENGTH)
 number = 7
+nameless = functools.partial(make)
 
 
 @dataclass(frozen=True)

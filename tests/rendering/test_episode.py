@@ -22,6 +22,7 @@ from mesax.store.run_directory import RunDirectory
 from mesax.suites.climb import render as render_climb
 from mesax.suites.climb.render import ClimbPlay, moments, still
 from mesax.suites.particles.render import ParticlePlay
+from mesax.suites.registry import suite_of
 from suites.test_climb_render import make_play
 
 
@@ -106,7 +107,7 @@ def as_if_about(run: Path, copy: Path, environment: str, family) -> tuple[RunDir
     known = json.loads((copy / "run.json").read_text())
     RunDirectory(copy).set_status("failed")
     RunDirectory(copy).unseal()
-    (copy / "run.json").write_text(json.dumps(known | {"env": environment}))
+    (copy / "run.json").write_text(json.dumps(known | {"env": environment, "suite": suite_of(environment).name}))
     return RunDirectory.open(copy), replace(experiment_of(known), family=family)
 
 

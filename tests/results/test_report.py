@@ -260,3 +260,41 @@ def test_a_failed_report_leaves_the_old_page(store, tmp_path):
     with pytest.raises(UsageError, match="at least one run directory"):
         write_report([], path)
     assert path.read_text() == "old"
+
+
+def test_report_of_an_environment_that_is_not_the_papers(store):
+    run = load_run(store["plain"])
+    own = {**run.run, "env": "rooms:make", "suite": "foreign"}
+    same = report_html([replace(run, run={**own, "paper_diff": []})])
+    assert "rooms:make is no environment of the paper, so there is no paper configuration for it" in same
+    assert "None: this is that preset's configuration." in same and "the paper's configuration" not in same
+    assert "<th>preset paper</th>" in report_html([replace(run, run=own)])
+    built = report_html([replace(run, run={**own, "env": "own", "preset": "own", "paper_diff": None})])
+    assert "there is no paper configuration to compare it with" in built
+
+
+def test_what_final_returns_are_the_mean_of(store):
+    run = load_run(store["plain"])
+
+    def evaluated(*numbers: int):
+        curves = [replace(run.curves[0], returns=run.curves[0].returns[:number]) for number in numbers]
+        return replace(run, curves=tuple(curves))
+
+    assert tables.final_words([evaluated(9, 9)]) == "mean of the last 5 evaluations"
+    assert tables.final_words([evaluated(2, 2)]) == "mean of the last 2 evaluations"
+    assert tables.final_words([evaluated(2), evaluated(9)]) == "mean of the last 2 or 5 evaluations"
+    assert tables.final_words([evaluated(1)]) == "its only evaluation"
+
+
+def test_what_was_not_measured_is_not_zero(store):
+    run = load_run(store["mesa"])
+    visitors = [visitor | {"distinct_visits": None} for visitor in run.coverage["visitors"]]
+    names = ("precision", "recall", "rewarding_steps")
+    unknown = run.coverage | {"visitors": visitors, "leaks": {"threshold": 0.2, "steps": 40} | dict.fromkeys(names)}
+    without = replace(run, coverage=unknown)
+    assert {row[1] for row in tables.explorer_table(without).rows} == {"not measured"}
+    shown = dict(tables.leak_table(without).rows)
+    assert shown["precision at the threshold"] == shown["truly rewarding steps"] == "not measured"
+    assert (shown["distance threshold"], shown["steps checked"]) == ("0.20", "40")
+    metrics = tuple(row | ({"distinct_visits": None} if "distinct_visits" in row else {}) for row in run.metrics)
+    parse(report_html([replace(without, metrics=metrics)]))

@@ -163,9 +163,11 @@ def test_visit_counts():
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=TIME, max_size=TIME))
 def test_visit_counts_against_a_loop(steps):
-    cluster, near = (np.array(column)[None] for column in zip(*steps, strict=True))
+    cluster, near = (jnp.array(column)[None] for column in zip(*steps, strict=True))
     expected = [sum(at == c and is_near for at, is_near in steps) for c in range(3)]
-    np.testing.assert_array_equal(visit_counts(Match(near, near, cluster, cluster, near), 3)[0], expected)
+    np.testing.assert_array_equal(
+        visit_counts(Match(near, jnp.ones(near.shape), cluster, cluster, jnp.zeros(near.shape)), 3)[0], expected
+    )
 
 
 distances_of = jax.jit(jax.vmap(squared_distances, in_axes=(0, None)))

@@ -2,15 +2,18 @@
 
 import hypothesis.strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from mesax.errors import TrainingError, UsageError
+from mesax.errors import UsageError
 from mesax.rewards.coverage import match
 from mesax.rewards.high_reward import (
+    Collected,
+    Levels,
     Threshold,
     balanced_subset,
     build_subspace,
@@ -44,27 +47,29 @@ def test_relabel_by_hand():
 
 def test_only_pairs_that_lead_to_a_high_reward_are_valuable():
     mask = np.ones((1, 5), bool)
-    np.testing.assert_allclose(valuable(HAND[None], mask, 1.0, GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.0, 0.0]])
-    np.testing.assert_allclose(valuable(HAND[None], mask, 1.0, GAMMA, 0.01), [[0.0, 0.05, 1.0, 0.0, 0.0]])
-    np.testing.assert_allclose(valuable(HAND[None], mask, 0.5, GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.5, 0.0]])
-    assert not valuable(HAND[None], mask, 1.1, GAMMA, 1e-3).any()
+    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(1.0), GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(1.0), GAMMA, 0.01), [[0.0, 0.05, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(0.5), GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.5, 0.0]])
+    assert not valuable(HAND[None], mask, Levels(1.1), GAMMA, 1e-3).any()
 
 
 def test_a_zero_before_a_small_reward_stays_out_although_a_high_one_follows():
     rewards = np.array([[0.0, 0.5, 0.0, 1.0]], np.float32)
-    np.testing.assert_allclose(valuable(rewards, np.ones((1, 4), bool), 1.0, GAMMA, 1e-3), [[0.0, 0.0, 0.05, 1.0]])
+    np.testing.assert_allclose(
+        valuable(rewards, np.ones((1, 4), bool), Levels(1.0), GAMMA, 1e-3), [[0.0, 0.0, 0.05, 1.0]]
+    )
 
 
 def test_a_high_reward_is_kept_however_small_the_unit_of_reward():
     """`least` is about relabeled pairs only: R* alone judges a pair's own reward."""
     rewards = np.array([[0.0, 1e-4]], np.float32)
-    np.testing.assert_allclose(valuable(rewards, np.ones((1, 2), bool), 1e-4, GAMMA, 1e-3), [[0.0, 1e-4]])
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 2), bool), Levels(1e-4), GAMMA, 1e-3), [[0.0, 1e-4]])
 
 
 def test_a_punished_step_is_not_relabeled():
     """Eq. (5) densifies rewards that are zero; a step that costs something is no stepping stone."""
     rewards = np.array([[-1.0, 0.0, 1.0]], np.float32)
-    np.testing.assert_allclose(valuable(rewards, np.ones((1, 3), bool), 1.0, GAMMA, 1e-3), [[0.0, 0.05, 1.0]])
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 3), bool), Levels(1.0), GAMMA, 1e-3), [[0.0, 0.05, 1.0]])
 
 
 @given(st.lists(REWARDS, min_size=1, max_size=4), st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.sampled_from([0.5, 1.0]))
@@ -75,7 +80,7 @@ def test_relabel_equals_the_oracle_under_masks(batch, gamma, threshold):
     rewards, mask = np.full((len(batch), longest), 99.0, np.float32), np.zeros((len(batch), longest), bool)
     for row, episode in enumerate(batch):
         rewards[row, : len(episode)], mask[row, : len(episode)] = episode, True
-    values = valuable(rewards, mask, threshold, gamma, 1e-3)
+    values = valuable(rewards, mask, Levels(threshold), gamma, 1e-3)
     assert not values[~mask].any()
     for row, episode in enumerate(batch):
         expected = [
@@ -86,22 +91,73 @@ def test_relabel_equals_the_oracle_under_masks(batch, gamma, threshold):
 
 
 def test_absolute_threshold():
-    assert Threshold(0.7).of(np.array([0.0, 5.0])) == 0.7
+    assert Threshold(0.7).levels(np.array([0.0, 5.0])) == Levels(0.7, usual=0.0, unit=1.0)
+    assert Threshold(-0.5).levels(np.array([-2.0, -2.0, -1.0, -0.25])) == Levels(-0.5, usual=-2.0)
+    assert Threshold(-0.5).levels(np.array([-0.25, 0.0])).high == np.inf  # everything would be high
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=50), st.floats(0, 100))
-def test_percentile_threshold_is_high_and_positive(rewards, percentile):
-    threshold = Threshold(percentile=percentile).of(np.array(rewards, np.float32))
+def test_percentile_threshold_is_high_and_positive_where_a_step_may_pay_nothing(rewards, percentile):
+    rewards = [0.0, *rewards]
+    levels = Threshold(percentile=percentile).levels(np.array(rewards, np.float32))
     positive = [reward for reward in rewards if reward > 0]
-    assert threshold == max(np.percentile(np.array(rewards, np.float32), percentile), min(positive, default=np.inf))
-    assert threshold > 0
+    assert levels.high == max(np.percentile(np.array(rewards, np.float32), percentile), min(positive, default=np.inf))
+    assert levels.high > 0 and levels.usual == 0
 
 
 def test_percentile_by_hand():
     rewards = np.linspace(0.0, 1.0, 101)
-    assert Threshold(percentile=99).of(rewards) == pytest.approx(0.99)
-    assert Threshold(percentile=0).of(rewards) == pytest.approx(0.01)
-    assert Threshold(percentile=99).of(np.zeros(10)) == np.inf
+    assert Threshold(percentile=99).levels(rewards).high == pytest.approx(0.99)
+    assert Threshold(percentile=0).levels(rewards).high == pytest.approx(0.01)
+
+
+WORLDS = {
+    "level-based foraging": ([0.0] * 300 + [0.5], 0.0, 0.5),
+    "a cost of every step": ([-0.01] * 300 + [0.99], -0.01, 0.99),
+    "a bonus for every step": ([0.1] * 300 + [1.1, 1.1], 0.1, 1.1),
+    "nothing is the best there is": ([-1.0] * 300 + [0.0], -1.0, 0.0),
+    "forbidden moves are punished": ([0.0] * 200 + [-0.1] * 100 + [0.5], 0.0, 0.5),
+    "always below zero": (list(-np.linspace(5.0, 0.1, 201)), -5.0, -0.149),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_percentile_fits_rewards_of_any_sign_and_size(name):
+    rewards, usual, high = WORLDS[name]
+    levels = Threshold(percentile=99).levels(np.array(rewards, np.float32))
+    assert (levels.usual, levels.high) == pytest.approx((usual, high))
+    assert levels.height(np.float32(levels.high)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 0.5, 1e6])
+@pytest.mark.parametrize("shift", [-3.0, 0.0, 2.0])
+def test_values_depend_on_neither_the_unit_nor_the_level_of_rewards(scale, shift):
+    rewards, mask = HAND[None], np.array([[True, True, True, True, False]])
+    other = (rewards * np.float32(scale) + np.float32(scale * shift)).astype(np.float32)
+    found = [
+        valuable(given, mask, Threshold(percentile=100).levels(given[mask]), GAMMA, 1e-3) for given in (rewards, other)
+    ]
+    np.testing.assert_allclose(found[0], [[0.0025, 0.05, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1.0])
+def test_nothing_stands_out_where_all_steps_pay_the_same(value):
+    levels = Threshold(percentile=99).levels(np.full(10, value))
+    assert levels.high == np.inf
+    assert not valuable(np.full((1, 10), value, np.float32), np.ones((1, 10), bool), levels, GAMMA, 1e-3).any()
+
+
+def test_what_is_said_if_nothing_was_found():
+    text = Threshold(reward=1.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.5))
+    assert text == (
+        "stage 1 found no reward worth going for: method.threshold.reward is 1, and the best reward of 4,000 steps on 8"
+        " training tasks was 0.5: set method.threshold.percentile to 99, or a method.threshold.reward of at most 0.5"
+    )
+    below = Threshold(reward=1.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=-9.0, best=-0.1))
+    assert below.endswith("was -0.1: set method.threshold.percentile to 99")
+    same = Threshold(percentile=99.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.0))
+    assert "method.threshold.percentile is 99" in same and "all of them paid the same, so collect more" in same
 
 
 @pytest.mark.parametrize("percentile", [-1.0, 100.5])
@@ -188,21 +244,16 @@ def test_padding_never_matches():
     subspace = build_subspace(np.full((1, 2), 0.4, np.float32), np.array([0.7]), capacity=5, num_clusters=3, seed=0)
     assert np.asarray(subspace.valid).tolist() == [True] + 4 * [False]
     assert np.asarray(subspace.cluster_valid).tolist() == [True, False, False]
-    origin = match(subspace, np.zeros(2, np.float32), 0.5)
+    origin = match(subspace, jnp.zeros(2), 0.5)
     assert (bool(origin.near), int(origin.member), int(origin.cluster)) == (False, 0, 0)
-    assert float(match(subspace, np.zeros(2, np.float32), 0.6).value) == pytest.approx(0.7)
-
-
-def test_an_empty_subspace_is_a_clear_error():
-    with pytest.raises(TrainingError, match="no state-action pair reached the reward threshold"):
-        build_subspace(np.zeros((0, 3), np.float32), np.zeros(0), 8, 4, 0)
+    assert float(match(subspace, jnp.zeros(2), 0.6).value) == pytest.approx(0.7)
 
 
 def test_clusters_never_outnumber_the_members_that_stay():
     """A cluster without members can never be visited: it would keep the union from ever being covered."""
     subspace = build_subspace(*random_pairs(), capacity=4, num_clusters=8, seed=0)
     members = np.asarray(subspace.members)[np.asarray(subspace.valid)]
-    reachable = {int(match(subspace, member, 0.1).cluster) for member in members}
+    reachable = {int(match(subspace, jnp.asarray(member), 0.1).cluster) for member in members}
     assert reachable == set(np.flatnonzero(subspace.cluster_valid))
 
 

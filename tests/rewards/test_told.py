@@ -68,7 +68,7 @@ class Recorder(eqx.Module):
         return action, (count + 1, phase, notes.at[count].set(obs))
 
     def label(self, memory):
-        return Label(jnp.zeros((), jnp.int32), memory[2])
+        return Label(jnp.zeros((), jnp.int32), memory[2].reshape(-1))
 
 
 def recorder(reward) -> Recorder:
@@ -86,7 +86,7 @@ def notes_of(env, task, policy, keys):
         return (state, memory, outcome.obs), None
 
     (_, memory, _), _ = jax.lax.scan(step, (state, policy.start(keys[0, 1]), obs), keys[1:])
-    return policy.label(memory).latent
+    return policy.label(memory).latent.reshape(ENV.horizon, ENV.num_agents, -1)
 
 
 def shown_and_learnt(reward, times: int = 1):
@@ -162,7 +162,7 @@ def test_what_is_told_by_hand():
         [[1.0, 1 / 64, 10.0, 1.0, 1.0]] * 2,
         [[2.0, 1 / 64, 10.0, 2.0, 2.0]] * 2,
     ]
-    np.testing.assert_allclose(policy.label(memory).latent, expected, rtol=1e-5)
+    np.testing.assert_allclose(policy.label(memory).latent.reshape(3, 2, 5), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", REWARDS)

@@ -20,10 +20,11 @@ from mesax.errors import USAGE, UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import PRESETS
 from mesax.methods.preset import Preset
+from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.foreign.families import environment_of, own_limit, random_length
-from mesax.suites.foreign.presets import bins_for, preset, spread
+from mesax.suites.foreign.presets import bins_for, numbers_of_tasks, preset, spread
 from mesax.suites.registry import suite_of, suite_of_run
 from mesax.types import Box, Discrete
 from own import tiny_meeting
@@ -76,6 +77,11 @@ def test_a_suite_draws_its_runs_only_if_its_module_was_named_by_the_user():
     run = {"env": f"{__name__}:SUITE:climb-one", "suite": "climb"}
     assert suite_of_run(run) is None
     assert suite_of_run(run, [sys.modules[__name__]]).name == "climb"
+
+
+def test_packages_of_installed_suites_offer_their_classes(monkeypatch):
+    monkeypatch.setattr(registry, "installed", lambda: (SUITE,))
+    assert registry.packages_of_suites() == (sys.modules["mesax"],)
 
 
 class Limited(gymnasium.Env):
@@ -143,10 +149,11 @@ def test_distances_are_measured_in_units_of_random_play():
 BAD = {
     "no module": ("no_such_module_here:make", "module 'no_such_module_here' cannot be imported: ModuleNotFoundError"),
     "no attribute": (f"{OWN}:makes", "has no 'makes'; it has"),
-    "no kind": (f"{OWN}:number", "is a int, and a suite, a task family, an environment of mesax, or a function"),
+    "no kind": (f"{OWN}:number", "is a int, and a suite, a task family, an adapted environment, or a function"),
     "no seed": (f"{OWN}:seedless", "cannot be called with one seed, and a suite, a task family"),
     "it leaves": (f"{OWN}:leaves", "cannot be used: making the environment of task seed 0: SystemExit: 3"),
     "no environment": ("builtins:str", "'builtins:str' cannot be used: str is no environment"),
+    "no name": (f"{OWN}:nameless", "cannot be used: a partial cannot be a setting; write a function"),
     "a file": ("own/tiny_meeting.py:make", "is a file: name the module, own.tiny_meeting:make"),
 }
 
@@ -176,3 +183,16 @@ def test_a_factory_that_breaks_is_one_line(capsys, monkeypatch):
     assert main(["run", "plain", f"{OWN}:make", "--preset", "smoke"]) == USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert "own.tiny_meeting:make' cannot be used" in line and "RuntimeError: the ring is broken" in line
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"), [(None, (12, 4)), (16, (12, 4)), (15, (12, 3)), (5, (4, 1)), (2, (1, 1)), (1, (1, 1))]
+)
+def test_a_small_family_is_split_as_far_as_it_goes(total: int | None, expected: tuple[int, int]):
+    assert numbers_of_tasks(replace(tiny_meeting.FAMILY, num_tasks=total), 12, 4) == expected
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_small_family_has_every_preset(name: str):
+    mesa = preset(replace(tiny_meeting.FAMILY, num_tasks=5), name).mesa
+    assert (mesa.num_train_tasks, mesa.num_test_tasks) == (4, 1)

@@ -82,7 +82,7 @@ def begin(loop: LearningLoop, tasks, key):
     return loop.warm_up(tasks, loop.init(Start(), jnp.zeros((), jnp.int32), key), key)
 
 
-def advance(loop: LearningLoop, tasks, state, key, rounds: int, explorer=()):
+def advance(loop: LearningLoop, tasks, state, key, rounds: int, explorer=None):
     return loop.advance(tasks, explorer, state, key, rounds)
 
 
@@ -272,7 +272,7 @@ def climb(task, key):
     """A whole run of MADDPG, ending with a greedy evaluation."""
     tasks = tree_stack([task])
     state, _ = begin(CLIMB_LOOP, tasks, key)
-    state, _ = CLIMB_LOOP.advance(tasks, (), state, key, 50)
+    state, _ = CLIMB_LOOP.advance(tasks, None, state, key, 50)
     policy = CLIMB_LOOP.algorithm.greedy(CLIMB.env.spec, state.learner)
     return state, mean_rewards(CLIMB.env, tasks, policy, key, 4)
 

@@ -14,18 +14,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from mesax.algorithms.targets import straight_through
 from mesax.errors import UsageError
-from mesax.types import Action, ActionSpace, Discrete, Key
+from mesax.types import Actions, ActionSpace, Discrete, Key
 
 Partners: TypeAlias = Literal["policy", "buffer"]
+Outputs: TypeAlias = Float[Array, "*batch agents features"]
+"""What actors say of each of their actions, or what a critic sees of the actions chosen."""
+Rated: TypeAlias = tuple[Float[Array, "batch time agents features"], Float[Array, "batch time"]]
+"""Joint actions and their values."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class ActorProblem:
     """What each own action adds to the value whatever the others do, if the critic is additive."""
 
 
+@runtime_checkable
 class ActorUpdate(Protocol):
     """A frozen dataclass whose `loss` says, per step, what the actors should lower."""
 
@@ -65,26 +70,28 @@ class ActorUpdate(Protocol):
         """Loss at every step."""
 
 
-def greedy_features(outputs: Array, action_space: ActionSpace) -> Array:
+def greedy_features(outputs: Outputs, action_space: ActionSpace) -> Outputs:
     """What a critic sees of the actors' greedy actions."""
     if isinstance(action_space, Discrete):
         return jax.nn.one_hot(jnp.argmax(outputs, axis=-1), action_space.num_actions)
     return jnp.tanh(outputs)
 
 
-def greedy_action(outputs: Array, action_space: ActionSpace) -> Action:
+def greedy_action(outputs: Outputs, action_space: ActionSpace) -> Actions:
     """The actors' greedy joint action, as the environment takes it."""
     return jnp.argmax(outputs, axis=-1) if isinstance(action_space, Discrete) else jnp.tanh(outputs)
 
 
-def sampled_features(outputs: Array, action_space: ActionSpace, key: Key, temperature: float = 1.0) -> Array:
+def sampled_features(outputs: Outputs, action_space: ActionSpace, key: Key, temperature: float = 1.0) -> Outputs:
     """Differentiable samples of the actors' actions."""
     if isinstance(action_space, Discrete):
         return straight_through(outputs, key, temperature)
     return jnp.tanh(outputs)
 
 
-def replace_own(own: Array, partners: Array) -> Float[Array, "agents batch time agents features"]:
+def replace_own(
+    own: Float[Array, "batch time agents features"], partners: Float[Array, "batch time agents features"]
+) -> Float[Array, "agents batch time agents features"]:
     """For each agent i, the joint action in which only i's entry comes from `own`."""
     is_own: Bool[Array, "agents 1 1 agents 1"] = jnp.eye(own.shape[-2], dtype=bool)[:, None, None, :, None]
     return jnp.where(is_own, own[None], partners[None])
@@ -107,7 +114,7 @@ class GumbelGradient:
         """Serves every action space."""
         del action_space
 
-    def loss(self, problem: ActorProblem, key: Key) -> Array:
+    def loss(self, problem: ActorProblem, key: Key) -> Float[Array, "batch time"]:
         """- sum_i Q(a_i from pi_i, a_-i), only a_i differentiable."""
         own = sampled_features(problem.outputs, problem.action_space, key, self.temperature)
         partners = jax.lax.stop_gradient(own) if self.partners == "policy" else problem.played
@@ -131,7 +138,7 @@ class ExpectedGradient:
         if not isinstance(action_space, Discrete):
             raise UsageError("ExpectedGradient needs discrete actions; choose GumbelGradient or JointImprovement")
 
-    def loss(self, problem: ActorProblem, key: Key) -> Array:
+    def loss(self, problem: ActorProblem, key: Key) -> Float[Array, "batch time"]:
         """- sum_i sum_a pi_i(a) Q(a, a_-i)."""
         num_actions = problem.outputs.shape[-1]
         if problem.advantages is not None:  # the partners only add a constant
@@ -139,7 +146,7 @@ class ExpectedGradient:
         sampled = sampled_features(jax.lax.stop_gradient(problem.outputs), problem.action_space, key)
         partners = sampled if self.partners == "policy" else problem.played
 
-        def values_of(action: Array) -> Float[Array, "agents batch time"]:
+        def values_of(action: Int[Array, ""]) -> Float[Array, "agents batch time"]:
             own = jnp.broadcast_to(jax.nn.one_hot(action, num_actions), problem.outputs.shape)
             return jax.vmap(problem.q)(replace_own(own, partners))
 
@@ -182,7 +189,7 @@ class JointImprovement:
         """Serves every action space."""
         del action_space
 
-    def loss(self, problem: ActorProblem, key: Key) -> Array:
+    def loss(self, problem: ActorProblem, key: Key) -> Float[Array, "batch time"]:
         """Cross-entropy (discrete) or squared distance (continuous) to the improved joint action."""
         target = jax.lax.stop_gradient(self.improved(problem, key))
         if isinstance(problem.action_space, Discrete):
@@ -201,7 +208,7 @@ class JointImprovement:
         better = value > problem.q(greedy) + self.margin
         return jnp.where(better[..., None, None], best, greedy)
 
-    def _best_shared(self, problem: ActorProblem) -> tuple[Array, Array]:
+    def _best_shared(self, problem: ActorProblem) -> Rated:
         """Best of the candidates that are the same at every state: all joint actions, or the pool."""
         space, num_agents = problem.action_space, problem.outputs.shape[-2]
         candidates = problem.pool
@@ -211,7 +218,7 @@ class JointImprovement:
         values = jax.vmap(problem.q_of_one)(candidates)
         return candidates[jnp.argmax(values, axis=0)], jnp.max(values, axis=0)
 
-    def _best_local(self, problem: ActorProblem, key: Key) -> tuple[Array, Array]:
+    def _best_local(self, problem: ActorProblem, key: Key) -> Rated:
         """Best of the candidates drawn for each state: the joint action played, policy samples, uniform ones."""
         shape, space = problem.outputs.shape, problem.action_space
         key_policy, key_uniform = jax.random.split(key)
@@ -222,7 +229,7 @@ class JointImprovement:
         best = jnp.argmax(values, axis=0)
         return jnp.take_along_axis(candidates, best[None, ..., None, None], axis=0)[0], jnp.max(values, axis=0)
 
-    def _own_samples(self, problem: ActorProblem, key: Key) -> Array:
+    def _own_samples(self, problem: ActorProblem, key: Key) -> Float[Array, "samples batch time agents features"]:
         outputs = jnp.broadcast_to(problem.outputs, (self.num_policy, *problem.outputs.shape))
         if isinstance(problem.action_space, Discrete):
             return sampled_features(outputs, problem.action_space, key)

@@ -7,17 +7,18 @@ in what most learners leave alone; inheriting from them is a convenience, not a 
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from mesax.policy import Policy
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
-State = TypeVar("State", bound=PyTree)
+State = TypeVar("State")
 
 
+@runtime_checkable
 class Learner(Protocol[State]):
     """A frozen dataclass of hyper-parameters with pure functions over a learner state."""
 

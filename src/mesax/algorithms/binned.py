@@ -31,12 +31,12 @@ class Grid:
     bins: int
     size: int
 
-    def points(self, index: Int[Array, "..."]) -> Float[Array, "... size"]:
+    def points(self, index: Int[Array, "*shape"]) -> Float[Array, "*shape {self.size}"]:
         """The point with this number."""
         digits = [index // self.bins**place % self.bins for place in reversed(range(self.size))]
         return 2.0 / (self.bins - 1) * jnp.stack(digits, axis=-1) - 1.0
 
-    def index(self, action: Float[Array, "... size"]) -> Int[Array, "..."]:
+    def index(self, action: Float[Array, "*shape {self.size}"]) -> Int[Array, "*shape"]:
         """Number of the nearest point; actions beyond the box count as at its edge."""
         digits = jnp.round((jnp.clip(action, -1.0, 1.0) + 1.0) * ((self.bins - 1) / 2.0)).astype(jnp.int32)
         return sum(digits[..., place] * self.bins ** (self.size - 1 - place) for place in range(self.size))
@@ -52,7 +52,7 @@ class BinnedPolicy(eqx.Module):
         """Memory of the wrapped policy."""
         return self.policy.start(key)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act, then look the point up."""
         index, memory = self.policy.act(memory, obs, key)
         return self.grid.points(index), memory

@@ -12,12 +12,12 @@ centralized critic (or an ensemble) serves all agents, because the reward is sha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from mesax.algorithms.actor_updates import (
     ActorProblem,
@@ -67,6 +67,10 @@ NAMES: dict[str, str] = {
 }
 
 
+Played: TypeAlias = Float[Array, "batch time agents features"]
+"""Joint actions of a batch of episodes, as critics see them."""
+
+
 class ActorPolicy(eqx.Module):
     """Decentralized actors as one joint policy."""
 
@@ -80,7 +84,7 @@ class ActorPolicy(eqx.Module):
         del key
         return self.actors.start()
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Every agent acts on its own observation."""
         memory, outputs = self.actors.step(memory, obs)
         if self.mode == "sample" and isinstance(self.action_space, Discrete):
@@ -99,7 +103,7 @@ class Elites(eqx.Module):
     features: Float[Array, "elites agents features"]
     score: Float[Array, " elites"]
 
-    def observe(self, features: Array, score: Array) -> Elites:
+    def observe(self, features: Float[Array, "steps agents features"], score: Float[Array, " steps"]) -> Elites:
         """Keep the best distinct joint actions of the memory and a batch; old scores fade slowly."""
         features = jnp.concatenate([self.features, features])
         score = jnp.concatenate([self.score - 1e-3 * jnp.abs(self.score), score])
@@ -233,7 +237,9 @@ class Maddpg(OffPolicy):
         target_critics = polyak(state.target_critics, critics.net, self.target_rate)
         return MaddpgState(actors, critics, target_actors, target_critics, elites), metrics
 
-    def targets(self, spec: EnvSpec, state: MaddpgState, episode: Episode, played: Array) -> Float[Array, " time"]:
+    def targets(
+        self, spec: EnvSpec, state: MaddpgState, episode: Episode, played: Float[Array, "time agents features"]
+    ) -> Float[Array, " time"]:
         """y_t of one episode; `Episode.continues` alone decides what is bootstrapped."""
         at = memories(state.target_critics, joint_inputs(episode.obs[:-1], played))
         next_outputs = unroll(state.target_actors, episode.obs)[1:]
@@ -245,7 +251,9 @@ class Maddpg(OffPolicy):
         next_q = jnp.min(step_at(state.target_critics, tree_index(at, slice(1, None)), next_inputs), axis=-1)
         return lambda_returns(episode.reward, self.discount * episode.continues, next_q, self.trace * episode.goes_on)
 
-    def _critic_loss(self, critics: Ensemble, batch: Episode, played: Array, targets: Array) -> Array:
+    def _critic_loss(
+        self, critics: Ensemble, batch: Episode, played: Played, targets: Float[Array, "batch time"]
+    ) -> Float[Array, ""]:
         values = jax.vmap(lambda episode, action: unroll(critics, joint_inputs(episode.obs[:-1], action)))(
             batch, played
         )
@@ -257,19 +265,19 @@ class Maddpg(OffPolicy):
         critics: Ensemble,
         spec: EnvSpec,
         batch: Episode,
-        played: Array,
-        pool: Array,
+        played: Played,
+        pool: Float[Array, "pool agents features"],
         key: Key,
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         obs = batch.obs[:, :-1]
         outputs = jax.vmap(unroll, in_axes=(None, 0))(actors, obs)
         at = jax.vmap(lambda o, a: tree_index(memories(critics, joint_inputs(o, a)), slice(-1)))(obs, played)
 
-        def q(features: Array) -> Array:
+        def q(features: Played) -> Float[Array, "batch time"]:
             values = jax.vmap(lambda m, o, a: step_at(critics, m, joint_inputs(o, a)))(at, obs, features)
             return jnp.min(values, axis=-1)
 
-        def q_of_one(joint: Array) -> Array:
+        def q_of_one(joint: Float[Array, "agents features"]) -> Float[Array, "batch time"]:
             value = jax.vmap(jax.vmap(lambda m, o: critics.step(m, (o.reshape(-1), joint.reshape(-1)))[1]))
             return jnp.min(value(at, obs), axis=-1)
 
@@ -284,12 +292,14 @@ class Maddpg(OffPolicy):
         mean_entropy = masked_mean(entropy(outputs), batch.mask)
         return loss - self.entropy_bonus * mean_entropy, mean_entropy
 
-    def _advantages(self, critics: Ensemble, at: Memory, obs: Array, shape: tuple[int, ...]) -> Array | None:
+    def _advantages(
+        self, critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"], shape: tuple[int, ...]
+    ) -> Played | None:
         """Each own action's part of an additive critic, averaged over the ensemble."""
         if not self.additive_critic:
             return None
 
-        def of_step(memory: Memory, obs: Array) -> Array:
+        def of_step(memory: Memory, obs: Float[Array, "agents obs"]) -> Float[Array, " joint"]:
             rated = jax.vmap(lambda critic, m: critic.advantages(m, obs.reshape(-1)))(critics.nets, memory)
             return jnp.mean(rated, axis=0)
 
@@ -299,7 +309,9 @@ class Maddpg(OffPolicy):
         update = self.actor_update
         return isinstance(update, JointImprovement) and not update.enumerates(spec.action_space, spec.num_agents)
 
-    def _pool(self, spec: EnvSpec, batch: Episode, played: Array, elites: Elites, key: Key) -> Array:
+    def _pool(
+        self, spec: EnvSpec, batch: Episode, played: Played, elites: Elites, key: Key
+    ) -> Float[Array, "pool agents features"]:
         """Joint actions played elsewhere: anywhere in the batch, by explorers, and the elites."""
         update = self.actor_update
         if not (isinstance(update, JointImprovement) and self._samples_candidates(spec)):
@@ -315,5 +327,5 @@ class Maddpg(OffPolicy):
         return jnp.concatenate([steps[replay], steps[explorer], elite])
 
 
-def _choose(key: Key, allowed: Array, number: int) -> Array:
+def _choose(key: Key, allowed: Bool[Array, " steps"], number: int) -> Int[Array, " {number}"]:
     return jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf), shape=(number,))

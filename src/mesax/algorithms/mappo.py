@@ -15,21 +15,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from mesax.algorithms.base import OnPolicy
 from mesax.algorithms.targets import entropy, generalized_advantages, huber
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
-from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, batch_along, unroll_batch
+from mesax.nets import Adam, Memory, Mlp, Net, NetConfig, Team, Trainable, batch_along, unroll_batch
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
+    Actions,
     ActionSpace,
     Discrete,
     Elapsed,
@@ -60,7 +61,9 @@ class Actors(eqx.Module):
     log_std: Float[Array, " size"]
     action_space: ActionSpace = eqx.field(static=True)
 
-    def log_probability(self, outputs: Array, action: Array) -> Float[Array, "... agents"]:
+    def log_probability(
+        self, outputs: Float[Array, "*batch agents features"], action: Actions
+    ) -> Float[Array, "*batch agents"]:
         """Of each agent's action."""
         if isinstance(self.action_space, Discrete):
             return jnp.take_along_axis(jax.nn.log_softmax(outputs), action[..., None], axis=-1)[..., 0]
@@ -68,13 +71,13 @@ class Actors(eqx.Module):
         scaled = (action - jnp.tanh(outputs)) / jnp.exp(log_std)
         return jnp.sum(-0.5 * jnp.square(scaled) - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
-    def entropy(self, outputs: Array) -> Float[Array, "... agents"]:
+    def entropy(self, outputs: Float[Array, "*batch agents features"]) -> Float[Array, "*batch agents"]:
         """Of each agent's distribution."""
         if isinstance(self.action_space, Discrete):
             return entropy(outputs)
         return jnp.sum(self.log_stds(outputs) + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
-    def log_stds(self, outputs: Array) -> Float[Array, "... agents size"]:
+    def log_stds(self, outputs: Float[Array, "*batch agents size"]) -> Float[Array, "*batch agents size"]:
         """Logarithms of the standard deviations, the same at all `outputs`."""
         return jnp.broadcast_to(self.log_std, outputs.shape)
 
@@ -90,7 +93,7 @@ class StochasticPolicy(eqx.Module):
         del key
         return self.actors.team.start()
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Every agent acts on its own observation."""
         memory, outputs = self.actors.team.step(memory, obs)
         if isinstance(self.actors.action_space, Discrete):
@@ -110,18 +113,18 @@ class StochasticPolicy(eqx.Module):
 
 
 class Piece(eqx.Module):
-    """Consecutive steps of an episode, with what the nets that played said of them."""
+    """Consecutive steps of episodes, stacked, with what the nets that played said of them."""
 
-    obs: Float[Array, "time agents obs"]
-    action: Array
-    mask: Bool[Array, " time"]
-    old_log: Float[Array, "time agents"]
-    old_values: Float[Array, "time agents"]
+    obs: Float[Array, "pieces time agents obs"]
+    action: Int[Array, "pieces time agents"] | Float[Array, "pieces time agents size"]
+    mask: Bool[Array, "pieces time"]
+    old_log: Float[Array, "pieces time agents"]
+    old_values: Float[Array, "pieces time agents"]
     """Normalized."""
-    advantages: Float[Array, "time agents"]
-    returns: Float[Array, "time agents"]
+    advantages: Float[Array, "pieces time agents"]
+    returns: Float[Array, "pieces time agents"]
     actor_memory: Memory
-    """At the first step; it is not learnt through."""
+    """At the first step; it is not learned through."""
     value_memory: Memory
 
 
@@ -129,7 +132,7 @@ class MappoState(eqx.Module):
     """Actors, values, and the scale of returns."""
 
     actors: Trainable[Actors]
-    values: Trainable[Any]
+    values: Trainable[Net[Array]]
     norm: ValueNorm
 
 
@@ -198,7 +201,7 @@ class Mappo(OnPolicy):
         team = Team.create(self.actor_net, spec.num_agents, sizes, key_actor, shared=self.share_actors, head_gain=0.01)
         log_std = jnp.full(0 if isinstance(spec.action_space, Discrete) else features, math.log(self.initial_std))
         if self.values_of == "own":
-            values: Any = Team.create(
+            values: Net[Array] = Team.create(
                 self.critic_net, spec.num_agents, (spec.obs_size, 1), key_value, shared=True, head_gain=1.0
             )
         else:
@@ -226,7 +229,7 @@ class Mappo(OnPolicy):
         return eqx.tree_at(lambda a: a.log_std, actors, jnp.minimum(actors.log_std, most))
 
     def values(
-        self, net: Any, obs: Float[Array, "batch time agents obs"], start: Memory = None
+        self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
     ) -> tuple[Memory, Float[Array, "batch time agents"]]:
         """(memories, normalized value of every step for every agent) of many episodes; memories as `batch_along`'s."""
         if self.values_of == "own":
@@ -246,7 +249,7 @@ class Mappo(OnPolicy):
         keys = jax.random.split(key, self.epochs)
         order = jax.vmap(lambda k: jax.random.permutation(k, number))(keys)[:, : size * self.minibatches]
 
-        def step(state: MappoState, which: Array) -> tuple[MappoState, Metrics]:
+        def step(state: MappoState, which: Int[Array, " size"]) -> tuple[MappoState, Metrics]:
             return self._descend(state, tree_index(pieces, which), elapsed)
 
         state, metrics = jax.lax.scan(step, state, order.reshape(-1, size))
@@ -274,15 +277,15 @@ class Mappo(OnPolicy):
         def starts(along: Memory) -> Memory:
             return jax.tree.map(lambda leaf: leaf[:, :horizon:chunk].reshape(-1, *leaf.shape[2:]), along)
 
-        parts: list[Any] = [_cut(leaf, chunk) for leaf in data]
-        return Piece(*[*parts, starts(actor_memories), starts(value_memories)])
+        memories = (starts(actor_memories), starts(value_memories))
+        return Piece(*[*[_cut(leaf, chunk) for leaf in data], *memories])
 
     def _descend(self, state: MappoState, piece: Piece, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
         norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay, whole=self.chunk is None)
         target = norm.normalize(piece.returns)
         rate = 1.0 + (self.final_rate - 1.0) * elapsed.fraction
 
-        def actor_loss(actors: Actors) -> tuple[Array, tuple[Array, Array]]:
+        def actor_loss(actors: Actors) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
             actors = self._held(actors, elapsed)
             outputs = unroll_batch(actors.team, piece.obs, piece.actor_memory)
             change = actors.log_probability(outputs, piece.action) - piece.old_log
@@ -294,7 +297,7 @@ class Mappo(OnPolicy):
             outside = masked_mean((jnp.abs(ratio - 1.0) > self.clip).astype(gain.dtype), piece.mask)
             return -gain - self.entropy_bonus * mean_entropy, (mean_entropy, outside)
 
-        def value_loss(net: Any) -> Array:
+        def value_loss(net: Net[Array]) -> Float[Array, ""]:
             values = self.values(net, piece.obs, piece.value_memory)[1]
             near_old = piece.old_values + jnp.clip(values - piece.old_values, -self.clip, self.clip)
             losses = [huber(v - target, self.huber) for v in (values, near_old)]
@@ -312,13 +315,13 @@ class Mappo(OnPolicy):
 
 
 def _within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
-    """Actors whose deviations can be learnt from here in either direction."""
+    """Actors whose deviations can be learned from here in either direction."""
     log_std = jnp.clip(actors.net.log_std, *LOG_STD_RANGE)
     projected: Trainable[Actors] = eqx.tree_at(lambda a: a.net.log_std, actors, log_std)
     return projected
 
 
-def _cut(values: Float[Array, "envs time ..."], size: int) -> Float[Array, "pieces size ..."]:
+def _cut(values: Shaped[Array, "envs time *rest"], size: int) -> Shaped[Array, "pieces {size} *rest"]:
     """Episodes in pieces of equal length; the last one of each is padded with zeros, which its mask leaves out."""
     missing = -values.shape[1] % size
     padded = jnp.pad(values, [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)])

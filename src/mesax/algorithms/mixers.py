@@ -1,6 +1,6 @@
 """What a team's joint action is worth, from what each agent's own action is worth: IQL, VDN, QMIX and QPLEX.
 
-    Independent   every agent's own value, learnt by itself                               IQL   (Tan 1993)
+    Independent   every agent's own value, learned by itself                              IQL   (Tan 1993)
     Sum           Qtot = sum_i Q_i                                                        VDN   (Sunehag et al. 2018)
     Monotonic     Qtot = f_s(Q_1, .., Q_n), rising in every Q_i                           QMIX  (Rashid et al. 2018)
     Duplex        Qtot = sum_i w_i max Q_i + v + sum_i lambda_i w_i (Q_i - max Q_i)       QPLEX (Wang et al. 2021)
@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -34,14 +34,14 @@ TINY = 1e-10
 class Step(eqx.Module):
     """All that a mixer may know of one step."""
 
-    q: Float[Array, " agents"]
+    q: Float[Array, "*steps agents"]
     """Value of each agent's action."""
-    best: Float[Array, " agents"]
+    best: Float[Array, "*steps agents"]
     """Value of each agent's best action."""
-    obs: Float[Array, "agents obs"]
-    action: Float[Array, "agents actions"]
+    obs: Float[Array, "*steps agents obs"]
+    action: Float[Array, "*steps agents actions"]
     """One-hot."""
-    latent: Float[Array, " latent"]
+    latent: Float[Array, "*steps latent"]
     """Of the episode (see `Label`); mostly empty."""
 
     @property
@@ -55,8 +55,9 @@ def context_size(spec: EnvSpec, latent_size: int) -> int:
     return spec.num_agents * spec.obs_size + latent_size
 
 
+@runtime_checkable
 class Mixer(Protocol):
-    """A network that turns agents' values into what is learnt."""
+    """A network that turns agents' values into what is learned."""
 
     def __call__(self, step: Step) -> Float[Array, " values"]:
         """One value for the team, or one per agent."""
@@ -65,6 +66,7 @@ class Mixer(Protocol):
         """What the mixer adds to the loss of this step."""
 
 
+@runtime_checkable
 class MixerSettings(Protocol):
     """A frozen dataclass that builds a mixer."""
 
@@ -76,7 +78,7 @@ def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
     """ReLU nets of these layer sizes; weights and biases start uniform within 1 / sqrt(inputs), as in the reference.
 
     Biases start random, because a weight that is an absolute value has no gradient at zero: with none, a state of
-    zeros would never be learnt. All come from one draw, because draws are slow to compile.
+    zeros would never be learned. All come from one draw, because draws are slow to compile.
     """
     shapes = [(inputs + 1, outputs) for size in sizes for inputs, outputs in itertools.pairwise(size)]
     ends = list(itertools.accumulate(map(math.prod, shapes)))
@@ -273,5 +275,5 @@ class Duplex:
 MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex
 
 
-def _apply(net: FeedForward, x: Array) -> Array:
+def _apply(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
     return net.step((), x)[1]

@@ -34,7 +34,7 @@ class StandardizedPolicy(eqx.Module):
         """Memory of the wrapped policy."""
         return self.policy.start(key)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act on what is standardized."""
         return self.policy.act(memory, self.moments.standardize(obs, self.least, self.limit), key)
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, ScalarLike
 
 from mesax.types import Key
 
+Number: TypeAlias = Float[Array, ""]
 
-def one_step_target(r_t: Float[Array, "..."], discount_t: Float[Array, "..."], v_t: Float[Array, "..."]) -> Array:
+
+def one_step_target(
+    r_t: Float[Array, "..."], discount_t: Float[Array, "..."], v_t: Float[Array, "..."]
+) -> Float[Array, "..."]:
     """r_t + discount_t * v_t: the discount, not a done flag, says what may be bootstrapped."""
     return r_t + discount_t * v_t
 
 
-def straight_through(logits: Float[Array, "... actions"], key: Key, temperature: float = 1.0) -> Array:
+def straight_through(
+    logits: Float[Array, "*batch actions"], key: Key, temperature: float = 1.0
+) -> Float[Array, "*batch actions"]:
     """Gumbel-softmax sample: forward a one-hot of the sampled action, backward the relaxed sample's gradient."""
     noisy = logits + jax.random.gumbel(key, logits.shape)
     relaxed = jax.nn.softmax(noisy / temperature)
@@ -22,7 +30,7 @@ def straight_through(logits: Float[Array, "... actions"], key: Key, temperature:
     return relaxed + jax.lax.stop_gradient(hard - relaxed)
 
 
-def entropy(logits: Float[Array, "... actions"]) -> Float[Array, "..."]:
+def entropy(logits: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
     """Entropy of a categorical distribution."""
     log_probabilities = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
@@ -32,7 +40,7 @@ def lambda_returns(
     r_t: Float[Array, " time"],
     discount_t: Float[Array, " time"],
     v_t: Float[Array, " time"],
-    mixing_t: Float[Array, " time"] | float,
+    mixing_t: Float[Array, " time"] | ScalarLike,
 ) -> Float[Array, " time"]:
     """G_t = r_t + discount_t ((1 - lambda_t) v_t + lambda_t G_{t+1}), v_t the value of the state reached.
 
@@ -40,7 +48,7 @@ def lambda_returns(
     data this is uncorrected for who acted: biased for lambda > 0, and quick to carry a rare reward back.
     """
 
-    def step(later: Array, now: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+    def step(later: Number, now: tuple[Number, Number, Number, Number]) -> tuple[Number, Number]:
         reward, discount, value, mixing = now
         target = reward + discount * ((1.0 - mixing) * value + mixing * later)
         return target, target
@@ -52,14 +60,14 @@ def lambda_returns(
 def generalized_advantages(
     r_t: Float[Array, " time"],
     discount_t: Float[Array, " time"],
-    v: Float[Array, " time_plus_one"],
-    mixing_t: Float[Array, " time"] | float,
+    v: Float[Array, " time+1"],
+    mixing_t: Float[Array, " time"] | ScalarLike,
 ) -> Float[Array, " time"]:
     """GAE (Schulman et al. 2016): A_t = delta_t + discount_t lambda_t A_{t+1}."""
     return lambda_returns(r_t, discount_t, v[1:], mixing_t) - v[:-1]
 
 
-def huber(error: Float[Array, "..."], bound: float) -> Float[Array, "..."]:
+def huber(error: Float[Array, "*shape"], bound: float) -> Float[Array, "*shape"]:
     """Half the square up to `bound`, linear beyond."""
     small = jnp.clip(jnp.abs(error), 0.0, bound)
     return small * (jnp.abs(error) - 0.5 * small)

@@ -7,7 +7,7 @@
     lower         sum_t mask_t (Qtot_t - y_t)^2
     target nets   follow the online ones, softly or by copies
 
-Agents act on the argmax of their own values, and slip to a random action with a probability that falls over the run.
+Agents act on the argmax of their own values, or at random with a probability that falls over the run.
 """
 
 from __future__ import annotations
@@ -92,11 +92,15 @@ class Periodic:
 TargetConfig: TypeAlias = Soft | Periodic
 
 
+ActionValues: TypeAlias = Float[Array, "batch instants agents actions"]
+"""Every action's value to every agent along episodes."""
+
+
 class ValuePolicy(eqx.Module):
     """Every agent takes the action that its own net rates highest, or a random one.
 
-    The slip happens in here, so that the memory holds what was played. Should somebody else play the episode, their
-    actions never reach this memory, and what it answers is not obeyed either.
+    Random actions are drawn in here, so that the memory holds what was played. Should somebody else play the episode,
+    their actions never reach this memory, and what it answers is not obeyed either.
     """
 
     agents: Team
@@ -110,14 +114,14 @@ class ValuePolicy(eqx.Module):
         del key
         return self.agents.start(), jnp.full(self.agents.num_agents, NOTHING, jnp.int32)
 
-    def act(self, memory: Memory, obs: Array, key: Key) -> tuple[Action, Memory]:
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Every agent acts on its own observation."""
         memory, last = memory
         memory, q = self.agents.step(memory, inputs(self.action_space, obs, last if self.last_action else None))
         action = jnp.argmax(q, axis=-1).astype(jnp.int32)
         if self.epsilon is not None:
-            slip, which = jax.random.uniform(key, (2, obs.shape[0]))  # one draw compiles faster than two
-            action = jnp.where(slip < self.epsilon, self.action_space.from_uniform(which), action)
+            whether, which = jax.random.uniform(key, (2, obs.shape[0]))  # one draw compiles faster than two
+            action = jnp.where(whether < self.epsilon, self.action_space.from_uniform(which), action)
         return action, (memory, action)
 
     def label(self, memory: Memory) -> Label:
@@ -142,7 +146,9 @@ class ValueState(eqx.Module):
     """So far."""
 
 
-def inputs(action_space: Discrete, obs: Array, last: Array | None) -> Float[Array, "... agents inputs"]:
+def inputs(
+    action_space: Discrete, obs: Float[Array, "*batch agents obs"], last: Int[Array, "*batch agents"] | None
+) -> Float[Array, "*batch agents inputs"]:
     """What agents' nets see: their observation and, if given, their own last action."""
     return obs if last is None else jnp.concatenate([obs, action_space.encode(last)], axis=-1)
 
@@ -194,7 +200,7 @@ class ValueDecomposition(OffPolicy):
         return ValuePolicy(state.values.net.agents, None, self._space(spec), self.last_action)
 
     def behavior(self, spec: EnvSpec, state: ValueState, elapsed: Elapsed) -> Policy:
-        """Highest values, with slips."""
+        """Highest values, or random actions."""
         epsilon = self.exploration(elapsed)
         return ValuePolicy(state.values.net.agents, epsilon, self._space(spec), self.last_action)
 
@@ -217,7 +223,7 @@ class ValueDecomposition(OffPolicy):
     def _update(self, space: Discrete, state: ValueState, batch: Episode) -> tuple[ValueState, Metrics]:
         target_q = self.agent_values(space, state.target.agents, batch)
 
-        def loss(values: Values) -> tuple[Array, Metrics]:
+        def loss(values: Values) -> tuple[Float[Array, ""], Metrics]:
             q = self.agent_values(space, values.agents, batch)
             targets = jax.lax.stop_gradient(self.targets(space, state.target, batch, q, target_q))
             now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action, batch.label.latent)
@@ -238,9 +244,7 @@ class ValueDecomposition(OffPolicy):
         updates = state.updates + 1
         return ValueState(values, self.target.follow(state.target, values.net, updates), updates), metrics
 
-    def agent_values(
-        self, space: Discrete, agents: Team, batch: Episode
-    ) -> Float[Array, "batch time_plus_one agents actions"]:
+    def agent_values(self, space: Discrete, agents: Team, batch: Episode) -> ActionValues:
         """Every action's value to every agent along the episodes, from the actions that were played."""
         last = None
         if self.last_action:
@@ -248,8 +252,8 @@ class ValueDecomposition(OffPolicy):
         return unroll_batch(agents, inputs(space, batch.obs, last))
 
     def targets(
-        self, space: Discrete, target: Values, batch: Episode, q: Array, target_q: Array
-    ) -> Float[Array, "batch time values"]:
+        self, space: Discrete, target: Values, batch: Episode, q: ActionValues, target_q: ActionValues
+    ) -> Float[Array, "batch instants-1 values"]:
         """y_t, for the team or for every agent; `Episode.continues` alone decides what is bootstrapped."""
         action = jnp.argmax((q if self.double_q else target_q)[:, 1:], axis=-1)
         following = each(target.mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action, batch.label.latent))
@@ -264,13 +268,19 @@ class ValueDecomposition(OffPolicy):
         return spec.action_space
 
 
-def steps_of(space: Discrete, q: Array, obs: Array, action: Array, latent: Float[Array, "batch latent"]) -> Step:
+def steps_of(
+    space: Discrete,
+    q: Float[Array, "batch time agents actions"],
+    obs: Float[Array, "batch time agents obs"],
+    action: Int[Array, "batch time agents"],
+    latent: Float[Array, "batch latent"],
+) -> Step:
     """Every step as mixers see it."""
     played = space.encode(action)
     latents = jnp.broadcast_to(latent[:, None], (*obs.shape[:2], latent.shape[-1]))
     return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents)
 
 
-def each(function: Callable[[Step], Array], steps: Step) -> Array:
+def each(function: Callable[[Step], Float[Array, "..."]], steps: Step) -> Float[Array, "batch time ..."]:
     """`function` of every step of every episode."""
     return jax.vmap(jax.vmap(function))(steps)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from mesax.cli import jaxmarl_check
+from mesax.cli.findings import Finding, about_rewards
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
@@ -18,21 +23,21 @@ from mesax.envs.adapters.layout import Layout, gymnasium_spaces
 from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.runtime import THREADS
 from mesax.store.modules import attribute_of
-from mesax.suites.foreign.families import takes_a_seed
+from mesax.store.settings import to_plain
+from mesax.suites.foreign.families import environment_of, takes_a_seed
 
 TOLERANCE = 1e-4
 """By which an observation may overstep its space: rounding is no finding."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the walk, and what to do about it."""
-
-    state: Literal["ok", "note", "problem"]
-    name: str
-    detail: str
-    advice: str = ""
+SHORT = 8
+"""Steps of an episode that is played twice."""
+PLAYING_THREADS = 4
+EPISODES_PER_THREAD = 40
+OFTEN = 1e-6
+"""Seconds after which threads take turns: rarely disturbed environments are disturbed for sure."""
+STEPS_PER_PAIR = 5
+"""One episode is played twice for so many random steps: what the last one leaves behind may matter rarely."""
 
 
 @dataclass
@@ -50,8 +55,8 @@ class Play:
     returns: list[float] = field(default_factory=list)
     """Of the episodes that came to an end."""
     same_rewards: bool = True
-    left_early: set[Any] = field(default_factory=set)
-    outside: set[Any] = field(default_factory=set)
+    left_early: set[Hashable] = field(default_factory=set)
+    outside: set[Hashable] = field(default_factory=set)
     """Agents whose observations overstepped their space."""
     seconds: float = 0.0
 
@@ -61,9 +66,8 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     for name, number, least in (("--seeds", seeds, 1), ("--steps", steps, 2)):
         if number < least:
             raise UsageError(f"{name} must be at least {least}, not {number}")
-    factory = load_factory(target)
     findings = []
-    for finding in _walk(factory, seeds, steps):
+    for finding in _walk(load_target(target), seeds, steps):
         findings.append(finding)
         print(f"{finding.state:<8} {finding.name:<13} {finding.detail}", flush=True)
         if finding.advice:
@@ -79,24 +83,31 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     return 2 if problems else 0
 
 
-def load_factory(target: str) -> Callable[..., object]:
-    """The function behind MODULE:FACTORY, or behind a family or an environment that is made of one."""
+Target: TypeAlias = Callable[..., object] | JaxMarlEnvironment
+
+
+def load_target(target: str) -> Target:
+    """The function behind MODULE:FACTORY, or behind a family or an environment that is made of one.
+
+    An environment of JaxMARL is taken as it is, for how its tasks start is among its settings.
+    """
     found = attribute_of(target)
     env = found.env if isinstance(found, ForeignFamily) else found
-    make = env.make if isinstance(env, ForeignEnvironment | JaxMarlEnvironment) else env
-    if not callable(make):
+    make = env.make if isinstance(env, ForeignEnvironment) else env
+    if not callable(make) and not isinstance(make, JaxMarlEnvironment):
         raise UsageError(f"'{target}' is a {type(found).__name__}, and a function that makes environments was expected")
     return make
 
 
-def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Finding]:
+def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
     """All findings; ends at the first problem after which nothing more can be said."""
+    factory: Callable[..., object] = target.make if isinstance(target, JaxMarlEnvironment) else target
     make = factory
     if takes_a_seed(factory):
         yield Finding("ok", "factory", "takes a seed")
     else:
 
-        def make(seed: int) -> Any:
+        def make(seed: int) -> object:
             del seed
             return factory()
 
@@ -106,10 +117,16 @@ def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Findi
             "takes no seed, so that all tasks would be one and the same",
             "def make(seed): return an environment whose hidden task (goal, map, roles) is drawn from the seed",
         )
+    try:
+        to_plain(factory)
+    except TypeError as error:
+        yield Finding("problem", "factory", str(error), "write it as a function: def make(seed): ...")
     env = ForeignEnvironment(make, steps)
     try:
         if is_jaxmarl(probe := made_by(make, PROBE_SEED)):
-            yield from _jaxmarl(make)
+            adapted = target if isinstance(target, JaxMarlEnvironment) else environment_of(make)
+            assert isinstance(adapted, JaxMarlEnvironment)
+            yield from jaxmarl_check.walk(adapted, seeds, steps)
             return
         close(probe)
         layout = env.layout
@@ -128,7 +145,9 @@ def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Findi
         if all(finding.state == "ok" for finding in repeats):  # else differences mean nothing
             yield from _differences(env, layout, plays, steps)
         yield from _episodes(layout, plays, steps)
-        yield from _rewards(plays)
+        returns = [value for play in plays for value in play.returns]
+        yield from about_rewards([np.array(play.rewards) for play in plays], returns)
+        yield from _team(plays)
         yield from _bounds(layout, plays)
         seconds = sum(play.seconds for play in plays)
         yield Finding("ok", "speed", f"{total / max(seconds, 1e-9):,.0f} joint steps per second in one thread")
@@ -138,19 +157,10 @@ def _walk(factory: Callable[..., Any], seeds: int, steps: int) -> Iterator[Findi
         yield Finding("problem", "spaces", str(error))
 
 
-def _bare(running: Running) -> Any:
+def _bare(running: Running) -> object:
     """The object that the factory made."""
     close(running.env)
     return running.env.env if isinstance(running.env, GymnasiumTeam) else running.env
-
-
-def _jaxmarl(make: Callable[[int], Any]) -> Iterator[Finding]:
-    """What can be said of an environment that is compiled with the learner."""
-    env = JaxMarlEnvironment(make)
-    yield Finding("ok", "kind", f"JaxMARL environment {type(env.env).__name__}, compiled with the learner")
-    spec = env.spec
-    text = f"{spec.num_agents} agents, {spec.obs_size} numbers each, {spec.action_space}, {spec.horizon} steps"
-    yield Finding("ok", "as mesax sees", text)
 
 
 def _remedy(text: str) -> str:
@@ -215,7 +225,7 @@ def _stepped(play: Play, running: Running, layout: Layout, steps: int, episode_s
     for _ in range(steps):
         outcome = running.step(layout.random_action(random))
         length, total = length + 1, total + outcome.reward
-        play.rows.append(np.concatenate([outcome.obs.ravel(), [outcome.reward, outcome.terminated, outcome.truncated]]))
+        play.rows.append(_row(outcome))
         play.moments.append(f"step {length} of episode {episodes + 1}")
         _note_step(play, outcome, layout, bounds)
         if outcome.terminated or outcome.truncated:
@@ -227,7 +237,7 @@ def _stepped(play: Play, running: Running, layout: Layout, steps: int, episode_s
         yield
 
 
-def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: dict[Any, Any]) -> None:
+def _note_step(play: Play, outcome: Outcome, layout: Layout, bounds: Mapping[Hashable, Any]) -> None:
     play.rewards.append(outcome.reward)
     play.same_rewards &= len(set(outcome.rewards.values())) <= 1
     if not (outcome.terminated or outcome.truncated):
@@ -265,6 +275,10 @@ def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -
             "let reset(seed) set back everything that changes, counters and maps too",
         )
         return
+    kept = _kept_state(env, layout, max(steps // STEPS_PER_PAIR, 2))
+    if kept is not None:
+        yield kept
+        return
     beside, pair = Play(), (env.open(0), env.open(1))
     turns = _stepped(beside, pair[0], layout, steps, 0), _stepped(Play(), pair[1], layout, steps, 1)
     for _ in zip(*turns, strict=True):
@@ -280,9 +294,97 @@ def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -
             "keep all state and the random generator in the object, none in the module or the class",
         )
         return
+    disturbed = None if os.environ.get(THREADS) == "1" else _disturbed_by_threads(env, layout)
+    if disturbed is not None:
+        yield disturbed
+        return
     yield Finding(
         "ok", "determinism", f"the same seeds and actions give the same {steps} steps, reused and side by side"
     )
+
+
+def _kept_state(env: ForeignEnvironment, layout: Layout, pairs: int) -> Finding | None:
+    """What a reset does not set back: episodes that are played twice, one right after the other, in one environment."""
+    running = env.open(0)
+    for seed in range(pairs):
+        once, again = (_short_episode(running, layout, seed) for _ in range(2))
+        at = _first_difference(once, again)
+        if at is not None:
+            close(running.env)
+            return Finding(
+                "problem",
+                "determinism",
+                f"reset(seed={seed}) twice in one environment gives two different episodes, from {at} on:"
+                f" {_shown_difference(layout, once, again)}; something of the last episode is kept",
+                "let reset(seed) set back all that an episode changes (positions, counters, maps), before it draws"
+                " anything",
+            )
+    close(running.env)
+    return None
+
+
+def _disturbed_by_threads(env: ForeignEnvironment, layout: Layout) -> Finding | None:
+    """Environments that are played in threads, as in a run; those that share a counter or a generator get it wrong."""
+
+    def episodes(running: Running) -> list[Play]:
+        return [_short_episode(running, layout, seed) for seed in range(EPISODES_PER_THREAD)]
+
+    copies = [env.open(0) for _ in range(PLAYING_THREADS)]
+    expected, interval = episodes(copies[0]), sys.getswitchinterval()
+    sys.setswitchinterval(OFTEN)
+    try:
+        with ThreadPoolExecutor(PLAYING_THREADS) as pool:
+            plays = [future.result() for future in [pool.submit(episodes, running) for running in copies]]
+        same = all(_first_difference(*pair) is None for play in plays for pair in zip(expected, play, strict=True))
+        what = "play otherwise than alone"
+    except EnvironmentFault as fault:
+        same, what = False, f"break ({fault})"
+    finally:
+        sys.setswitchinterval(interval)
+        for running in copies:
+            close(running.env)
+    if same:
+        return None
+    return Finding(
+        "problem",
+        "determinism",
+        f"{PLAYING_THREADS} environments that run in threads {what}",
+        "keep all state and the random generator in the object, none in the module or the class; or set"
+        f" {THREADS}=1, for this command and for every run",
+    )
+
+
+def _short_episode(running: Running, layout: Layout, seed: int) -> Play:
+    """The first steps of one episode; the same arguments give the same actions."""
+    play, random = Play(), np.random.default_rng(seed)
+    play.rows.append(np.ravel(running.reset(seed)))
+    play.moments.append("the reset")
+    for step in range(SHORT):
+        outcome = running.step(layout.random_action(random))
+        play.rows.append(_row(outcome))
+        play.moments.append(f"step {step + 1}")
+        if outcome.terminated or outcome.truncated:
+            break
+    return play
+
+
+def _shown_difference(layout: Layout, once: Play, again: Play) -> str:
+    """Which number is not the same, in words."""
+    for one, other in zip(once.rows, again.rows, strict=False):
+        if one.shape != other.shape:
+            break
+        for index in np.flatnonzero(one != other)[:1]:
+            agent, position = divmod(int(index), layout.obs_size)
+            values = f"{one[index]:.4g}, then {other[index]:.4g}"
+            if agent < len(layout.agents):
+                return f"agent {layout.names[agent]!r} observes {values} at position {position}"
+            return f"{('the reward', 'terminated', 'truncated')[position]} is {values}"
+    return "one is longer than the other"
+
+
+def _row(outcome: Outcome) -> np.ndarray:
+    """A step as one vector."""
+    return np.concatenate([outcome.obs.ravel(), [outcome.reward, outcome.terminated, outcome.truncated]])
 
 
 def _not_repeatable(env: ForeignEnvironment, layout: Layout, at: str, steps: int) -> Iterator[Finding]:
@@ -353,20 +455,9 @@ def _episodes(layout: Layout, plays: list[Play], steps: int) -> Iterator[Finding
         yield Finding("ok", "leaving", f"{names} may leave before the end: zeros are seen in their place")
 
 
-def _rewards(plays: list[Play]) -> Iterator[Finding]:
-    rewards = np.array([reward for play in plays for reward in play.rewards])
-    paid = np.count_nonzero(rewards) / len(rewards)
-    if not np.any(rewards):
-        yield Finding(
-            "note",
-            "rewards",
-            f"none in {len(rewards)} random steps",
-            "MESA learns from rewards that training tasks pay now and then: make those easier to come by",
-        )
+def _team(plays: list[Play]) -> Iterator[Finding]:
+    if not any(any(play.rewards) for play in plays):
         return
-    returns = [value for play in plays for value in play.returns]
-    more = f"; return of an episode {np.mean(returns):.4g} on average, {max(returns):.4g} at best" if returns else ""
-    yield Finding("ok", "rewards", f"in {paid:.1%} of random steps, at most {rewards.max():.4g}{more}")
     if all(play.same_rewards for play in plays):
         yield Finding("ok", "team", "all agents are always paid the same: team_reward='shared' fits")
     else:

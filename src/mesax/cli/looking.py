@@ -8,7 +8,8 @@ import json
 from mesax.cli.running import stored_experiment
 from mesax.cli.telling import prepare_jax
 from mesax.errors import UsageError
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS
+from mesax.experiments.names import LEARNERS, METHODS, PRESETS
+from mesax.suites.registry import environments
 
 
 def list_names(options: argparse.Namespace) -> int:
@@ -18,7 +19,7 @@ def list_names(options: argparse.Namespace) -> int:
     for title, names in (
         ("Methods", METHODS),
         ("Learners", LEARNERS),
-        ("Environments", ENVIRONMENTS),
+        ("Environments", environments()),
         ("Presets", PRESETS),
     ):
         print(title)
@@ -33,7 +34,7 @@ def _list_settings(options: argparse.Namespace) -> int:
     if options.method not in METHODS:
         raise UsageError(f"unknown method '{options.method}'; choose one of {', '.join(METHODS)}")
     if options.env is None:
-        raise UsageError(f"name an environment too: {', '.join(ENVIRONMENTS)}")
+        raise UsageError(f"name an environment too: {', '.join(environments())}, or MODULE:ATTRIBUTE")
     prepare_jax()
     from mesax.experiments.catalogue import experiment
     from mesax.experiments.overrides import documented

@@ -25,12 +25,14 @@ def run(options: argparse.Namespace) -> int:
     """Build what is asked for, give it a directory, and do it."""
     check_workers(options.workers)
     prepare_jax()
+    from mesax.experiments.rebuild import check_found_again
     from mesax.experiments.request import run_json
     from mesax.store.run_directory import RunDirectory
 
     request = request_of(options)
     experiment = request.experiment()
     experiment.method.check(experiment)  # what does not fit is refused before there is a directory
+    check_found_again(experiment)
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), experiment, options)

@@ -32,6 +32,7 @@ class Step(eqx.Module):
     """The task is over: nothing is to be had after this step (a horizon cut is not a termination)."""
 
 
+@runtime_checkable
 class Environment(Protocol):
     """Pure reset and step of one cooperative game."""
 
@@ -59,6 +60,7 @@ class HostStep(NamedTuple):
     """bool `[copies]`: cut short by the environment itself; learners bootstrap from this step's observation."""
 
 
+@runtime_checkable
 class HostBatch(Protocol):
     """Running copies of an environment, each on a task of its own."""
 
@@ -167,6 +169,7 @@ class ActionRepeat:
         return state, outcome
 
 
+@runtime_checkable
 class ClimbWorld(Protocol):
     """A world that pays 1, 1 - delta or 0 at every step."""
 
@@ -214,6 +217,7 @@ class ClimbReturns:
         return jnp.sum(rewards)
 
 
+@runtime_checkable
 class TaskFamily(Protocol):
     """A distribution over tasks of one environment, and how its results are read."""
 
@@ -238,8 +242,8 @@ class TaskFamily(Protocol):
         """A score from which a task counts as solved."""
 
     @property
-    def high_reward(self) -> float:
-        """The highest reward of a step."""
+    def high_reward(self) -> float | None:
+        """The highest reward of a step, for logs; None if nobody knows: then what stage 1 has found to be high."""
 
     @property
     def configuration_shape(self) -> tuple[int, ...] | None:
@@ -267,5 +271,8 @@ class TaskFamily(Protocol):
     def configuration(self, transition: Transition) -> Int[Array, ""]:
         """Ground truth for coverage: number of the configuration this step visits, -1 for none."""
 
-    def rewarding_configurations(self, tasks: Task) -> np.ndarray:
-        """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks."""
+    def rewarding_configurations(self, tasks: Task) -> np.ndarray | None:
+        """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks.
+
+        None if nobody knows: then coverage is not measured.
+        """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,14 +17,14 @@ from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
-from mesax.types import Action, Discrete, EnvSpec, Key, Transition, leading_size, tree_index
+from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_size, tree_index
 
 
 class ClimbTask(eqx.Module):
     """Which action is special at each stage, and how many agents must play it."""
 
-    count: Int[Array, " stages"]
-    special: Int[Array, " stages"]
+    count: Int[Array, "*tasks stages"]
+    special: Int[Array, "*tasks stages"]
 
 
 class ClimbState(eqx.Module):
@@ -61,14 +60,16 @@ class ClimbGame:
         history = (self.num_stages - 1) * self.num_agents * self.num_actions
         return EnvSpec(self.num_agents, self.num_stages + history, Discrete(self.num_actions), self.num_stages)
 
-    def reset(self, task: ClimbTask, key: Key) -> tuple[ClimbState, Array]:
+    def reset(self, task: ClimbTask, key: Key) -> tuple[ClimbState, Float[Array, "agents obs"]]:
         """Stage 0, empty history."""
         del task, key
         history = jnp.zeros((self.num_stages, self.num_agents, self.num_actions))
         state = ClimbState(jnp.zeros((), jnp.int32), history)
         return state, self._observe(state)
 
-    def step(self, task: ClimbTask, state: ClimbState, action: Action, key: Key) -> tuple[ClimbState, Step]:
+    def step(
+        self, task: ClimbTask, state: ClimbState, action: Int[Array, " agents"], key: Key
+    ) -> tuple[ClimbState, Step]:
         """Pay for the stage's joint action and go to the next stage."""
         del key
         reward = self.reward(task.count[state.stage], task.special[state.stage], action)
@@ -76,7 +77,7 @@ class ClimbGame:
         state = ClimbState(state.stage + 1, history)
         return state, Step(self._observe(state), reward, state.stage >= self.num_stages)
 
-    def reward(self, count: Array, special: Array, action: Action) -> Float[Array, ""]:
+    def reward(self, count: Int[Array, ""], special: Int[Array, ""], action: Int[Array, " agents"]) -> Float[Array, ""]:
         """R(a) of G(n, k, u, U), App. B.1.1."""
         players = jnp.sum(action == special)
         return jnp.where(players == count, 1.0, jnp.where(players == 0, 1.0 - self.delta, 0.0))
@@ -156,7 +157,7 @@ class ClimbFamily:
         """Results by k."""
         return tuple(f"k={count}" for count in self.possible_counts)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         return {
             "num_agents": self.num_agents,
@@ -204,7 +205,7 @@ class ClimbFamily:
         group = f"k={pairs[0][0]}" if len({k for k, _ in pairs}) == 1 else None
         return TaskInfo(label, group, [[k, u] for k, u in pairs])
 
-    def score(self, rewards: Array) -> Array:
+    def score(self, rewards: Float[AnyArray, " time"]) -> Float[Array, ""]:
         """Mean reward per stage (paper, Fig. 3: averaged over timesteps)."""
         return jnp.mean(rewards)
 
@@ -213,7 +214,7 @@ class ClimbFamily:
         counts = np.asarray(task.count)
         return {f"k={k}": float(np.mean(rewards[counts == k])) for k in self.possible_counts if np.any(counts == k)}
 
-    def configuration(self, transition: Transition) -> Array:
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
         """Stage and joint action as one number."""
         stage = jnp.argmax(transition.obs[0, : self.num_stages])
         powers = self.num_actions ** jnp.arange(self.num_agents - 1, -1, -1)

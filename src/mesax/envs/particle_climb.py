@@ -8,7 +8,6 @@ its target; agents start anywhere in every episode.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,7 +26,7 @@ from mesax.envs.particles import (
     offsets_to_others,
 )
 from mesax.errors import UsageError
-from mesax.types import Action, EnvSpec, Key, Transition, leading_size, tree_index
+from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, tree_index
 
 PLACEMENT_TRIES = 2_000
 
@@ -35,9 +34,9 @@ PLACEMENT_TRIES = 2_000
 class ParticleTask(eqx.Module):
     """Where the landmarks are, which one is the target, and how many agents belong on it."""
 
-    landmarks: Float[Array, "landmarks 2"]
-    target: Int[Array, ""]
-    count: Int[Array, ""]
+    landmarks: Float[Array, "*tasks landmarks 2"]
+    target: Int[Array, "*tasks"]
+    count: Int[Array, "*tasks"]
 
 
 class ParticleState(eqx.Module):
@@ -104,7 +103,7 @@ class ParticleClimb:
         size = self.num_own + 2 * self.num_landmarks + 2 * (self.num_agents - 1)
         return EnvSpec(self.num_agents, size, ACTIONS, self.horizon)
 
-    def reset(self, task: ParticleTask, key: Key) -> tuple[ParticleState, Array]:
+    def reset(self, task: ParticleTask, key: Key) -> tuple[ParticleState, Float[Array, "agents obs"]]:
         """Agents at random places, at rest."""
         shape = (self.num_agents, 2)
         position = jax.random.uniform(key, shape, minval=-self.start_range, maxval=self.start_range)
@@ -143,7 +142,7 @@ class ParticleClimb:
         ]
         return jnp.concatenate(parts, axis=1)
 
-    def landmark_offsets(self, obs: Float[Array, "agents obs"]) -> Float[Array, "agents landmarks 2"]:
+    def landmark_offsets(self, obs: Float[AnyArray, "agents obs"]) -> Float[AnyArray, "agents landmarks 2"]:
         """The part of a joint observation that says where the landmarks are."""
         offsets = obs[:, self.num_own : self.num_own + 2 * self.num_landmarks]
         return offsets.reshape(obs.shape[0], self.num_landmarks, 2)
@@ -199,7 +198,7 @@ class ParticleClimbFamily(ClimbReturns):
         """One k only."""
         return (f"k={self.count}",)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("num_agents", "num_landmarks", "delta", "horizon", "radius", "wall", "agent_size")
         return {name: getattr(self.world, name) for name in names} | {"count": self.count, "return_is": "sum"}
@@ -267,7 +266,7 @@ class ParticleClimbFamily(ClimbReturns):
         """The one group there is."""
         return {f"k={int(task.count)}": float(np.sum(rewards))}
 
-    def configuration(self, transition: Transition) -> Array:
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
         """The landmark that would pay most if it were the target, -1 if none would."""
         occupied = self.env.occupied(self.env.landmark_offsets(transition.next_obs))
         pays = (jnp.sum(occupied, axis=0) == self.count) & jnp.all(jnp.any(occupied, axis=1))

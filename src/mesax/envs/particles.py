@@ -67,7 +67,11 @@ class ParticlePhysics:
             raise UsageError(f"integration must be {' or '.join(choices)}, not {self.integration}")
 
     def step(
-        self, bodies: Bodies, position: Float[Array, "bodies 2"], velocity: Float[Array, "bodies 2"], force: Array
+        self,
+        bodies: Bodies,
+        position: Float[Array, "bodies 2"],
+        velocity: Float[Array, "bodies 2"],
+        force: Float[Array, "bodies 2"],
     ) -> tuple[Float[Array, "bodies 2"], Float[Array, "bodies 2"]]:
         """Positions and velocities one time step later under the bodies' own `force`."""
         force = force + self.contact_forces(bodies, position)
@@ -114,7 +118,7 @@ def offsets_to_others(position: Float[Array, "bodies 2"]) -> Float[Array, "bodie
     return offsets_to(position, position)[np.arange(number)[:, None], rest]
 
 
-def length(vectors: Float[Array, "... 2"]) -> Float[Array, "..."]:
+def length(vectors: Float[Array, "*shape 2"]) -> Float[Array, "*shape"]:
     """Euclidean length; at zero its gradient is zero, where that of `jnp.linalg.norm` is NaN."""
     square = jnp.sum(jnp.square(vectors), axis=-1)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)

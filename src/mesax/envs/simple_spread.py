@@ -76,7 +76,7 @@ class SimpleSpread:
         """How the agents' rewards become one."""
         return "mean"
 
-    def reset(self, task: UInt32[Array, ""], key: Key) -> tuple[SpreadState, Array]:
+    def reset(self, task: UInt32[Array, ""], key: Key) -> tuple[SpreadState, Float[Array, "agents obs"]]:
         """Agents at rest and landmarks, anywhere in [-1, 1]^2."""
         places = jax.random.uniform(jax.random.fold_in(key, task), (2, self.num_agents, 2), minval=-1.0, maxval=1.0)
         state = SpreadState(places[0], jnp.zeros((self.num_agents, 2)), places[1])

@@ -11,17 +11,18 @@ import contextlib
 import importlib
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import ClimbReturns, HostStep, TaskInfo, TaskSplit
 from mesax.errors import TrainingError, UsageError
-from mesax.types import Box, EnvSpec, Transition
+from mesax.types import AnyArray, Box, EnvSpec, Transition
 
+Numbers = TypeVar("Numbers", Array, np.ndarray)
 NUM_AGENTS = 2
 SUBSTEPS = 4
 """Steps of the engine for each action."""
@@ -72,7 +73,7 @@ MODEL = f"""
 class SwimmerTask(eqx.Module):
     """The angle that both joints should have, in radians."""
 
-    target: Float[Array, ""]
+    target: Float[AnyArray, "*tasks"]
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,11 @@ class SwimmerClimb:
         ]
         return np.asarray(everything[:, np.array(seen)])
 
-    def joint_angles(self, obs: Any) -> Any:
+    def joint_angles(self, obs: Float[Numbers, "*batch agents obs"]) -> Float[Numbers, "*batch agents"]:
         """Angles `[..., agents]` in radians from observations `[..., agents, obs]`."""
         return obs[..., 0]
 
-    def heading(self, obs: Any) -> Any:
+    def heading(self, obs: Float[Numbers, "*batch agents obs"]) -> Float[Numbers, "*batch"]:
         """Angle of the head link `[...]` in radians from observations `[..., agents, obs]`."""
         return obs[..., 0, -2]
 
@@ -270,7 +271,7 @@ class SwimmerFamily(ClimbReturns):
         edges = [f"{edge:.4g}" for edge in self.group_edges]
         return tuple(f"{low}-{high} deg" for low, high in pairwise(edges))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("band_degrees", "delta", "horizon", "see_neighbor", "reset_noise")
         own = {"least_degrees": self.least_degrees, "most_degrees": self.most_degrees, "num_agents": NUM_AGENTS}
@@ -303,7 +304,7 @@ class SwimmerFamily(ClimbReturns):
         """The group of the target."""
         return {self._group(float(np.rad2deg(np.float64(task.target)))): float(np.sum(rewards))}
 
-    def configuration(self, transition: Transition) -> Array:
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
         """Bin of the joints' mean angle if some target there would pay, -1 if none would."""
         angles = jnp.rad2deg(self.world.joint_angles(transition.next_obs))
         mean, apart = jnp.mean(angles), jnp.abs(angles[0] - angles[1])
@@ -311,7 +312,7 @@ class SwimmerFamily(ClimbReturns):
         pays = (apart < 2 * self.world.band_degrees) & (jnp.abs(mean) < self.most_degrees)
         return jnp.where(pays, self._bin(mean), -1)
 
-    def _bin(self, degrees: Array) -> Array:
+    def _bin(self, degrees: Float[AnyArray, "*shape"]) -> Int[Array, "*shape"]:
         place = jnp.floor((degrees + self.most_degrees) / self.world.band_degrees)
         return jnp.clip(place, 0, self.num_bins - 1).astype(jnp.int32)
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from jaxtyping import PyTree
 
@@ -56,7 +55,7 @@ class JobServices:
             self.checkpoints.seconds = float(self._saved.facts["saving_seconds"])
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What a checkpoint must have in common with this attempt to be continued by it."""
         return {"config_hash": self.run.run["config_hash"], "segment_transitions": schedule.SEGMENT_TRANSITIONS}
 

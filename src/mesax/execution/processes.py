@@ -140,4 +140,4 @@ class Processes:
         code = worker.process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         log = log_of(self.run, worker.number)
-        return f"the worker of {stage} job {worker.job} {how}; see {log}, and {how_to_continue(self.run)}"
+        return f"the worker of {stage} job {worker.job} {how}; see {log}; {how_to_continue(self.run)}"

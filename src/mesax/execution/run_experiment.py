@@ -10,7 +10,8 @@ from typing import Any
 from mesax.errors import DamageError, Preempted, UsageError
 from mesax.execution.mending import reopen
 from mesax.execution.runner import execute
-from mesax.execution.workers import how_to_continue
+from mesax.execution.workers import how_to_continue, warn
+from mesax.experiments.names import OWN_PRESET
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import check_found_again, stored_difference
 from mesax.experiments.request import facts_of
@@ -63,7 +64,7 @@ def run_experiment(
         try:
             return execute(run, experiment, workers, quiet=quiet)
         except Preempted:
-            print(f"mesax: stopped and saved; {how_to_continue(run)}", file=sys.stderr, flush=True)
+            warn(f"stopped and saved; {how_to_continue(run)}")
             raise
 
 
@@ -75,5 +76,5 @@ def _digest(experiment: Experiment) -> str:
 
 
 def _run_json(experiment: Experiment, path: Path, method: str, env: str) -> dict[str, object]:
-    names = {"id": path.name, "method": method, "env": env, "preset": "own", "seed": experiment.seed}
-    return names | {"paper_diff": [], "command": shlex.join(["python", *sys.argv])} | facts_of(experiment, env)
+    names = {"id": path.name, "method": method, "env": env, "preset": OWN_PRESET, "seed": experiment.seed}
+    return names | {"paper_diff": None, "command": shlex.join(["python", *sys.argv])} | facts_of(experiment, env)

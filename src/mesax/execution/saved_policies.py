@@ -35,7 +35,7 @@ MILLISECONDS_OF_A_PICTURE = 80
 
 
 def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
-    """The greedy policy learnt on one test task."""
+    """The greedy policy learned on one test task."""
     path = run.path / "policies" / policy_name(task, repeat)
     if not path.is_dir():
         raise UsageError(

@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import FrameType
+from typing import Literal, get_args
 
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
 from mesax.formatting import format_duration
@@ -180,7 +181,7 @@ def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json:
     outcomes = execute(planned, workers, (lambda text: None) if quiet else _say)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
-    compared: dict[str, Any] = {"families": [], "note": None}
+    compared: dict[str, object] = {"families": [], "note": None}
     if done and whole:
         compared = show_comparison(compare_directories(done), done[0].parent / "figures")
     failed = [outcome for outcome in outcomes if outcome.ending == "failed"]
@@ -193,8 +194,8 @@ def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json:
     return FAILED if failed else 0
 
 
-def _as_json(outcome: Outcome) -> dict[str, Any]:
-    facts: dict[str, Any] = {"run": outcome.run.name, "run_dir": str(outcome.run.path), "ending": outcome.ending}
+def _as_json(outcome: Outcome) -> dict[str, object]:
+    facts: dict[str, object] = {"run": outcome.run.name, "run_dir": str(outcome.run.path), "ending": outcome.ending}
     facts |= {"reason": outcome.reason or None, "seconds": round(outcome.seconds, 3)}
     if outcome.ending == "done":
         facts["mean_return"] = RunDirectory(outcome.run.path).read_json("summary.json").get("mean_return")
@@ -294,7 +295,7 @@ def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned]) -> str:
 def _received_signals() -> Iterator[list[int]]:
     """SIGTERM and SIGINT are only noted, for as long as this lasts; whoever waits for a child hands them on."""
     received: list[int] = []
-    old: dict[int, Any] = {}
+    old: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
     with suppress(ValueError):  # not in the main thread: leave signals alone
         for kind in (signal.SIGTERM, signal.SIGINT):
             old[kind] = signal.signal(kind, lambda number, frame: received.append(number))

@@ -69,11 +69,6 @@ class InProcess:
         """Nothing to end."""
 
 
-def warn(message: str) -> None:
-    """What somebody should know while the run goes on."""
-    print(f"mesax: {message}", file=sys.stderr, flush=True)
-
-
 def how_to_continue(run: RunDirectory) -> str:
     """For whoever stopped it."""
     loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
@@ -81,6 +76,11 @@ def how_to_continue(run: RunDirectory) -> str:
     if "request" in run.run:
         return f"continue with: {command}"
     return f"run the same script again to continue, or: {command}"
+
+
+def warn(message: str) -> None:
+    """What somebody should know while the run goes on."""
+    print(f"mesax: {message}", file=sys.stderr, flush=True)
 
 
 def log_of(run: RunDirectory, number: int) -> Path:

@@ -70,3 +70,5 @@ PRESETS = {
     "quick": "minutes on two cores: learns for real",
     "paper": "the paper's networks and budgets",
 }
+OWN_PRESET = "own"
+"""What run.json has in place of a preset if an experiment was built in code."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, TypeGuard, TypeVar, Union
 
 from mesax.errors import UsageError
 from mesax.store.json_values import flatten
@@ -35,12 +35,12 @@ class Setting:
     """One line of help."""
 
     path: str
-    value: Any
+    value: object
     type: str
     doc: str
 
 
-def to_text(value: Any) -> str:
+def to_text(value: object) -> str:
     """A setting's value as `apply` reads it."""
     if value is None:
         return "none"
@@ -82,7 +82,7 @@ def parse_arguments(arguments: list[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def difference(left: Any, right: Any) -> list[tuple[str, Any, Any]]:
+def difference(left: object, right: object) -> list[tuple[str, object, object]]:
     """Settings that differ, as (path, left value, right value); None where one side has no such setting."""
     ours, theirs = flatten(to_plain(left)), flatten(to_plain(right))
     paths = list(ours) + [path for path in theirs if path not in ours]
@@ -90,7 +90,7 @@ def difference(left: Any, right: Any) -> list[tuple[str, Any, Any]]:
     return [(path, one, other) for path, one, other in pairs if one != other]
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """12 hexadecimal digits that stand for every setting in `value`."""
     return digest_of_plain(to_plain(value))
 
@@ -101,7 +101,7 @@ def digest_of_plain(plain: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def documented(value: Any) -> list[Setting]:
+def documented(value: object) -> list[Setting]:
     """Every setting with its type and the string under its field."""
     return list(_settings(value))
 
@@ -111,25 +111,31 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def _is_dataclass(value: Any) -> bool:
+def _is_dataclass(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _replaced(value: Value, changed: dict[str, object]) -> Value:
+    """A dataclass with some fields changed."""
+    assert dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.replace(value, **changed)
 
 
 def _names(owner: type) -> list[str]:
     return [field.name for field in dataclasses.fields(owner) if field.init]
 
 
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
+def _items(value: object) -> Iterator[tuple[str, object]]:
     return ((name, getattr(value, name)) for name in _names(type(value)))
 
 
 @cache
-def _hints(owner: type) -> dict[str, Any]:
+def _hints(owner: type) -> dict[str, object]:
     return typing.get_type_hints(owner)
 
 
-def _settings(value: Any, prefix: str = "", inherited: str = "") -> Iterator[Setting]:
-    kind: Any = type(value)
+def _settings(value: object, prefix: str = "", inherited: str = "") -> Iterator[Setting]:
+    kind: object = type(value)
     docs = _docs(kind)
     for name, entry in _items(value):
         path = prefix + name.replace("_", "-")
@@ -144,22 +150,22 @@ def _settings(value: Any, prefix: str = "", inherited: str = "") -> Iterator[Set
         yield from _settings(entry, path + ".", doc if alone else "")
 
 
-def _leaf(value: Any) -> Any:
+def _leaf(value: object) -> object:
     simple = value is None or isinstance(value, SCALARS)
     row = isinstance(value, tuple) and all(entry is None or isinstance(entry, SCALARS) for entry in value)
     return value if simple or row else to_plain(value)
 
 
-def _hint(owner: Any, name: str) -> Any:
+def _hint(owner: object, name: str) -> object:
     """The annotation of a field; the type of its value where the annotation says nothing."""
-    kind: Any = type(owner)
+    kind: object = type(owner)
     hint = _hints(kind)[name]
     hint = getattr(hint, "__value__", hint)
     value = getattr(owner, name)
-    return type(value) if (hint is Any or isinstance(hint, TypeVar)) and isinstance(value, SCALARS) else hint
+    return type(value) if (hint in (Any, object) or isinstance(hint, TypeVar)) and isinstance(value, SCALARS) else hint
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def _members(hint: object) -> tuple[object, ...]:
     """The alternatives of a union; an annotation that is none is its own only alternative."""
     hint = getattr(hint, "__value__", hint)
     if typing.get_origin(hint) in (Union, types.UnionType):
@@ -167,7 +173,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
-def _variants(hint: Any) -> list[type]:
+def _variants(hint: object) -> list[type]:
     return [member for member in _members(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)]
 
 
@@ -180,7 +186,7 @@ class _Change:
     path: str
 
 
-def _change(value: Any, changes: list[_Change], root: Any) -> Any:
+def _change(value: Value, changes: list[_Change], root: object) -> Value:
     fields: dict[str, list[_Change]] = {}
     for change in changes:
         field = change.names[0].replace("-", "_")
@@ -197,12 +203,12 @@ def _change(value: Any, changes: list[_Change], root: Any) -> Any:
         if deeper:
             new[field] = _change(new[field], deeper, root)
     try:
-        return dataclasses.replace(value, **new)
+        return _replaced(value, new)
     except (ValueError, TypeError) as error:
         raise UsageError(f"--{changes[-1].path}: cannot use {changes[-1].text!r}: {error}") from error
 
 
-def _unknown(root: Any, value: Any, change: _Change) -> str:
+def _unknown(root: object, value: object, change: _Change) -> str:
     """What to say about a path that does not exist: the class that has it, else the closest paths."""
     path, name = change.path, change.names[0]
     parent = path.split(".")[: -len(change.names)]
@@ -221,7 +227,7 @@ def _unknown(root: Any, value: Any, change: _Change) -> str:
     return f"unknown setting --{path}; settings begin with {', '.join(f'--{head}' for head in heads)}"
 
 
-def _hint_at(root: Any, names: list[str]) -> Any:
+def _hint_at(root: object, names: list[str]) -> object:
     """The annotation of the field at a path, as far as `root` has it."""
     value, hint = root, None
     for name in names:
@@ -236,7 +242,7 @@ class _Refused(Exception):
     """Text that is no value of the wanted type."""
 
 
-def _parse(text: str, hint: Any, current: Any, path: str) -> Any:
+def _parse(text: str, hint: object, current: object, path: str) -> object:
     members = [member for member in _members(hint) if _expected(member)]
     if not members or (hint is type(current) and _is_dataclass(current)):
         names = _names(type(current)) if _is_dataclass(current) else []
@@ -249,16 +255,16 @@ def _parse(text: str, hint: Any, current: Any, path: str) -> Any:
         raise UsageError(f"--{path}: cannot use {text!r}; expected {expected}") from error
 
 
-def _inheriting(chosen: Any, current: Any) -> Any:
+def _inheriting(chosen: object, current: object) -> object:
     """Another kind of the same base keeps the settings of that base: only what differs starts from its defaults."""
     if not (_is_dataclass(chosen) and _is_dataclass(current)):
         return chosen
     shared = [kind for kind in type(chosen).__mro__ if kind in type(current).__mro__ and dataclasses.is_dataclass(kind)]
     names = [field.name for field in dataclasses.fields(shared[0])] if shared else []
-    return dataclasses.replace(chosen, **{name: getattr(current, name) for name in names})
+    return _replaced(chosen, {name: getattr(current, name) for name in names})
 
 
-def _read_any(text: str, members: Iterable[Any]) -> Any:
+def _read_any(text: str, members: Iterable[object]) -> object:
     # Text is the last resort, because every text is one.
     for member in sorted(members, key=lambda member: member is str):
         try:
@@ -272,7 +278,7 @@ def _either(texts: list[str]) -> str:
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
 
 
-def _expected(kind: Any) -> str:
+def _expected(kind: object) -> str:
     """What texts stand for a type; empty for a type that no text stands for."""
     named = {bool: "true or false", int: "an integer", float: "a number", str: "text", type(None): "none"}
     if kind in named:
@@ -287,16 +293,17 @@ def _expected(kind: Any) -> str:
     return kind.__name__ if _is_buildable(kind) else ""
 
 
-def _is_open(kind: Any) -> bool:
+def _is_open(kind: object) -> bool:
     """Whether a row may have any number of entries."""
     return typing.get_origin(kind) is list or typing.get_args(kind)[1:] == (...,)
 
 
-def _read(text: str, kind: Any) -> Any:
+def _read(text: str, kind: object) -> object:
     if typing.get_origin(kind) is Literal:
         return _pick(text, {str(choice): choice for choice in typing.get_args(kind)})
     if typing.get_origin(kind) in (tuple, list):
-        return typing.get_origin(kind)(_read_row(text, kind))
+        row = _read_row(text, kind)
+        return row if typing.get_origin(kind) is list else tuple(row)
     if kind is type(None):
         return _pick(text.lower(), {"none": None, "null": None})
     if kind is bool:
@@ -310,7 +317,7 @@ def _read(text: str, kind: Any) -> Any:
     return _build(text, kind)
 
 
-def _pick(text: str, choices: dict[str, Any]) -> Any:
+def _pick(text: str, choices: dict[str, object]) -> object:
     if text not in choices:
         raise _Refused
     return choices[text]
@@ -337,7 +344,7 @@ def _read_number(text: str) -> float:
     return number
 
 
-def _read_row(text: str, kind: Any) -> list[Any]:
+def _read_row(text: str, kind: object) -> list[object]:
     arguments = typing.get_args(kind)
     inner = text[1:-1] if text[:1] + text[-1:] in ("()", "[]") else text
     words = [word.strip() for word in inner.strip().removesuffix(",").split(",")] if inner.strip() else []
@@ -348,7 +355,7 @@ def _read_row(text: str, kind: Any) -> list[Any]:
     return [_read_any(word, _members(hint)) for word, hint in zip(words, arguments, strict=True)]
 
 
-def _is_buildable(kind: Any) -> bool:
+def _is_buildable(kind: object) -> TypeGuard[type]:
     """Whether a dataclass can be made from its name alone."""
     return (
         isinstance(kind, type)
@@ -361,14 +368,14 @@ def _is_buildable(kind: Any) -> bool:
     )
 
 
-def _build(text: str, kind: Any) -> Any:
+def _build(text: str, kind: object) -> object:
     """A dataclass by its name, with its defaults."""
     if not _is_buildable(kind) or text.replace("-", "").lower() != kind.__name__.lower():
         raise _Refused
     return kind()
 
 
-def type_text(hint: Any) -> str:
+def type_text(hint: object) -> str:
     """An annotation as help shows it."""
     parts = []
     for member in _members(hint):

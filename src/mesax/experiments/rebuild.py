@@ -11,7 +11,7 @@ from mesax.experiments.overrides import digest, digest_of_plain
 from mesax.methods.base import Experiment
 from mesax.store.json_values import flatten
 from mesax.store.modules import loaded_modules, named_in
-from mesax.store.settings import OF_ONE_S_OWN, Named, UnknownName, from_plain, settings_in, to_plain
+from mesax.store.settings import FROM_RUNS, Named, UnknownName, foreign_modules, from_plain, settings_in, to_plain
 
 PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "rewards", "training", "types")
 """Parts of mesax that define settings."""
@@ -43,7 +43,7 @@ def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ())
             f" does not belong to its config"
         )
     try:
-        experiment = from_plain(run["config"], kinds, OF_ONE_S_OWN)
+        experiment = from_plain(run["config"], kinds, FROM_RUNS)
     except UnknownName as error:
         raise _unknown(run, error.name, kinds) from error
     except StoreError as error:
@@ -59,7 +59,9 @@ def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ())
 
 
 def check_found_again(experiment: Experiment) -> None:
-    """Refuse an experiment that another process could not rebuild from its run.json."""
+    """Refuse an experiment that nobody could rebuild from its run.json: no worker process, no `mesax resume`."""
+    if not foreign_modules(experiment):
+        return
     described = {"config": to_plain(experiment), "config_hash": digest(experiment)}
     try:
         same = experiment_of(described, loaded_modules(experiment)) == experiment
@@ -68,8 +70,9 @@ def check_found_again(experiment: Experiment) -> None:
         same, reason = False, str(error)
     if not same:
         raise UsageError(
-            f"worker processes cannot rebuild this experiment ({reason}): define its classes and functions at the top"
-            " of a module or a script, not in a notebook or inside a function, or use workers=1"
+            f"this experiment cannot be rebuilt from its settings ({reason}): define its classes and functions at the"
+            " top of a module or a script, not in a notebook or inside a function; only run_experiment with workers=1"
+            " can do without"
         )
 
 

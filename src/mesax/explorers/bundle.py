@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from mesax.errors import UsageError
+from mesax.formatting import format_measured
 from mesax.store.json_values import Json
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
@@ -52,7 +53,7 @@ def _card(facts: Json, about: Json, sha256: str) -> str:
     )
     standardized = recipe["algorithm"]["type"] == "Normalized"
     rows = [
-        f"| {row['name']} | {row['distinct_visits']:.2f} | {row['high_reward_steps']:.2f} |"
+        f"| {row['name']} | {format_measured(row['distinct_visits'])} | {format_measured(row['high_reward_steps'])} |"
         for row in about["coverage"]
     ]
     lines = [
@@ -100,7 +101,7 @@ def _card(facts: Json, about: Json, sha256: str) -> str:
         "",
         "On unseen tasks, per episode:",
         "",
-        "| who plays | distinct rewarding configurations | steps with the highest reward |",
+        "| who plays | distinct rewarding configurations | steps with a high reward |",
         "|---|---|---|",
         *rows,
         "",

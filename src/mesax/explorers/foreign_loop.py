@@ -11,20 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
-from mesax.policy import EXPLORER
+from mesax.nets import Memory
+from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
-from mesax.store.settings import from_plain, name_of, settings_in
+from mesax.store.settings import UnknownName, from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
-from mesax.types import Box, Elapsed, EnvSpec, Line, Linear, leading_size
+from mesax.types import Action, Actions, Box, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size
 
 KINDS = settings_in(
     *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types")
@@ -51,10 +52,24 @@ def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
     plain = saved.facts.get("recipe")
     if plain is None:
         raise StoreError(f"{directory} was saved by an older version, which did not write down how it was built")
-    recipe = from_plain(plain, KINDS | {name_of(kind): kind for kind in kinds})
+    recipe = _recipe(path, plain, kinds)
     if not isinstance(recipe, ExplorerRecipe):
         raise StoreError(f"{directory} describes no explorers")
     return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
+
+
+def _recipe(path: Path, plain: object, kinds: Sequence[type]) -> object:
+    """What a file describes, with classes of mesax and of `kinds`; one that is missing is named with what to type."""
+    try:
+        return from_plain(plain, KINDS | {name_of(kind): kind for kind in kinds})
+    except UnknownName as error:
+        module, colon, name = error.name.partition(":")
+        if not colon:
+            raise
+        raise UsageError(
+            f"the explorers of {path} use '{error.name}', which is not part of mesax: import {name} from {module}"
+            f" and call load_explorers(path, kinds=[{', '.join([*(kind.__name__ for kind in kinds), name])}])"
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +77,9 @@ class Explorers:
     """A few exploration policies, trained to visit together what may pay."""
 
     recipe: ExplorerRecipe
-    policies: Any
+    policies: Policy
     """Stacked over explorers."""
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, object] = field(default_factory=dict)
     """Where they come from, if they were exported: environment, training tasks, what they visit."""
 
     @property
@@ -95,9 +110,9 @@ class Player:
     spec: EnvSpec
     number: int
     """Which explorer plays, from 1."""
-    _policy: Any
-    _keys: Any
-    _memory: Any
+    _policy: Policy
+    _keys: Keys
+    _memory: Memory
     _single: bool
     _step: int = 0
 
@@ -117,12 +132,14 @@ class Player:
         return chosen[0] if self._single else chosen
 
 
-def _start(policy: Any, keys: Any) -> Any:
+def _start(policy: Policy, keys: Keys) -> Memory:
     return jax.vmap(policy.start)(keys)
 
 
-def _act(policy: Any, memory: Any, obs: Any, keys: Any, step: Any) -> Any:
-    def one(memory: Any, obs: Any, key: Any) -> Any:
+def _act(
+    policy: Policy, memory: Memory, obs: Float[Array, "copies agents obs"], keys: Keys, step: Int[Array, ""]
+) -> tuple[Actions, Memory]:
+    def one(memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         return policy.act(memory, obs, jax.random.fold_in(key, step))
 
     return jax.vmap(one)(memory, obs, keys)

@@ -37,7 +37,7 @@ def best_policy_name(task: int, repeat: int) -> str:
     return f"best-{policy_name(task, repeat)}"
 
 
-def adapt_loop(experiment: Experiment, behavior: Behavior) -> LearningLoop:
+def adapt_loop(experiment: Experiment, behavior: Behavior = LearnerAlone()) -> LearningLoop:
     """How every test task is learned; refuses a learner that does not fit its schedule."""
     return LearningLoop(
         experiment.training_env, experiment.algorithm, experiment.schedule, behavior, experiment.reward_model
@@ -52,7 +52,7 @@ def check_adapt(experiment: Experiment, behavior: Behavior = LearnerAlone()) -> 
 
 def greedy_shape(experiment: Experiment) -> PyTree:
     """Shapes of a saved policy, as it plays in the environment itself."""
-    loop, spec = experiment.test_loop, experiment.family.env.spec
+    loop, spec = adapt_loop(experiment), experiment.family.env.spec
     state = jax.eval_shape(lambda key: loop.init(Start(), (), key), jax.random.key(0))
     return jax.eval_shape(lambda learner, reward: loop.greedy(spec, learner, reward), state.learner, state.reward)
 

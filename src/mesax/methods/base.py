@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 from jaxtyping import PyTree
@@ -22,7 +22,6 @@ from mesax.errors import UsageError
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.trees import save_tree
 from mesax.training.driver import Keeper, LearningStopped
-from mesax.training.learning_loop import LearningLoop
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Key
 
@@ -32,6 +31,7 @@ Item = TypeVar("Item")
 Row: TypeAlias = Mapping[str, object]
 
 
+@runtime_checkable
 class Services(Keeper, Protocol):
     """What a job may ask of the process that runs it; it also keeps the job's loops (see `Keeper`)."""
 
@@ -129,11 +129,6 @@ class Experiment:
         """The environment with its training episodes' length."""
         return shortened(self.family.env, self.training_horizon)
 
-    @property
-    def test_loop(self) -> LearningLoop:
-        """How a test task is learned by the learner alone."""
-        return LearningLoop(self.training_env, self.algorithm, self.schedule, reward_model=self.reward_model)
-
     def key(self, purpose: int, *indices: int) -> Key:
         """The random stream of one part of the experiment."""
         key = jax.random.fold_in(jax.random.key(self.seed), purpose)
@@ -142,6 +137,7 @@ class Experiment:
         return key
 
 
+@runtime_checkable
 class Method(Protocol):
     """A frozen dataclass that says which stages an experiment has."""
 

@@ -19,8 +19,8 @@ from mesax.types import Key
 class Dense(eqx.Module):
     """A linear layer with variance-scaled uniform weights and zero bias."""
 
-    weight: Float[Array, "inputs outputs"]
-    bias: Float[Array, " outputs"]
+    weight: Float[Array, "*batch inputs outputs"]
+    bias: Float[Array, "*batch outputs"]
 
     @staticmethod
     def create(inputs: int, outputs: int, key: Key, gain: float = math.sqrt(2.0)) -> Dense:

@@ -59,7 +59,7 @@ def mean_and_max(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     return jnp.concatenate([jnp.mean(values, axis=axis), jnp.max(values, axis=axis)], axis=-1)
 
 
-def with_length(vectors: Float[Array, "... 2"]) -> Float[Array, "... 3"]:
+def with_length(vectors: Float[Array, "*shape 2"]) -> Float[Array, "*shape 3"]:
     """Vectors with their length appended; the gradient at zero is finite."""
     length = jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-8)
     return jnp.concatenate([vectors, length], axis=-1)
@@ -91,7 +91,9 @@ class Entities:
         plain = self.own + 2 * self.num_points + 2 * self.num_others
         return plain + self.told * self.num_points * (self.num_others + 1)
 
-    def parts(self, x: Float[Array, " inputs"]) -> tuple[Array, Array, Array, Array]:
+    def parts(
+        self, x: Float[Array, " inputs"]
+    ) -> tuple[Float[Array, " own"], Float[Array, "points 2"], Float[Array, "others 2"], Float[Array, "points told"]]:
         """(own, points `[points, 2]`, others `[others, 2]`, told `[points, 3 told]`) of one observation.
 
         What is told of a point comes as one number per rank; the largest, the second and the sum stand for them, so

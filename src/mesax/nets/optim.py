@@ -12,7 +12,7 @@ from jaxtyping import PyTree, ScalarLike
 
 from mesax.errors import UsageError
 
-NetT = TypeVar("NetT", bound=PyTree)
+NetT = TypeVar("NetT")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Trainable(eqx.Module, Generic[NetT]):
     """A network with its optimizer state."""
 
     net: NetT
-    optimizer_state: optax.OptState
+    optimizer_state: PyTree
 
     @staticmethod
     def create(net: NetT, optimizer: Adam) -> Trainable[NetT]:

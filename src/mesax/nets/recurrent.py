@@ -51,11 +51,11 @@ class Recurrent(StepByStep[Input]):
         """
         time, rows = jax.tree.leaves(xs)[0].shape[:2]
 
-        def flat(function: Callable[[Input], Array], xs: Input) -> Array:
+        def flat(function: Callable[[Input], Array], xs: Input) -> Float[Array, "time rows outputs"]:
             outputs = jax.vmap(function)(jax.tree.map(lambda part: part.reshape(-1, part.shape[-1]), xs))
             return outputs.reshape(time, rows, -1)
 
-        def step(memory: Memory, gates: Array) -> tuple[Memory, Memory]:
+        def step(memory: Memory, gates: Float[Array, "rows gates"]) -> tuple[Memory, Memory]:
             return (jax.vmap(self.advance)(memory, gates),) * 2
 
         after = jax.lax.scan(step, start, flat(self.embed, xs))[1]

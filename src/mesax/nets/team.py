@@ -70,7 +70,7 @@ class Team(StepByStep[Array]):
         after, outputs = (jnp.swapaxes(part.reshape(time, batch, agents, -1), 0, 1) for part in both)
         return after, outputs
 
-    def _identified(self, x: Float[Array, "... agents inputs"]) -> Float[Array, "... agents more"]:
+    def _identified(self, x: Float[Array, "*batch agents inputs"]) -> Float[Array, "*batch agents more"]:
         if not self.shared:
             return x
         identity = jnp.broadcast_to(jnp.eye(self.num_agents), (*x.shape[:-1], self.num_agents))

@@ -74,7 +74,7 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Js
 
     for number, family in enumerate(families):
         for table in family.tables:  # what the columns mean is said once
-            print_table(replace(table, note=table.note.removeprefix(COMPARISON_NOTE).strip()) if number else table)
+            print_table(replace(table, note=table.note.replace(COMPARISON_NOTE, "").strip()) if number else table)
     note = nothing_comparable(families)
     if note:
         print(f"note     {note}")

@@ -153,7 +153,7 @@ def _explorer_rows(run: RunResults) -> list[Json]:
 
 def _drawn_metrics(run: RunResults) -> list[str]:
     """What the training of explorers has logged."""
-    return [metric for metric in EXPLORER_METRICS if any(metric in row for row in _explorer_rows(run))]
+    return [metric for metric in EXPLORER_METRICS if any(row.get(metric) is not None for row in _explorer_rows(run))]
 
 
 @styled
@@ -165,10 +165,11 @@ def meta_training(run: RunResults) -> Figure:
     grid = figure.subplots(1, len(drawn), squeeze=False)[0]
     for axes, metric in zip(grid, drawn, strict=True):
         for index, policy in enumerate(sorted({row["policy"] for row in rows})):
-            own = [(row["step"], row[metric]) for row in rows if row["policy"] == policy and metric in row]
+            logged = [row for row in rows if row["policy"] == policy and row.get(metric) is not None]
+            own = [(row["step"], row[metric]) for row in logged]
             label, color = f"explorer {policy + 1}", PALETTE[index % len(PALETTE)]
             axes.plot(*np.array(own).reshape(-1, 2).T, color=color, linewidth=1.5, label=label)
-        if uniform and metric == "distinct_visits":
+        if uniform and metric == "distinct_visits" and uniform[0]["distinct_visits"] is not None:
             level = uniform[0]["distinct_visits"]
             axes.axhline(level, color=INK, linewidth=1, linestyle="--", label="uniform play")
         axes.set_title(EXPLORER_METRICS[metric])
@@ -211,7 +212,7 @@ COMPARISON_FIGURES = (
         title="Learning curves",
         caption=(
             "Mean return of the learner on unseen test tasks, with pointwise 95% bootstrap intervals, as far as all "
-            "task runs reach. Labels give the mean of the last 5 evaluations."
+            "task runs reach. Labels give the final return: the mean of the last evaluations, five at most."
         ),
         draw=lambda runs: learning_curves(runs, by_group=True),
     ),

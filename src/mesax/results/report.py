@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
+from mesax.experiments.names import OWN_PRESET
 from mesax.formatting import format_number
 from mesax.rendering import canvas
 from mesax.results.comparison import by_family, without_repetition
@@ -24,7 +25,12 @@ from mesax.store.files import write_file
 from mesax.store.json_values import flatten
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.base import RunFigure
+from mesax.suites.registry import is_of_the_paper
 
+ELSEWHERE = (
+    "{env} is no environment of the paper, so there is no paper configuration for it. Compared with the preset 'paper':"
+    " for an environment of one's own that is the paper's networks, budgets and coverage reward, fitted to its sizes."
+)
 STYLE = """
 :root { color-scheme: light dark; --ink: #222; --soft: #666; --line: #ddd; --page: #fff; --card: #f6f7f8; }
 @media (prefers-color-scheme: dark) {
@@ -144,7 +150,7 @@ def _run_section(label: str, run: RunResults) -> str:
         parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []
     parts += _figures(run, RUN_FIGURES)
     parts += ["<h3>High-reward dataset</h3>", _dataset(run)]
-    parts += ["<h3>Differences from the paper</h3>", _paper_differences(run)]
+    parts += ["<h3>Differences from the paper</h3>", *_paper_differences(run)]
     parts += ["<h3>Provenance</h3>", _pairs(_provenance(run))]
     config = run.run.get("config")
     if config:
@@ -165,14 +171,20 @@ def _dataset(run: RunResults) -> str:
     return (_note(f"{known}.") if known else "") + to_html(table)
 
 
-def _paper_differences(run: RunResults) -> str:
+def _paper_differences(run: RunResults) -> list[str]:
+    """How the settings differ from the paper's, or from those of the preset that stands for them elsewhere."""
     rows = run.run.get("paper_diff")
+    if run.run.get("preset") == OWN_PRESET:
+        return [_note("An experiment of the user's own: there is no paper configuration to compare it with.")]
     if rows is None:
-        return _note("Not known: run.json does not say how the configuration differs from the paper's.")
+        return [_note("Not known: run.json does not say how the configuration differs from the paper's.")]
+    ours = is_of_the_paper(run.run)
+    note = [] if ours else [_note(ELSEWHERE.format(env=run.run["env"]))]
     if not rows:
-        return "<p>None: this is the paper's configuration.</p>"
+        return [*note, f"<p>None: this is {'the paper' if ours else 'that preset'}'s configuration.</p>"]
     cells = tuple((str(path), _text(paper), _text(this)) for path, paper, this in rows)
-    return _text_table(Table("", ("setting", "paper", "this run"), cells))
+    column = "paper" if ours else "preset paper"
+    return [*note, _text_table(Table("", ("setting", column, "this run"), cells))]
 
 
 def _provenance(run: RunResults) -> dict[str, object]:

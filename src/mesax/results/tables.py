@@ -5,17 +5,24 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from mesax.formatting import NOTHING, format_count, format_duration, format_interval, format_number, format_range
+from mesax.formatting import (
+    NOTHING,
+    format_count,
+    format_duration,
+    format_interval,
+    format_measured,
+    format_number,
+    format_range,
+)
 from mesax.results.curves import groups_of, steps_to_optimal
 from mesax.results.summary import compare_runs, run_figures
 from mesax.store.json_values import Json
-from mesax.store.reading import Curve, RunResults, final_return
+from mesax.store.reading import FINAL_WINDOW, Curve, RunResults, final_return
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 COMPARISON_NOTE = (
-    "Return after learning each unseen test task: mean of the last 5 evaluations. "
     "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
     "IQM: mean of the middle half; std: spread of the task runs. "
     "Solved: share of task runs whose final return is at the optimum; "
@@ -100,7 +107,17 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
         if own["meta_env_steps"]
     ]
     note = f" On training tasks before, not counted here: {', '.join(before)} steps." if before else ""
-    return Table(", ".join(title), columns, tuple(rows), COMPARISON_NOTE + note)
+    returns = f"Return after learning each unseen test task: {final_words(runs)}. "
+    return Table(", ".join(title), columns, tuple(rows), returns + COMPARISON_NOTE + note)
+
+
+def final_words(runs: Sequence[RunResults]) -> str:
+    """What the final return of a task run is the mean of, for the evaluations that these runs have."""
+    numbers = sorted({min(len(curve.returns), FINAL_WINDOW) for run in runs for curve in run.curves})
+    if numbers == [1]:
+        return "its only evaluation"
+    words = " or ".join(map(str, numbers))
+    return f"mean of the last {words} evaluations"
 
 
 def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[str, ...]:
@@ -177,11 +194,11 @@ def dataset_table(run: RunResults) -> Table:
 
 
 def explorer_table(run: RunResults) -> Table:
-    """What each visitor reaches on unseen test tasks, before anything is learnt there."""
+    """What each visitor reaches on unseen test tasks, before anything is learned there."""
     rows = []
     for visitor in (run.coverage or {}).get("visitors", []):
         orders = [" → ".join(map(str, order[:8])) or "none" for order in visitor.get("orders", [])]
-        reached = (format_number(visitor["distinct_visits"]), format_number(visitor["high_reward_steps"]))
+        reached = (format_measured(visitor["distinct_visits"]), format_number(visitor["high_reward_steps"]))
         rows.append((str(visitor["name"]), *reached, "; ".join(orders) or NOTHING))
     return Table(
         "What visitors reach on unseen tasks",
@@ -204,7 +221,9 @@ def leak_table(run: RunResults) -> Table:
         "rewarding_steps": "truly rewarding steps",
         "steps": "steps checked",
     }
-    rows = [(text, format_number(leaks[name])) for name, text in names.items() if name in leaks]
+    # Without the truth nothing is measured; with it, a share of no steps at all is merely undefined.
+    shown = format_measured if leaks.get("rewarding_steps") is None else format_number
+    rows = [(text, shown(leaks[name])) for name, text in names.items() if name in leaks]
     note = "Uniformly random play on unseen test tasks; near M_* against what the rules say is rewarding."
     return Table("Leak check", ("figure", "value"), tuple(rows), note)
 

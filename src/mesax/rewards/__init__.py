@@ -1,1 +1,1 @@
-"""What is learnt from, when it is not the task reward."""
+"""What is learned from, when it is not the task reward."""

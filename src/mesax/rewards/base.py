@@ -2,22 +2,23 @@
 
 It may replace the reward, and it may tell the learner more than the environment shows (what is still to be visited,
 say). Then three things change together, and the model says how: the sizes the learner is built for, the policy that
-plays, the episodes that are learnt from.
+plays, the episodes that are learned from.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import PyTree
 
 from mesax.policy import Policy
 from mesax.types import EnvSpec, Episode, Key
 
-State = TypeVar("State", bound=PyTree)
+State = TypeVar("State")
 
 
+@runtime_checkable
 class RewardModel(Protocol[State]):
     """A frozen dataclass; its state (counts, datasets, networks) travels as an argument."""
 

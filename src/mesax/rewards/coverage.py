@@ -30,7 +30,7 @@ from typing import Generic, TypeAlias, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, ScalarLike
 
 from mesax.errors import UsageError
 from mesax.nets import Memory
@@ -38,8 +38,8 @@ from mesax.policy import Policy
 from mesax.rewards.features import ObsActionFeatures
 from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Label, Transition
 
-EpisodeMemory = TypeVar("EpisodeMemory", bound=PyTree)
-Percept = TypeVar("Percept", bound=PyTree)
+EpisodeMemory = TypeVar("EpisodeMemory")
+Percept = TypeVar("Percept")
 
 
 class HighRewardSet(eqx.Module):
@@ -64,14 +64,16 @@ class CoverageState(eqx.Module):
 class Match(eqx.Module):
     """How a state-action pair relates to M_*."""
 
-    near: Bool[Array, ""]
-    value: Float[Array, ""]
-    cluster: Int[Array, ""]
-    member: Int[Array, ""]
-    distance: Float[Array, ""]
+    near: Bool[Array, "*steps"]
+    value: Float[Array, "*steps"]
+    cluster: Int[Array, "*steps"]
+    member: Int[Array, "*steps"]
+    distance: Float[Array, "*steps"]
 
 
-def squared_distances(point: Float[Array, " features"], others: Float[Array, "others features"]) -> Array:
+def squared_distances(
+    point: Float[Array, " features"], others: Float[Array, "others features"]
+) -> Float[Array, " others"]:
     """Squared L2 distances of one point to many; under `vmap` the products become one matrix product."""
     origin = others[0]  # far from zero, |a|^2 - 2ab + |b|^2 would drown small distances in rounding
     point, others = point - origin, others - origin[None]
@@ -79,7 +81,7 @@ def squared_distances(point: Float[Array, " features"], others: Float[Array, "ot
     return jnp.maximum(squares - 2.0 * (others @ point), 0.0)
 
 
-def match(subspace: HighRewardSet, features: Float[Array, " features"], threshold: float) -> Match:
+def match(subspace: HighRewardSet, features: Float[Array, " features"], threshold: ScalarLike) -> Match:
     """Nearest member and nearest cluster of one feature vector."""
     to_members = jnp.where(subspace.valid, squared_distances(features, subspace.members), jnp.inf)
     to_clusters = jnp.where(subspace.cluster_valid, squared_distances(features, subspace.centroids), jnp.inf)
@@ -129,7 +131,9 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
         """Memory at the start of an episode."""
 
     @abstractmethod
-    def step(self, state: CoverageState, memory: EpisodeMemory, percept: Percept) -> tuple[EpisodeMemory, Array]:
+    def step(
+        self, state: CoverageState, memory: EpisodeMemory, percept: Percept
+    ) -> tuple[EpisodeMemory, Float[Array, ""]]:
         """Advance the memory by one step and pay for it."""
 
     @abstractmethod
@@ -184,8 +188,10 @@ def _observe(
     features = reward.features_of(spec, episodes)
     percepts = jax.vmap(jax.vmap(lambda x: reward.perceive(state.subspace, x)))(features)
 
-    def of_episode(percepts: PyTree, mask: Array) -> tuple[Array, Array]:
-        def step(memory: PyTree, one: tuple[PyTree, Array]) -> tuple[PyTree, tuple[Array, Array]]:
+    def of_episode(
+        percepts: PyTree, mask: Bool[Array, " time"]
+    ) -> tuple[Float[Array, " time"], Float[Array, "time+1 clusters"]]:
+        def step(memory: PyTree, one: tuple[PyTree, Bool[Array, ""]]) -> tuple[PyTree, tuple[Array, Array]]:
             percept, happened = one
             after, pay = reward.step(state, memory, percept)
             after = jax.tree.map(lambda new, old: jnp.where(happened, new, old), after, memory)
@@ -205,7 +211,9 @@ def _observe(
     return state, eqx.tree_at(lambda e: e.obs, episodes, told)
 
 
-def tell(obs: Float[Array, "agents obs"], wanted: Array, features: Array) -> Float[Array, "agents told"]:
+def tell(
+    obs: Float[Array, "agents obs"], wanted: Float[Array, " features"], features: Float[Array, " features"]
+) -> Float[Array, "agents obs+2*features"]:
     """An observation with what is left to visit and the last step's features appended for every agent."""
     extra = jnp.concatenate([wanted, features])
     return jnp.concatenate([obs, jnp.broadcast_to(extra, (obs.shape[0], extra.size))], axis=1)
@@ -255,14 +263,16 @@ class CoverageReward(EpisodeReward[Array, Match]):
         """Counts start at the global count."""
         return state.visits
 
-    def step(self, state: CoverageState, memory: Array, percept: Match) -> tuple[Array, Array]:
+    def step(
+        self, state: CoverageState, memory: Float[Array, " clusters"], percept: Match
+    ) -> tuple[Float[Array, " clusters"], Float[Array, ""]]:
         """Pay for the visit, then count it."""
         pay = percept.value * (memory[percept.cluster] + 1.0) ** -self.decay_power * percept.near
         if self.normalize:
             pay = pay * (least_visits(state) + 1.0) ** self.decay_power
         return memory.at[percept.cluster].add(percept.near.astype(memory.dtype)), pay
 
-    def demand(self, state: CoverageState, memory: Array) -> Array:
+    def demand(self, state: CoverageState, memory: Float[Array, " clusters"]) -> Float[Array, " clusters"]:
         """What the next visit would pay."""
         bonus = ((least_visits(state) + 1.0) / (memory + 1.0)) ** self.decay_power
         return jnp.where(state.subspace.cluster_valid, bonus, 0.0)
@@ -299,7 +309,9 @@ class RecordReward(EpisodeReward[Record, Array]):
         """Nothing reached yet."""
         return Record(jnp.zeros_like(state.visits), jnp.zeros_like(state.visits))
 
-    def step(self, state: CoverageState, memory: Record, percept: Array) -> tuple[Record, Array]:
+    def step(
+        self, state: CoverageState, memory: Record, percept: Float[Array, " clusters"]
+    ) -> tuple[Record, Float[Array, ""]]:
         """Pay what the records grow by."""
         dwell = self.stay * memory.dwell + (1.0 - self.stay) * percept
         best = jnp.maximum(memory.best, dwell)
@@ -310,7 +322,7 @@ class RecordReward(EpisodeReward[Record, Array]):
         gain = ((least_visits(state) + 1.0) / (state.visits + 1.0)) ** self.decay_power
         return jnp.where(state.subspace.cluster_valid, gain, 0.0)
 
-    def demand(self, state: CoverageState, memory: Record) -> Array:
+    def demand(self, state: CoverageState, memory: Record) -> Float[Array, " clusters"]:
         """What is left to gain."""
         return self.gains(state) * (1.0 - memory.best)
 

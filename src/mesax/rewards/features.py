@@ -50,7 +50,7 @@ class SortedOccupancy:
     """How firmly agents occupy each of several points, sorted over agents: who stands there does not matter.
 
     x_p1 >= x_p2 >= ... for every point p, x = sigmoid((radius - distance) / softness). The map depends on no layout, so
-    what was learnt among some landmarks holds among others; sorting keeps two agents at a point apart from one.
+    what was learned among some landmarks holds among others; sorting keeps two agents at a point apart from one.
     """
 
     num_points: int
@@ -75,7 +75,7 @@ class SortedOccupancy:
         return jnp.stack(descending(list(occupancy)), axis=1).reshape(-1)
 
 
-def descending(rows: list[Array]) -> list[Array]:
+def descending(rows: list[Float[Array, " row"]]) -> list[Float[Array, " row"]]:
     """Rows sorted entry by entry, largest first: a network of comparisons, many times faster on a CPU than a sort."""
     rows = list(rows)
     for turn in range(len(rows)):

@@ -2,17 +2,36 @@
 
 r_t >= R*                                       valuable, kept with its reward               Algorithm 1, line 5
 r_t = 0, next positive reward r_t' >= R*        kept with rhat_t = gamma^(t'-t) r_t'         Eq. (5)
+
+The paper's worlds pay 0 where nothing happens. Others charge every step, or always pay less than 0: there a percentile
+says what is high, and rewards count by their height above what a step usually pays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.errors import TrainingError, UsageError
+from mesax.errors import UsageError
 from mesax.rewards.coverage import HighRewardSet
+
+
+class Levels(NamedTuple):
+    """What rewards mean on one task."""
+
+    high: float
+    """R*: rewards from here on are high; infinite if none stands out."""
+    usual: float = 0.0
+    """What a step pays if nothing happens."""
+    unit: float = 1.0
+    """Heights above the usual reward are counted in this unit."""
+
+    def height(self, rewards: np.ndarray | np.floating) -> np.ndarray | np.floating:
+        """How far rewards lie above the usual one."""
+        return (rewards - self.usual) / self.unit
 
 
 @dataclass(frozen=True)
@@ -22,20 +41,58 @@ class Threshold:
     reward: float = 1.0
     """Rewards from here on are high (used if percentile is None)."""
     percentile: float | None = None
-    """For example 99: the top hundredth of the collected rewards is high."""
+    """For example 99: the top hundredth of the collected rewards is high, whatever their sign and size."""
 
     def __post_init__(self) -> None:
         """Refuse percentiles that are none."""
         if self.percentile is not None and not 0.0 <= self.percentile <= 100.0:
             raise UsageError(f"percentile must lie between 0 and 100, not {self.percentile}")
 
-    def of(self, rewards: np.ndarray) -> float:
-        """R* for a task whose collected rewards are given; never zero or less, which would keep everything."""
+    def levels(self, rewards: np.ndarray) -> Levels:
+        """What is high on a task whose collected rewards are given; never what a step usually pays."""
+        if self.percentile is None and self.reward > 0:  # the paper's case
+            return Levels(self.reward)
+        lower = rewards[rewards < (rewards.max() if self.percentile is not None else self.reward)]
+        if not lower.size:
+            return Levels(np.inf)
+        usual = usual_reward(lower)
         if self.percentile is None:
-            return self.reward
-        positive = rewards[rewards > 0]
-        least = float(positive.min()) if positive.size else np.inf
-        return max(float(np.percentile(rewards, self.percentile)), least)
+            return Levels(self.reward, usual)
+        least = float(np.min(rewards[rewards > usual]))
+        high = max(float(np.percentile(rewards, self.percentile)), least)
+        return Levels(high, usual, high - usual)
+
+    def nothing_found(self, collected: Collected) -> str:
+        """Why nothing was worth visiting again, and what to change, in one line."""
+        told = f"reward is {self.reward:g}" if self.percentile is None else f"percentile is {self.percentile:g}"
+        what = f"stage 1 found no reward worth going for: method.threshold.{told}, and the best reward"
+        seen = f"of {collected.steps:,} steps on {collected.tasks} training tasks was {collected.best:g}"
+        if collected.best == collected.lowest:
+            advice = "all of them paid the same, so collect more (method.collect.total-steps) or make rewards easier"
+            return f"{what} {seen}: {advice} to come by on training tasks"
+        lower = f", or a method.threshold.reward of at most {collected.best:g}" if collected.best > 0 else ""
+        return f"{what} {seen}: set method.threshold.percentile to 99{lower}"
+
+
+class Collected(NamedTuple):
+    """The rewards that stage 1 has seen, on all tasks."""
+
+    tasks: int
+    steps: int
+    lowest: float
+    best: float
+
+
+def usual_reward(lower: np.ndarray) -> float:
+    """What a step pays if nothing happens, from all rewards below the high ones: 0 if that is among them.
+
+    Else what at least half of them are (a cost of every step, say); else the lowest, for then every step pays apart.
+    """
+    if np.any(lower == 0):
+        return 0.0
+    values, counts = np.unique(lower, return_counts=True)
+    most = int(np.argmax(counts))
+    return float(values[most] if 2 * counts[most] >= len(lower) else values[0])
 
 
 def relabel(rewards: np.ndarray, discount: float) -> tuple[np.ndarray, np.ndarray]:
@@ -51,11 +108,13 @@ def relabel(rewards: np.ndarray, discount: float) -> tuple[np.ndarray, np.ndarra
     return dense, leads_to
 
 
-def valuable(rewards: np.ndarray, mask: np.ndarray, threshold: float, discount: float, least: float) -> np.ndarray:
-    """Value of each step for M_*: its own or relabeled reward, 0 for steps that stay out."""
-    dense, leads_to = relabel(np.where(mask, rewards, 0.0), discount)
-    own = rewards >= threshold
-    relabeled = (rewards == 0) & (leads_to >= threshold) & (dense >= least)
+def valuable(rewards: np.ndarray, mask: np.ndarray, levels: Levels, discount: float, least: float) -> np.ndarray:
+    """Value of each step for M_*: the height of its own or relabeled reward, 0 for steps that stay out."""
+    dense, leads_to = relabel(np.where(mask, levels.height(rewards), 0.0), discount)
+    own = rewards >= levels.high
+    # The same rounding on both sides, so that a reward of exactly R* counts.
+    leads_high = leads_to >= levels.height(np.asarray(levels.high, rewards.dtype))
+    relabeled = (rewards == levels.usual) & leads_high & (dense >= least)
     kept = mask & (own | relabeled)
     return np.where(kept, dense, 0.0)
 
@@ -71,14 +130,10 @@ def deduplicate(features: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, n
 def build_subspace(
     features: np.ndarray, values: np.ndarray, capacity: int, num_clusters: int, seed: int
 ) -> HighRewardSet:
-    """Cluster M_*, thin it to `capacity` evenly over clusters, and pad."""
+    """Cluster M_*, which must not be empty, thin it to `capacity` evenly over clusters, and pad."""
     from sklearn.cluster import KMeans  # noqa: PLC0415  (slow to import, needed once a run)
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
-    if not len(features):
-        raise TrainingError(
-            "no state-action pair reached the reward threshold on any training task: lower it or collect more steps"
-        )
     features, values = deduplicate(features, values)
     clusters = min(num_clusters, capacity, len(features))
     with threadpool_limits(1):  # more threads add in another order

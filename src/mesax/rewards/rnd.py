@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from mesax.errors import UsageError
 from mesax.moments import Moments
@@ -112,20 +112,22 @@ class Rnd:
     def _sums(self, bonus: Float[Array, " time"]) -> Float[Array, " time"]:
         """Discounted sums of what came before: the scale on which a value of bonuses moves."""
 
-        def step(total: Array, now: Array) -> tuple[Array, Array]:
+        def step(total: Float[Array, ""], now: Float[Array, ""]) -> tuple[Array, Array]:
             return (self.discount * total + now,) * 2
 
         return jax.lax.scan(step, jnp.zeros(()), bonus)[1]
 
     def _learn(
-        self, state: RndState, x: Float[Array, "envs time features"], mask: Array, key: Key
+        self, state: RndState, x: Float[Array, "envs time features"], mask: Bool[Array, "envs time"], key: Key
     ) -> Trainable[FeedForward]:
         steps, happened = x.reshape(-1, x.shape[-1]), mask.reshape(-1)
         parts = min(self.minibatches, len(steps))
         size = len(steps) // parts
         order = jax.random.permutation(key, len(steps))[: parts * size].reshape(parts, size)
 
-        def descend(predictor: Trainable[FeedForward], which: Array) -> tuple[Trainable[FeedForward], None]:
+        def descend(
+            predictor: Trainable[FeedForward], which: Int[Array, " steps"]
+        ) -> tuple[Trainable[FeedForward], None]:
             some, real = tree_index((steps, happened), which)
             gradients = jax.grad(lambda net: masked_mean(novelty(state.target, net, some), real))(predictor.net)
             return predictor.descend(gradients, self.optimizer), None
@@ -133,7 +135,7 @@ class Rnd:
         return jax.lax.scan(descend, state.predictor, order)[0]
 
 
-def novelty(target: FeedForward, predictor: FeedForward, x: Float[Array, "... features"]) -> Float[Array, "..."]:
+def novelty(target: FeedForward, predictor: FeedForward, x: Float[Array, "*steps features"]) -> Float[Array, "*steps"]:
     """Mean squared error of the prediction at every entry of `x`."""
     flat = x.reshape(-1, x.shape[-1])
     known, guess = (jax.vmap(lambda row, net=net: net.step((), row)[1])(flat) for net in (target, predictor))

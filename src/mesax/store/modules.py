@@ -16,6 +16,7 @@ from types import ModuleType
 from mesax.errors import UsageError
 from mesax.store.settings import Named, foreign_modules, module_of, name_of, script_name, script_path
 
+SHOWN_NAMES = 12
 _loading: list[str] = []
 """What is being loaded at this moment, outermost first."""
 
@@ -47,10 +48,17 @@ def attribute_of(text: str) -> object:
     found: object = load_module(module)
     for name in path.split("."):
         if not hasattr(found, name):
-            offered = [name for name in vars(sys.modules[module]) if not name.startswith("_")]
-            raise UsageError(f"module '{module}' has no '{path}'; it has {', '.join(offered) or 'nothing'}")
+            raise UsageError(f"module '{module}' has no '{path}'; it has {_offered(module)}")
         found = getattr(found, name)
     return found
+
+
+def _offered(module: str) -> str:
+    """Some of a module's names."""
+    values = vars(sys.modules[module])
+    names = [name for name, value in values.items() if not name.startswith("_") and not isinstance(value, ModuleType)]
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more or "nothing"
 
 
 def load_modules(names: Iterable[str]) -> tuple[ModuleType, ...]:
@@ -90,8 +98,11 @@ def _search_here() -> None:
 
 def _script(path: Path) -> ModuleType:
     """A script as a module; not as `__main__`, so that it only defines what it has."""
-    if path.stem in sys.modules:
-        return sys.modules[path.stem]
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None:
+        if Path(loaded.__file__ or "").resolve() != path.resolve():
+            raise UsageError(f"the script {path} is called like the module '{path.stem}', which is loaded: rename it")
+        return loaded
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"there is no script {path}")

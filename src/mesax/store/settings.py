@@ -43,7 +43,7 @@ class Limits:
 
 FROM_STRANGERS = Limits(depth=16, length=64, largest=2**20)
 """For bundles, which come from anywhere."""
-OF_ONE_S_OWN = Limits(depth=64, length=4096, largest=2**63)
+FROM_RUNS = Limits(depth=64, length=4096, largest=2**63)
 """For run directories: budgets are large numbers."""
 
 

@@ -59,6 +59,11 @@ def suite_of_run(run: Mapping[str, object], modules: Iterable[ModuleType] = ()) 
     return None
 
 
+def is_of_the_paper(run: Mapping[str, object]) -> bool:
+    """Whether a run.json is about an environment of the built-in suites, which the paper has too."""
+    return any(run.get("env") in suite.environments for suite in BUILT_IN)
+
+
 def environments() -> dict[str, str]:
     """Every environment that can be named, with a line about each."""
     return {name: text for suite in _all_suites() for name, text in suite.environments.items()}

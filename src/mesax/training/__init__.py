@@ -1,1 +1,1 @@
-"""Rollouts, the off-policy loop, evaluation, and the driver that compiles them."""
+"""Budgets, rollouts, the loop of every learner, evaluation, and the driver that runs them."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mesax.errors import UsageError
 from mesax.policy import ExploreOrExploit, Policy
 from mesax.types import Elapsed, Line, Linear
 
 
+@runtime_checkable
 class Behavior(Protocol):
     """A frozen dataclass; explorers travel as an argument."""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
 import numpy as np
@@ -27,11 +27,12 @@ from mesax.training.engines import Log, OnDevice, OnHost, joined, packed, shape_
 from mesax.training.host_rollout import as_lane, play_on_host
 from mesax.training.loop import Loop, LoopState, Start
 from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key, tree_index
+from mesax.types import EnvSpec, Episode, Key, Keys, tree_index
 
 Facts: TypeAlias = dict[str, int]
 
 
+@runtime_checkable
 class Keeper(Protocol):
     """Who lets a run that was stopped go on where it was."""
 
@@ -80,7 +81,7 @@ class Chunk:
 def learn(
     loop: Loop,
     tasks: PyTree,
-    keys: Key,
+    keys: Keys,
     *,
     start: Start = Start(),
     reward_state: PyTree = (),
@@ -161,7 +162,7 @@ def _left_behind(state: LoopState, logs: list[Log], chunk: int) -> tuple[PyTree,
 
 
 def _continued(
-    loop: Loop, start: Start, reward_state: PyTree, keys: Key, segment: int, saved: SavedTree
+    loop: Loop, start: Start, reward_state: PyTree, keys: Keys, segment: int, saved: SavedTree
 ) -> tuple[int, LoopState, list[Log]]:
     """(next chunk, state, logs of its segments that are done) of an attempt that was stopped."""
     try:

@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import Environment, HostEnvironment
-from mesax.replay import Replay
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
 from mesax.training.loop import Loop, LoopState, RoundLog, Start, mean_over_rounds
 from mesax.training.schedule import round_keys
-from mesax.types import Episode, Key, Metrics, Tree, tree_index
+from mesax.types import AnyArray, Episode, Key, Keys, Metrics, Tree, tree_index
 
 Log: TypeAlias = tuple[dict[str, np.ndarray], Episode | None]
 """Metrics `[lanes, rounds]`, and episodes `[lanes, rounds, envs, ...]` if they are kept."""
@@ -34,19 +34,19 @@ class OnDevice:
     eval_env: Environment
     eval_episodes: int
 
-    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Key) -> tuple[LoopState, Log]:
+    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, Log]:
         """State after the warm-up."""
         state, log = compiled(_Begin(self.loop))(tasks, start, reward_state, keys)
         return state, _on_host(log)
 
     def advance(
-        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Key, rounds: int
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Keys, rounds: int
     ) -> tuple[LoopState, Log]:
         """A few rounds; `state` is used up."""
         state, log = compiled(_Advance(self.loop, rounds), (2,))(tasks, explorer, state, keys)
         return state, _on_host(log)
 
-    def evaluate(self, tasks: PyTree, state: LoopState, keys: Key, step: int) -> np.ndarray:
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> np.ndarray:
         """Mean rewards of the greedy policy, `[lanes, time]`."""
         program = compiled(_Evaluate(self.loop, self.eval_env, self.eval_episodes))
         return np.asarray(program(tasks, state.learner, state.reward, keys, step))
@@ -56,7 +56,7 @@ class OnDevice:
 class _Begin:
     loop: Loop
 
-    def __call__(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Key) -> tuple[LoopState, RoundLog]:
+    def __call__(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, RoundLog]:
         def lane(tasks: PyTree, episodes: Episode | None, key: Key) -> tuple[LoopState, RoundLog]:
             state = self.loop.init(Start(learner=start.learner, episodes=episodes), reward_state, key)
             return self.loop.warm_up(tasks, state, key)
@@ -69,7 +69,7 @@ class _Advance:
     loop: Loop
     rounds: int
 
-    def __call__(self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Key) -> tuple[LoopState, RoundLog]:
+    def __call__(self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Keys) -> tuple[LoopState, RoundLog]:
         def lane(tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
             return self.loop.advance(tasks, explorer, state, key, self.rounds)
 
@@ -82,8 +82,10 @@ class _Evaluate:
     env: Environment
     num_episodes: int
 
-    def __call__(self, tasks: PyTree, learner: PyTree, reward: PyTree, keys: Key, step: int) -> jax.Array:
-        def lane(tasks: PyTree, learner: PyTree, reward: PyTree, key: Key) -> jax.Array:
+    def __call__(
+        self, tasks: PyTree, learner: PyTree, reward: PyTree, keys: Keys, step: int | Int[Array, ""]
+    ) -> Float[Array, "lanes time"]:
+        def lane(tasks: PyTree, learner: PyTree, reward: PyTree, key: Key) -> Float[Array, " time"]:
             policy = self.loop.greedy(self.env.spec, learner, reward)
             return mean_rewards(self.env, tasks, policy, evaluation_key(key, step), self.num_episodes)
 
@@ -100,7 +102,7 @@ class OnHost:
     eval_env: HostEnvironment
     eval_episodes: int
 
-    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Key) -> tuple[LoopState, Log]:
+    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, Log]:
         """State after the warm-up."""
         schedule = self.loop.schedule
         state = compiled(_Init(self.loop))(start, reward_state, keys)
@@ -113,7 +115,7 @@ class OnHost:
         return state, self._gathered(logs)
 
     def advance(
-        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Key, rounds: int
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Keys, rounds: int
     ) -> tuple[LoopState, Log]:
         """A few rounds; `state` is used up."""
         logs = []
@@ -124,16 +126,16 @@ class OnHost:
             logs.append((metrics, played))
         return state, self._gathered(logs)
 
-    def evaluate(self, tasks: PyTree, state: LoopState, keys: Key, step: int) -> np.ndarray:
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> np.ndarray:
         """Mean rewards of the greedy policy, `[lanes, time]`."""
         policy, keys = compiled(_Greedy(self.loop, self.eval_env))(state.learner, state.reward, keys, step)
         return np.asarray(play_on_host(self.eval_env, tasks, policy, keys, self.eval_episodes).reward).mean(axis=1)
 
-    def _gathered(self, logs: list[tuple[dict[str, np.ndarray], Episode]]) -> Log:
+    def _gathered(self, logs: list[tuple[Metrics, Episode]]) -> Log:
         """All rounds side by side."""
         if not logs:
             return {}, None
-        metrics = _stacked([metrics for metrics, _ in logs])
+        metrics = jax.tree.map(np.asarray, _stacked([metrics for metrics, _ in logs]))
         return metrics, _stacked([played for _, played in logs]) if self.loop.keep_episodes else None
 
 
@@ -141,7 +143,7 @@ class OnHost:
 class _Init:
     loop: Loop
 
-    def __call__(self, start: Start, reward_state: PyTree, keys: Key) -> LoopState:
+    def __call__(self, start: Start, reward_state: PyTree, keys: Keys) -> LoopState:
         def lane(episodes: Episode | None, key: Key) -> LoopState:
             return self.loop.init(Start(learner=start.learner, episodes=episodes), reward_state, key)
 
@@ -152,7 +154,7 @@ class _Init:
 class _WarmupPlayer:
     loop: Loop
 
-    def __call__(self, reward: PyTree, number: jax.Array, keys: Key) -> tuple[PyTree, Key]:
+    def __call__(self, reward: PyTree, number: Int[Array, " lanes"], keys: Keys) -> tuple[PyTree, Keys]:
         policy = jax.vmap(lambda reward, _: self.loop.warmup_policy(reward))(reward, keys)
         return policy, jax.vmap(jax.random.fold_in)(keys, number)
 
@@ -161,7 +163,7 @@ class _WarmupPlayer:
 class _Store:
     loop: Loop
 
-    def __call__(self, state: LoopState, episodes: Episode, keys: Key) -> tuple[LoopState, Metrics]:
+    def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
         state, log = jax.vmap(self.loop.store)(state, episodes, keys)
         return state, log.metrics
 
@@ -171,9 +173,9 @@ class _Player:
     loop: Loop
 
     def __call__(
-        self, learner: PyTree, reward: PyTree, number: jax.Array, explorer: PyTree, keys: Key
-    ) -> tuple[PyTree, Key]:
-        def lane(learner: PyTree, reward: PyTree, number: jax.Array, key: Key) -> tuple[PyTree, Key]:
+        self, learner: PyTree, reward: PyTree, number: Int[Array, " lanes"], explorer: PyTree, keys: Keys
+    ) -> tuple[PyTree, Keys]:
+        def lane(learner: PyTree, reward: PyTree, number: Int[Array, ""], key: Key) -> tuple[PyTree, Key]:
             return self.loop.player(learner, reward, number, explorer), round_keys(key, number)[0]
 
         return jax.vmap(lane)(learner, reward, number, keys)
@@ -183,7 +185,7 @@ class _Player:
 class _Learn:
     loop: Loop
 
-    def __call__(self, state: LoopState, episodes: Episode, keys: Key) -> tuple[LoopState, Metrics]:
+    def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
         state, log = jax.vmap(self.loop.learn)(state, episodes, keys)
         return state, log.metrics
 
@@ -193,7 +195,7 @@ class _Greedy:
     loop: Loop
     env: HostEnvironment
 
-    def __call__(self, learner: PyTree, reward: PyTree, keys: Key, step: int) -> tuple[PyTree, Key]:
+    def __call__(self, learner: PyTree, reward: PyTree, keys: Keys, step: int | Int[Array, ""]) -> tuple[PyTree, Keys]:
         policy = jax.vmap(lambda *state: self.loop.greedy(self.env.spec, *state))(learner, reward)
         return policy, jax.vmap(lambda key: evaluation_key(key, step))(keys)
 
@@ -212,7 +214,7 @@ def packed(state: LoopState) -> tuple[LoopState, int]:
         return state, 0
     filled = min(int(np.max(replay.added)), jax.tree.leaves(replay.episodes)[0].shape[1])
     episodes = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled], replay.episodes)
-    return LoopState(state.learner, Replay(episodes, replay.added), state.reward, state.round), filled
+    return _with_replayed(state, episodes), filled
 
 
 def unpacked(saved: LoopState, like: LoopState) -> LoopState:
@@ -220,13 +222,13 @@ def unpacked(saved: LoopState, like: LoopState) -> LoopState:
     if saved.replay is None or like.replay is None:
         return saved
 
-    def whole(part: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:
+    def whole(part: AnyArray, like: jax.ShapeDtypeStruct) -> jax.Array:
         full = np.zeros(like.shape, like.dtype)
         full[:, : part.shape[1]] = part
         return jnp.array(full)
 
     episodes = jax.tree.map(whole, saved.replay.episodes, like.replay.episodes)
-    return LoopState(saved.learner, Replay(episodes, saved.replay.added), saved.reward, saved.round)
+    return _with_replayed(saved, episodes)
 
 
 def shape_of_packed(like: LoopState, filled: int) -> LoopState:
@@ -234,10 +236,16 @@ def shape_of_packed(like: LoopState, filled: int) -> LoopState:
     if like.replay is None:
         return like
     short = jax.tree.map(lambda leaf: _struct((leaf.shape[0], filled, *leaf.shape[2:]), leaf), like.replay.episodes)
-    return LoopState(like.learner, Replay(short, like.replay.added), like.reward, like.round)
+    return _with_replayed(like, short)
 
 
-def shape_of(loop: Loop, start: Start, reward_state: PyTree, keys: Key, rounds: int) -> tuple[LoopState, Log]:
+def _with_replayed(state: LoopState, episodes: Episode) -> LoopState:
+    """The state, or its shapes, with other episodes in its replay."""
+    changed: LoopState = eqx.tree_at(lambda state: state.replay.episodes, state, episodes)
+    return changed
+
+
+def shape_of(loop: Loop, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> tuple[LoopState, PyTree]:
     """Shapes of the loop's state, and of the log of some rounds."""
     lanes, envs = len(keys), loop.schedule.num_envs
     state = jax.eval_shape(_Init(loop), start, reward_state, keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.envs.base import Environment
 from mesax.policy import Policy
@@ -18,6 +18,6 @@ def mean_rewards(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_
     return jnp.mean(play(env, tasks, policy, key, num_episodes).reward, axis=0)
 
 
-def evaluation_key(key: Key, step: Array | int) -> Key:
+def evaluation_key(key: Key, step: Int[Array, ""] | int) -> Key:
     """Evaluations draw from their own stream, so that evaluating more often changes nothing else."""
     return jax.random.fold_in(jax.random.fold_in(key, EVALUATION_STREAM), step)

@@ -12,7 +12,7 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree, UInt32
+from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from mesax.compiling import compiled
 from mesax.envs.base import HostBatch, HostEnvironment
@@ -21,10 +21,10 @@ from mesax.nets import Memory
 from mesax.policy import Policy
 from mesax.runtime import host_threads
 from mesax.training.rollout import draw_tasks
-from mesax.types import Box, EnvSpec, Episode, Key, Label
+from mesax.types import Actions, Box, EnvSpec, Episode, Key, Keys, Label
 
 
-def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Key, num_episodes: int) -> Episode:
+def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Keys, num_episodes: int) -> Episode:
     """Episodes `[lanes, num_episodes, ...]` on tasks `[lanes, tasks, ...]`, by a policy with a leading lane axis."""
     spec, lanes = env.spec, len(keys)
     copies, time = lanes * num_episodes, spec.horizon
@@ -75,10 +75,12 @@ class _Start:
     num_episodes: int
     num_tasks: int
 
-    def __call__(self, policy: Policy, keys: Key) -> tuple[Memory, Key, jax.Array, jax.Array]:
+    def __call__(
+        self, policy: Policy, keys: Keys
+    ) -> tuple[Memory, Keys, Int[Array, "lanes episodes"], UInt32[Array, "lanes episodes"]]:
         """(policy's memory, keys of every step, which task, the environment's seed) for every episode."""
 
-        def lane(policy: Policy, key: Key) -> tuple[Memory, Key, jax.Array, jax.Array]:
+        def lane(policy: Policy, key: Key) -> tuple[Memory, Keys, jax.Array, jax.Array]:
             which, step_keys = draw_tasks(key, self.num_episodes, self.num_tasks, self.horizon)
             memory = jax.vmap(policy.start)(step_keys[:, 0, 1])
             return memory, step_keys, which, _seeds(step_keys)
@@ -86,12 +88,18 @@ class _Start:
         return jax.vmap(lane)(policy, keys)
 
 
-def _act(policy: Policy, memory: Memory, obs: jax.Array, step_keys: Key, step: jax.Array) -> tuple[jax.Array, Memory]:
+def _act(
+    policy: Policy,
+    memory: Memory,
+    obs: Float[Array, "lanes episodes agents obs"],
+    step_keys: Keys,
+    step: Int[Array, ""],
+) -> tuple[Actions, Memory]:
     one_lane = jax.vmap(lambda policy, *episode: policy.act(*episode), in_axes=(None, 0, 0, 0))
     return jax.vmap(one_lane)(policy, memory, obs, step_keys[:, :, step + 1, 1])
 
 
-def _label(policy: Policy, memory: Memory, which: jax.Array) -> Label:
+def _label(policy: Policy, memory: Memory, which: Int[Array, "lanes episodes"]) -> Label:
     one_lane = jax.vmap(lambda policy, memory, _: policy.label(memory), in_axes=(None, 0, 0))
     return jax.vmap(one_lane)(policy, memory, which)  # `which` has the axes even if policy and memory are empty
 
@@ -116,7 +124,7 @@ def episode_seeds(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> 
     return np.asarray(_seeds(step_keys))
 
 
-def _seeds(step_keys: Key) -> UInt32[Array, " episodes"]:
+def _seeds(step_keys: Keys) -> UInt32[Array, " episodes"]:
     """The environment's seed of every episode, from the keys of its steps."""
     return jax.vmap(jax.random.bits)(step_keys[:, 0, 0])
 

@@ -83,7 +83,7 @@ class LearningLoop:
     def blank_episode(self, reward: PyTree) -> Episode:
         """An episode of the shapes that players of this loop leave, with nothing in it."""
 
-        def latent(reward: PyTree, key: Key) -> Array:
+        def latent(reward: PyTree, key: Key) -> Float[Array, " latent"]:
             learner = self.algorithm.init(self.learner_spec, key)
             policy = self.algorithm.behavior(self.learner_spec, learner, Elapsed.end())
             policy = self.reward_model.equip(self.env.spec, reward, policy)

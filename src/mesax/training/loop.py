@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -44,6 +44,7 @@ class RoundLog(eqx.Module):
     episodes: Episode | None
 
 
+@runtime_checkable
 class Loop(Protocol):
     """A frozen dataclass, so it names its compiled program; functions are written for one lane."""
 

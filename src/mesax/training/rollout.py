@@ -8,10 +8,10 @@ from jaxtyping import Array, Int, PyTree
 
 from mesax.envs.base import Environment
 from mesax.policy import Policy
-from mesax.types import Episode, Key, leading_size, random_index, tree_index
+from mesax.types import Episode, Key, Keys, leading_size, random_index, tree_index
 
 
-def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Key) -> Episode:
+def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Keys) -> Episode:
     """One whole episode, padded and masked after an early termination.
 
     `keys` holds two keys for the start and two for every step (all drawn at once: random draws are what is slow to
@@ -20,7 +20,7 @@ def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Key) -> E
     state, first_obs = env.reset(task, keys[0, 0])
     memory = policy.start(keys[0, 1])
 
-    def step(carry: PyTree, keys: Key) -> tuple[PyTree, PyTree]:
+    def step(carry: PyTree, keys: Keys) -> tuple[PyTree, PyTree]:
         state, memory, obs, alive = carry
         action, memory = policy.act(memory, obs, keys[1])
         state, outcome = env.step(task, state, action, keys[0])
@@ -34,7 +34,7 @@ def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Key) -> E
     return Episode(obs, action, reward, terminated, mask, policy.label(memory))
 
 
-def draw_tasks(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> tuple[Int[Array, " episodes"], Key]:
+def draw_tasks(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> tuple[Int[Array, " episodes"], Keys]:
     """(which task, keys of the start and of every step) for each of the episodes played side by side."""
     key_task, key_play = jax.random.split(key)
     keys = jax.random.split(key_play, (num_episodes, horizon + 1, 2))

@@ -2,6 +2,7 @@
 
 import functools
 import re
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 from mpe2 import simple_speaker_listener_v4, simple_spread_v3
+from pettingzoo.utils import BaseWrapper
 
 from envs.adapters.toys import Line, Pair, Spoiled, line
 from mesax.envs.adapters import layout as layout_module
@@ -331,15 +333,13 @@ REFUSED = {
     "no bounds": (with_spaces(action=spaces.Box(-np.inf, 1, (1,))), r"agent 'small': .*no bounds.*finite low and high"),
     "no space": (with_spaces(action="left or right"), r"agent 'small': its action space is a builtins.str"),
     "single agent": (lambda seed: _single(), r"both be Tuple, or both Dict.*Tuple\(\(space,\)\)"),
-    "turns": (lambda seed: in_turns(), r"turn-based .*no parallel form"),
+    "turns": (lambda seed: InTurns(simple_spread_v3.env()), r"turn-based .*no parallel form"),
     "nothing": (lambda seed: object(), r"object is no environment: it has no reset and no step"),
 }
 
 
-def in_turns():
-    env = simple_spread_v3.env()
-    env.metadata["is_parallelizable"] = False
-    return env
+class InTurns(BaseWrapper):
+    metadata: ClassVar = {"name": "in_turns", "is_parallelizable": False}
 
 
 def test_a_turn_based_environment_is_played_all_at_once():
@@ -439,14 +439,15 @@ def test_family():
     assert len(family.split(0, 0, 2).train) == 0
     assert family.suboptimal_return < family.optimal_threshold < family.optimal_return
     assert family.describe(split.train[0]).label == f"seed {train[0]}"
-    assert int(family.configuration(None)) == -1 and len(family.rewarding_configurations(split.train)) == 0
+    assert int(family.configuration(None)) == -1 and family.rewarding_configurations(split.train) is None
     assert family.groups == () and family.breakdown(split.train[0], np.ones(6)) == {}
     assert family.facts()["num_agents"] == 2 and hash(family) is not None
     assert float(family.score(np.ones(6, np.float32))) == 6.0
 
 
 def test_family_of_so_many_tasks():
-    family = ForeignFamily(ForeignEnvironment(line, 6), 9.0, num_tasks=10, rewarding=lambda seeds: seeds // 2)
+    truth = {"configuration_of": lambda transition: 0, "rewarding": lambda seeds: seeds // 2}
+    family = ForeignFamily(ForeignEnvironment(line, 6), 9.0, num_tasks=10, **truth)
     split = family.split(3, 6, 4)
     assert sorted([*np.asarray(split.train), *np.asarray(split.test)]) == list(range(10))
     np.testing.assert_array_equal(family.split(3, 6, 1).train, split.train)

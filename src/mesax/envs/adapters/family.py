@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from mesax.envs.base import TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, TaskInfo, TaskSplit
 from mesax.errors import UsageError
 from mesax.types import Transition
 
@@ -19,18 +19,27 @@ SEEDS = 2**31
 """Seeds that tasks are drawn from, for training and for testing each."""
 
 
+@runtime_checkable
+class PaysAgents(Protocol):
+    """An environment that makes one reward for the team out of those of its agents."""
+
+    @property
+    def team_reward(self) -> str:
+        """How."""
+
+
 @dataclass(frozen=True)
 class ForeignFamily:
     """Seeds as tasks of a `ForeignEnvironment` or a `JaxMarlEnvironment`, disjoint between training and testing."""
 
-    env: Any
+    env: AnyEnvironment
     """The environment all tasks live in."""
     optimal_return: float
     """Best possible sum of rewards of an episode; results are reported relative to it."""
     suboptimal_return: float = 0.0
     """Return of what learners get stuck in."""
-    high_reward: float = 1.0
-    """The highest reward of a step."""
+    high_reward: float | None = None
+    """The highest reward of a step; None: what stage 1 finds to be high. For logs and tables only."""
     num_tasks: int | None = None
     """If given, tasks are the seeds 0 to num-tasks - 1; None: any seed."""
     configuration_of: Callable[[Transition], Array] | None = None
@@ -41,8 +50,9 @@ class ForeignFamily:
     def __post_init__(self) -> None:
         """Refuse scores that results cannot be read by."""
         for name in ("optimal_return", "suboptimal_return", "high_reward"):
-            if not math.isfinite(getattr(self, name)):
-                raise UsageError(f"{name.replace('_', '-')} must be a finite number, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise UsageError(f"{name.replace('_', '-')} must be a finite number, not {value}")
         if self.optimal_return == 0:
             raise UsageError("optimal-return must not be 0, for results are divided by it; shift the rewards")
         if self.suboptimal_return >= self.optimal_return:
@@ -67,15 +77,11 @@ class ForeignFamily:
         """None."""
         return ()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         spec = self.env.spec
-        return {
-            "num_agents": spec.num_agents,
-            "horizon": spec.horizon,
-            "team_reward": self.env.team_reward,
-            "return_is": "sum",
-        }
+        known = {"num_agents": spec.num_agents, "horizon": spec.horizon, "return_is": "sum"}
+        return known | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysAgents) else {})
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Disjoint seeds: even ones to train and odd ones to test on, or the two ends of a shuffled list."""
@@ -119,8 +125,8 @@ class ForeignFamily:
             return jnp.full((), -1, jnp.int32)
         return jnp.asarray(self.configuration_of(transition), jnp.int32)
 
-    def rewarding_configurations(self, tasks: UInt32[Array, " tasks"]) -> np.ndarray:
-        """What the user's function says; none without one."""
-        if self.rewarding is None:
-            return np.empty(0, np.int64)
+    def rewarding_configurations(self, tasks: UInt32[Array, " tasks"]) -> np.ndarray | None:
+        """What the user's function says; None without one, for then nobody knows."""
+        if self.rewarding is None or self.configuration_of is None:
+            return None
         return np.unique(np.asarray(self.rewarding(np.asarray(tasks)), np.int64))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from mesax.envs.adapters.layout import Broken, Layout, TeamReward, layout_of, shown
-from mesax.envs.adapters.parallel import as_parallel, picture_of
+from mesax.envs.adapters.parallel import Parallel, as_parallel, picture_of
 from mesax.envs.base import HostBatch, HostStep, Task
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
@@ -28,6 +28,7 @@ PROBE_SEED = 0
 IDLE_PER_COPY = 4
 """Environments kept for later, per running copy; those not used for longest are closed."""
 LARGEST_REWARD = float(np.finfo(np.float32).max)
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
@@ -35,7 +36,7 @@ Result = TypeVar("Result")
 class ForeignEnvironment:
     """Environments that a function makes from a seed: one task per seed, all with the same agents and spaces."""
 
-    make: Callable[[int], Any]
+    make: Callable[[int], object]
     """From a task's seed to an environment; name a function of a module, so that equal settings are equal values."""
     horizon: int
     """Steps after which an episode is cut if the environment has not ended it."""
@@ -93,12 +94,12 @@ class ForeignEnvironment:
         return [picture for picture in shown if picture is not None]
 
 
-def _made(make: Callable[[int], Any], task_seed: int) -> Any:
+def _made(make: Callable[[int], object], task_seed: int) -> Parallel:
     """One environment, as a `ParallelEnv`."""
     return as_parallel(made_by(make, task_seed))
 
 
-def made_by(make: Callable[[int], Any], task_seed: int) -> Any:
+def made_by(make: Callable[[int], object], task_seed: int) -> object:
     """One environment as its factory gives it; a factory that breaks is an `EnvironmentFault`."""
     try:
         return make(task_seed)
@@ -109,7 +110,7 @@ def made_by(make: Callable[[int], Any], task_seed: int) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _probe(make: Callable[[int], Any]) -> Layout:
+def _probe(make: Callable[[int], object]) -> Layout:
     env = _made(make, PROBE_SEED)
     layout = layout_of(env)
     close(env)
@@ -131,9 +132,9 @@ class Outcome(NamedTuple):
     """The team's."""
     terminated: bool
     truncated: bool
-    rewards: dict[Any, float]
+    rewards: dict[Hashable, float]
     """By agent, of those that acted."""
-    left: dict[Any, str]
+    left: dict[Hashable, str]
     """How agents left in this step: terminated or truncated."""
 
 
@@ -147,13 +148,13 @@ class Running:
     zeros afterwards.
     """
 
-    env: Any
+    env: Parallel
     layout: Layout
     team_reward: TeamReward
     task_seed: int
     episode_seed: int = 0
     time: int = 0
-    present: list[Any] = field(default_factory=list)
+    present: list[Hashable] = field(default_factory=list)
 
     def reset(self, seed: int) -> np.ndarray:
         """First observations of a new episode."""
@@ -165,7 +166,7 @@ class Running:
         self.time += 1
         return self._guarded(self._step, action)
 
-    def _guarded(self, function: Callable[[Any], Result], argument: Any) -> Result:
+    def _guarded(self, function: Callable[[Argument], Result], argument: Argument) -> Result:
         """Whatever goes wrong, with the place at which it did."""
         try:
             return function(argument)
@@ -220,14 +221,14 @@ class Running:
             self._rows(observations, acting), self._team(earned), over and not was_cut, was_cut, earned, left
         )
 
-    def _check_names(self, values: Any, expected: Iterable[Any], what: str) -> None:
+    def _check_names(self, values: object, expected: Iterable[Hashable], what: str) -> None:
         if not isinstance(values, Mapping):
             raise Broken(f"{what} expected a dict by agent, found {shown(values)}")
         for name in expected:
             if name not in values:
                 raise Broken(f"agent {name!r}: {what} expected, found none; there are those of {list(values)}")
 
-    def _check_present(self, left: dict[Any, str]) -> None:
+    def _check_present(self, left: Mapping[Hashable, str]) -> None:
         """Agents may leave, with a flag; none may come, come back, or vanish without one."""
         listed = list(self.env.agents)
         for name in self.present:
@@ -238,7 +239,7 @@ class Running:
                 again = "has left before" if name in self.layout.names else "is none of possible_agents"
                 raise Broken(f"agent {name!r}: {again}; agents expected {self.present}, found {listed}")
 
-    def _rows(self, observations: Mapping[Any, Any], names: Iterable[Any]) -> np.ndarray:
+    def _rows(self, observations: Mapping[Hashable, object], names: Iterable[Hashable]) -> np.ndarray:
         """Observations as padded rows; zeros for those who have left."""
         seeing = set(names)
         rows = np.zeros((len(self.layout.agents), self.layout.obs_size), np.float32)
@@ -254,7 +255,7 @@ class Running:
             )
         return rows
 
-    def _team(self, earned: dict[Any, float]) -> float:
+    def _team(self, earned: Mapping[Hashable, float]) -> float:
         """One reward from all; those who have left count as 0 in a mean, so that leaving changes no one's share."""
         values = list(earned.values())
         if self.team_reward == "shared":
@@ -270,7 +271,7 @@ class Running:
         return sum(values) / (len(self.layout.agents) if self.team_reward == "mean" else 1)
 
 
-def _flag(value: Any, name: Any, what: str) -> bool:
+def _flag(value: Any, name: Hashable, what: str) -> bool:
     if value is True or value is False:
         return value
     if np.ndim(value) != 0 or np.asarray(value).dtype != bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -33,7 +34,7 @@ def gymnasium_spaces() -> Any:
 class AgentLayout:
     """One agent's spaces."""
 
-    name: Any
+    name: Hashable
     observation: Any
     action: Any
     obs_size: int
@@ -46,7 +47,7 @@ class AgentLayout:
         """Whether observations are arrays."""
         return isinstance(self.observation, gymnasium_spaces().Box)
 
-    def flat(self, observation: Any) -> np.ndarray:
+    def flat(self, observation: object) -> np.ndarray:
         """An observation as numbers in a row, refused if it is not of its space."""
         if self.plain:  # by far the most common: no need to ask Gymnasium at every step
             return _checked_array(self.observation, observation, f"agent {self.name!r}").reshape(-1)
@@ -54,7 +55,7 @@ class AgentLayout:
         flat: np.ndarray = gymnasium_spaces().flatten(self.observation, observation)
         return flat
 
-    def foreign(self, action: np.ndarray) -> Any:
+    def foreign(self, action: np.ndarray) -> object:
         """The agent's row of a joint action, as its own space has it.
 
         Discrete: surplus actions of an agent that has fewer than others are taken modulo. Box: [-1, 1] becomes [low,
@@ -78,7 +79,7 @@ class Layout:
     action_space: ActionSpace
 
     @property
-    def names(self) -> tuple[Any, ...]:
+    def names(self) -> tuple[Hashable, ...]:
         """The agents in order."""
         return tuple(agent.name for agent in self.agents)
 
@@ -122,7 +123,7 @@ def layout_of(env: Any) -> Layout:
     return Layout(agents, obs_size, Discrete(most) if True in kinds else Box(most))
 
 
-def _agent(name: Any, observation: Any, action: Any) -> AgentLayout:
+def _agent(name: Hashable, observation: Any, action: Any) -> AgentLayout:
     spaces = gymnasium_spaces()
     for what, space in (("observation", observation), ("action", action)):
         if not isinstance(space, spaces.Space):
@@ -170,7 +171,7 @@ def _check_kind(space: Any, value: Any, where: str) -> None:
         raise Broken(f"{where}: observation expected a value of {space}, found {shown(value)}")
 
 
-def _checked_array(space: Any, value: Any, where: str) -> np.ndarray:
+def _checked_array(space: Any, value: object, where: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:  # rows of different length
@@ -182,7 +183,7 @@ def _checked_array(space: Any, value: Any, where: str) -> np.ndarray:
     return array
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value with its type, short enough for one line."""
     text = " ".join(repr(value).split())
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,7 +12,29 @@ from mesax.envs.adapters.layout import Broken, gymnasium_spaces, shown
 from mesax.errors import UsageError
 
 
-def as_parallel(env: Any) -> Any:
+class Parallel(Protocol):
+    """What is used of PettingZoo's `ParallelEnv`; what its methods give back is checked wherever it is used."""
+
+    possible_agents: list[Hashable]
+    agents: list[Hashable]
+
+    def observation_space(self, agent: Hashable) -> object:
+        """What one agent sees."""
+
+    def action_space(self, agent: Hashable) -> object:
+        """What one agent may do."""
+
+    def reset(self, seed: int | None = None) -> object:
+        """Begin an episode."""
+
+    def step(self, actions: dict[Hashable, object]) -> object:
+        """One joint step."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+def as_parallel(env: Any) -> Parallel:
     """The environment with the interface of a `ParallelEnv`; refuses what is none, and says what to do."""
     name = type(env).__name__
     if is_jaxmarl(env):
@@ -41,7 +63,7 @@ def is_jaxmarl(env: object) -> bool:
     return hasattr(env, "step_env") and hasattr(env, "action_spaces")
 
 
-def _all_at_once(env: Any) -> Any:
+def _all_at_once(env: object) -> Parallel:
     """A turn-based environment (PettingZoo's AEC) in which agents in truth act at the same time."""
     name = type(env).__name__
     try:
@@ -99,19 +121,19 @@ class GymnasiumTeam:
                 " with one entry per agent; for a single agent, make them Tuple((space,))"
             )
         self.env = env
-        self.agents: list[Any] = []
+        self.agents: list[Hashable] = []
         self.reward_is_shared = False
         """Whether the last reward was one number for the team."""
 
-    def observation_space(self, agent: Any) -> Any:
+    def observation_space(self, agent: Hashable) -> object:
         """What one agent sees."""
         return self.env.observation_space[self._index[agent]]
 
-    def action_space(self, agent: Any) -> Any:
+    def action_space(self, agent: Hashable) -> Any:
         """What one agent may do."""
         return self.env.action_space[self._index[agent]]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+    def reset(self, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[dict, dict]:
         """First observations by agent."""
         del options
         answer = self.env.reset(seed=seed)
@@ -120,7 +142,7 @@ class GymnasiumTeam:
         self.agents = list(self.possible_agents)
         return self._by_agent(answer[0], "observation"), {}
 
-    def step(self, actions: dict[Any, Any]) -> tuple[dict, dict, dict, dict, dict]:
+    def step(self, actions: Mapping[Hashable, object]) -> tuple[dict, dict, dict, dict, dict]:
         """One joint step; for agents that have left something neutral is passed, since these spaces have no gaps."""
         joint = {agent: actions.get(agent, self._idle(agent)) for agent in self.possible_agents}
         foreign = joint if isinstance(self.env.observation_space, Mapping) else tuple(joint.values())
@@ -145,11 +167,11 @@ class GymnasiumTeam:
         """Close the environment."""
         self.env.close()
 
-    def _idle(self, agent: Any) -> Any:
+    def _idle(self, agent: Hashable) -> object:
         space = self.action_space(agent)
         return space.dtype.type(space.start) if hasattr(space, "n") else np.clip(0.0, space.low, space.high)
 
-    def _by_agent(self, values: Any, what: str, single: bool = False) -> dict[Any, Any]:
+    def _by_agent(self, values: Any, what: str, single: bool = False) -> dict[Hashable, object]:
         """Values in the form of the spaces, or one for all, by agent."""
         if isinstance(values, Mapping):
             return {agent: values[agent] for agent in self.possible_agents if agent in values}
@@ -164,6 +186,6 @@ class GymnasiumTeam:
         return dict(zip(self.possible_agents, values, strict=True))
 
 
-def _true(flag: Any) -> bool:
+def _true(flag: object) -> bool:
     """Whether a flag says yes; what is no flag is found where flags are checked."""
     return isinstance(flag, bool | np.bool_) and bool(flag)

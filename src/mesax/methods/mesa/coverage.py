@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import TaskFamily
+from mesax.formatting import NOT_MEASURED
 from mesax.methods.base import Experiment
 from mesax.policy import Policy, UniformPolicy
 from mesax.rewards.coverage import CoverageModel, CoverageState, visit_counts
@@ -36,28 +38,34 @@ class CoverageReport:
     clusters_visited: float
     """Distinct clusters per episode."""
     distinct_visits: float
-    """Distinct configurations per episode that truly pay in some training task."""
-    distinct_union: int
+    """Distinct configurations per episode that truly pay in some training task; NaN if the family cannot tell."""
+    distinct_union: float
     """The same over all episodes together."""
     high_reward_steps: float
-    """Steps per episode that pay the highest reward on the tasks played."""
+    """Steps per episode that pay a high reward on the tasks played."""
     coverage_return: float
     """What the coverage reward pays per episode for what was played."""
 
     @staticmethod
     def blank(num_clusters: int) -> CoverageReport:
         """A report of the right shapes."""
-        return CoverageReport(np.zeros(num_clusters), np.zeros(num_clusters), 0.0, 0.0, 0, 0.0, 0.0)
+        return CoverageReport(np.zeros(num_clusters), np.zeros(num_clusters), 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def row(self) -> dict[str, float]:
         """The scalar figures."""
         return {
             "clusters_visited": self.clusters_visited,
             "distinct_visits": self.distinct_visits,
-            "distinct_union": float(self.distinct_union),
+            "distinct_union": self.distinct_union,
             "high_reward_steps": self.high_reward_steps,
             "coverage_return": self.coverage_return,
         }
+
+    def note(self) -> str:
+        """What a person is told while explorers are trained."""
+        if np.isnan(self.distinct_visits):
+            return f"{self.clusters_visited:.2f} clusters an episode (distinct visits {NOT_MEASURED})"
+        return f"{self.distinct_visits:.2f} distinct visits an episode"
 
 
 class Visits(NamedTuple):
@@ -92,7 +100,7 @@ class _Features:
     reward: CoverageModel
     spec: EnvSpec
 
-    def __call__(self, episodes: Episode) -> Array:
+    def __call__(self, episodes: Episode) -> Float[Array, "envs time features"]:
         return self.reward.features_of(self.spec, episodes)
 
 
@@ -102,6 +110,7 @@ def coverage_of(
     state: CoverageState,
     policy: Policy,
     tasks: PyTree,
+    high_reward: float,
     key: Key,
     num_episodes: int,
 ) -> CoverageReport:
@@ -109,15 +118,15 @@ def coverage_of(
     family = experiment.family
     episodes = play_episodes(experiment.training_env, tasks, policy, key, num_episodes)
     visits = compiled(_Visits(reward, family))(state, episodes)
-    counts, configurations = np.asarray(visits.counts), np.asarray(visits.configuration)
-    true_visits = _true_visits(configurations, family.rewarding_configurations(tasks))
+    counts = np.asarray(visits.counts)
+    distinct = _distinct(np.asarray(visits.configuration), family.rewarding_configurations(tasks))
     return CoverageReport(
         visit_chance=np.mean(counts > 0, axis=0),
         mean_visits=np.mean(counts, axis=0).astype(float),
         clusters_visited=float(np.mean(np.sum(counts > 0, axis=1))),
-        distinct_visits=float(np.mean([len(row) for row in true_visits])),
-        distinct_union=len(np.unique(np.concatenate(true_visits))),
-        high_reward_steps=float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
+        distinct_visits=distinct.mean,
+        distinct_union=distinct.union,
+        high_reward_steps=_high_reward_steps(episodes, high_reward),
         coverage_return=float(np.mean(np.sum(visits.reward, axis=1))),
     )
 
@@ -135,9 +144,18 @@ def leak_check(
     key = experiment.key(LEAK_STREAM)
     episodes = play_episodes(experiment.training_env, split.test, uniform, key, num_episodes)
     visits = compiled(_Visits(reward, family))(state, episodes)
-    true = np.isin(np.asarray(visits.configuration), family.rewarding_configurations(split.train))
     distance, happened = np.asarray(visits.distance), episodes.mask
+    rewarding = family.rewarding_configurations(split.train)
+    if rewarding is None:
+        return unknown_leaks(int(happened.sum()), reward.distance_threshold)
+    true = np.isin(np.asarray(visits.configuration), rewarding)
     return leaks(distance[happened], true[happened], reward.distance_threshold)
+
+
+def unknown_leaks(steps: int, threshold: float) -> dict[str, float | None]:
+    """What `leaks` says where nobody knows the truth."""
+    names = ("rewarding_steps", "precision", "recall", "distance_at_recall_90", "precision_at_recall_90")
+    return {"threshold": threshold, "steps": steps} | dict.fromkeys(names)
 
 
 def leaks(distance: np.ndarray, true: np.ndarray, threshold: float) -> dict[str, float | None]:
@@ -160,42 +178,56 @@ def leaks(distance: np.ndarray, true: np.ndarray, threshold: float) -> dict[str,
     }
 
 
-def _true_visits(configurations: np.ndarray, rewarding: np.ndarray) -> list[np.ndarray]:
-    """The distinct rewarding configurations of each episode."""
-    return [np.intersect1d(row, rewarding) for row in configurations]
+class _Distinct(NamedTuple):
+    """Distinct rewarding configurations: per episode, and of all episodes together; NaN if nobody knows them."""
+
+    mean: float
+    union: float
+
+
+def _distinct(configurations: np.ndarray, rewarding: np.ndarray | None) -> _Distinct:
+    if rewarding is None:
+        return _Distinct(np.nan, np.nan)
+    visited = [np.intersect1d(row, rewarding) for row in configurations]
+    return _Distinct(float(np.mean([len(row) for row in visited])), float(len(np.unique(np.concatenate(visited)))))
+
+
+def _high_reward_steps(episodes: Episode, high_reward: float) -> float:
+    """Steps per episode that pay a high reward."""
+    return float(np.mean(np.sum(episodes.mask & (episodes.reward >= high_reward), axis=1)))
 
 
 def coverage_pictures(
     experiment: Experiment,
     reward: CoverageModel,
     state: CoverageState,
-    explorers: dict[str, Any],
+    explorers: Mapping[str, Policy],
+    high_reward: float,
     num_episodes: int,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What uniform play and the explorers visit on the *unseen* tasks, for the coverage figure."""
     family, spec = experiment.family, experiment.family.env.spec
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    visitors: dict[str, Any] = {"uniform": UniformPolicy(spec.action_space)} | explorers
+    visitors: dict[str, Policy] = {"uniform": UniformPolicy(spec.action_space), **explorers}
     rewarding = family.rewarding_configurations(split.train)
     entries = []
     for number, (name, policy) in enumerate(visitors.items()):
         key = experiment.key(COVERAGE_STREAM, number)
         episodes = play_episodes(experiment.training_env, split.test, policy, key, num_episodes)
         visited = np.asarray(compiled(_Visits(reward, family))(state, episodes).configuration)
-        entries.append(
-            {
-                "name": name,
-                "episodes": len(episodes.reward),
-                "distinct_visits": float(np.mean([len(row) for row in _true_visits(visited, rewarding)])),
-                "high_reward_steps": float(np.mean(np.sum(episodes.reward >= family.high_reward, axis=1))),
-                "frequency": _frequency(family, visited),
-                "orders": [visit_order(row, rewarding) for row in visited[:SHOWN_ORDERS]],
-            }
-        )
+        entry: dict[str, object] = {
+            "name": name,
+            "episodes": len(episodes.reward),
+            "distinct_visits": _distinct(visited, rewarding).mean,
+            "high_reward_steps": _high_reward_steps(episodes, high_reward),
+            "frequency": _frequency(family, visited),
+            "orders": [] if rewarding is None else [visit_order(row, rewarding) for row in visited[:SHOWN_ORDERS]],
+        }
         if reward.feature_size(spec) == 2:
             some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
             path = compiled(_Features(reward, spec))(some)
-            entries[-1]["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
+            entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
+        entries.append(entry)
     return {
         "num_stages": (family.configuration_shape or (1,))[0],
         "shape": None if family.configuration_shape is None else list(family.configuration_shape[1:]),
@@ -206,7 +238,7 @@ def coverage_pictures(
     }
 
 
-def _plane(state: CoverageState) -> dict[str, Any]:
+def _plane(state: CoverageState) -> dict[str, list[object]]:
     """M_* and its clusters where features are points in a plane, which can be looked at."""
     subspace = state.subspace
     return {
@@ -215,11 +247,11 @@ def _plane(state: CoverageState) -> dict[str, Any]:
     }
 
 
-def _rounded(values: np.ndarray) -> list[Any]:
+def _rounded(values: np.ndarray) -> list[object]:
     """Four digits; None for what did not happen."""
     rounded = np.round(values.astype(float), 4).astype(object)
     rounded[np.isnan(values)] = None
-    plain: list[Any] = rounded.tolist()
+    plain: list[object] = rounded.tolist()
     return plain
 
 
@@ -228,7 +260,7 @@ def visit_order(configurations: np.ndarray, rewarding: np.ndarray) -> list[int]:
     return [int(number) for number in dict.fromkeys(configurations.tolist()) if number in rewarding]
 
 
-def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[object] | None:
     """Visits per episode to each configuration, in the family's own shape."""
     cells = configuration_cells(family)
     if cells is None:
@@ -237,7 +269,7 @@ def _frequency(family: TaskFamily, configurations: np.ndarray) -> list[Any] | No
     return _as_grid(family, counts / len(configurations))
 
 
-def configuration_grid(family: TaskFamily, configurations: np.ndarray) -> list[Any] | None:
+def configuration_grid(family: TaskFamily, configurations: np.ndarray) -> list[object] | None:
     """1 where a configuration is in the list, else 0, in the family's own shape."""
     cells = configuration_cells(family)
     if cells is None:
@@ -254,6 +286,6 @@ def configuration_cells(family: TaskFamily) -> int | None:
     return cells if cells is not None and cells <= LARGEST_PICTURE else None
 
 
-def _as_grid(family: TaskFamily, values: np.ndarray) -> list[Any]:
-    grid: list[Any] = np.round(values.reshape(family.configuration_shape), 6).tolist()
+def _as_grid(family: TaskFamily, values: np.ndarray) -> list[object]:
+    grid: list[object] = np.round(values.reshape(family.configuration_shape), 6).tolist()
     return grid

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.compiling import compiled
 from mesax.envs.base import AnyEnvironment, TaskFamily
 from mesax.envs.host import repeating
-from mesax.errors import StoreError, UsageError
+from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers, saved_explorers
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, padded
@@ -32,7 +32,7 @@ from mesax.methods.mesa.coverage import CoverageReport, configuration_grid, cove
 from mesax.methods.mesa.unfinished import all_episodes, explorer_like, get_explorer, put_episodes, put_explorer
 from mesax.policy import ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
-from mesax.rewards.high_reward import Threshold, build_subspace, deduplicate, valuable
+from mesax.rewards.high_reward import Collected, Threshold, build_subspace, deduplicate, valuable
 from mesax.store.trees import copy_tree, load_tree, read_manifest, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
@@ -188,8 +188,8 @@ class Mesa:
         """M_* of one training task: pairs and whole trajectories."""
         episodes: Episode = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
         reward, mask = np.asarray(episodes.reward), np.asarray(episodes.mask)
-        threshold = self.threshold.of(reward[mask])
-        values = valuable(reward, mask, threshold, self.relabel_discount, self.least_value)
+        levels = self.threshold.levels(reward[mask])
+        values = valuable(reward, mask, levels, self.relabel_discount, self.least_value)
         featurize = compiled(_Featurize(self.reward, family))
         features, configurations = (
             np.concatenate(parts) for parts in zip(*(featurize(part) for part in harvest), strict=True)
@@ -198,8 +198,10 @@ class Mesa:
         distinct, best = deduplicate(features[kept], values[kept])
         pairs = {"features": distinct, "values": best, "configurations": np.unique(configurations[kept])}
         sizes = {name: list(array.shape) for name, array in pairs.items()}
-        save_tree(services.directory / f"pairs-{task:02d}", pairs, {"task": task, "sizes": sizes})
-        high = np.flatnonzero(np.max(reward, axis=1) >= threshold)
+        seen = {"steps": int(mask.sum()), "lowest": float(reward[mask].min()), "best": float(reward[mask].max())}
+        facts = {"task": task, "sizes": sizes, "rewards": seen | {"high": levels.high if kept.any() else None}}
+        save_tree(services.directory / f"pairs-{task:02d}", pairs, facts)
+        high = np.flatnonzero(np.any(mask & (reward >= levels.high), axis=1))
         high = high[max(len(high) - self.keep_trajectories, 0) :]
         save_tree(
             services.directory / f"trajectories-{task:02d}",
@@ -208,12 +210,15 @@ class Mesa:
         )
         row = {"phase": "collect", "task": task, "step": int(mask.sum())}
         row |= {"high_reward_pairs": int(kept.sum()), "distinct_pairs": len(distinct)}
-        services.rows("metrics", [row | {"reward_threshold": threshold}])
+        services.rows("metrics", [row | {"reward_threshold": levels.high}])
 
     def _explore(self, experiment: Experiment, services: Services) -> None:
         """Stage 2: policies one after another, each rewarded for what its predecessors leave out."""
         spec = experiment.family.env.spec
         pairs = load_pairs(services.outputs("collect"))
+        if not len(pairs.features):
+            raise TrainingError(self.threshold.nothing_found(pairs.collected))
+        high_reward = pairs.high if experiment.family.high_reward is None else experiment.family.high_reward
         subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
         state = CoverageState(subspace, jnp.zeros(self.num_clusters))
         leaks = leak_check(experiment, self.reward, state, 20 * self.coverage_episodes)
@@ -229,7 +234,7 @@ class Mesa:
             else:
                 best = kept["best"] if kept is not None and number == finished else None
                 with keeping_last_good(services):
-                    policy, report = self._train_explorer(experiment, state, number, services, best)
+                    policy, report = self._train_explorer(experiment, state, high_reward, number, services, best)
                 put_explorer(services, number, (policy, report))
             policies.append(policy)
             added = report.visit_chance if self.global_count == "probability" else report.mean_visits
@@ -246,7 +251,7 @@ class Mesa:
         save_tree(services.directory / "coverage", state, {"num_explorers": len(policies)})
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
         visitors["all explorers"] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
-        pictures = coverage_pictures(experiment, self.reward, state, visitors, 10 * self.coverage_episodes)
+        pictures = coverage_pictures(experiment, self.reward, state, visitors, high_reward, 10 * self.coverage_episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
         services.document("coverage", pictures | {"leaks": leaks})
 
@@ -254,6 +259,7 @@ class Mesa:
         self,
         experiment: Experiment,
         state: CoverageState,
+        high_reward: float,
         number: int,
         services: Services,
         best: tuple[PyTree, CoverageReport] | None,
@@ -267,7 +273,7 @@ class Mesa:
         budget = self.explore_steps(experiment)
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=services):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
-            report = self._coverage(experiment, state, policy, number)
+            report = self._coverage(experiment, state, policy, high_reward, number)
             if best is None or self.snapshot == "last" or report.coverage_return >= best[1].coverage_return:
                 best = (policy, report)
             services.keep({"number": number, "best": best})
@@ -278,16 +284,19 @@ class Mesa:
             services.rows("metrics", [row | report.row()])
             if chunk.compile_seconds:
                 services.compiled(chunk.compile_seconds)
-            note = f"explorer {number + 1}: {report.distinct_visits:.2f} distinct visits an episode"
-            services.report(number * budget + step, note)
+            services.report(number * budget + step, f"explorer {number + 1}: {report.note()}")
         assert best is not None
         return best
 
-    def _coverage(self, experiment: Experiment, state: CoverageState, policy: Policy, number: int) -> CoverageReport:
+    def _coverage(
+        self, experiment: Experiment, state: CoverageState, policy: Policy, high_reward: float, number: int
+    ) -> CoverageReport:
         key = experiment.key(COUNT_STREAM, number)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
         policy = self.recipe(experiment.family.env.spec).deployed(policy)
-        return coverage_of(experiment, self.reward, state, policy, split.train, key, self.coverage_episodes)
+        return coverage_of(
+            experiment, self.reward, state, policy, split.train, high_reward, key, self.coverage_episodes
+        )
 
 
 @dataclass(frozen=True)
@@ -295,7 +304,7 @@ class _Featurize:
     reward: CoverageModel
     family: TaskFamily
 
-    def __call__(self, episodes: Episode) -> tuple[Array, Array]:
+    def __call__(self, episodes: Episode) -> tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]:
         transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         features = self.reward.features_of(self.family.env.spec, episodes)
         return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
@@ -309,19 +318,32 @@ class Pairs:
     values: np.ndarray
     configurations: np.ndarray
     """Which configurations they belong to, in truth: for pictures only."""
+    collected: Collected
+    """All rewards seen on the way."""
+    high: float
+    """The lowest R* of a task that has such pairs; infinite if none has."""
 
 
 def load_pairs(directories: list[Path]) -> Pairs:
     """The union of all training tasks' valuable pairs."""
-    parts = []
+    parts, seen = [], []
     for directory in directories:
         for part in sorted(directory.glob("pairs-*")):
-            sizes = read_manifest(part)["facts"]["sizes"]
+            facts = read_manifest(part)["facts"]
+            sizes = facts["sizes"]
+            seen.append(facts["rewards"])
             dtypes = {"features": jnp.float32, "values": jnp.float32, "configurations": jnp.int32}
             like = {name: jax.ShapeDtypeStruct(tuple(sizes[name]), dtype) for name, dtype in dtypes.items()}
             parts.append(load_tree(part, like))
     merged = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
-    return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]))
+    collected = Collected(
+        tasks=len(seen),
+        steps=sum(one["steps"] for one in seen),
+        lowest=min(one["lowest"] for one in seen),
+        best=max(one["best"] for one in seen),
+    )
+    high = min((one["high"] for one in seen if one["high"] is not None), default=np.inf)
+    return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]), collected, high)
 
 
 def explorers_in(run: Path) -> Path:

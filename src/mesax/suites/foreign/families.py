@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,9 +13,10 @@ from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.adapters.parallel import is_jaxmarl
-from mesax.envs.base import AnyEnvironment, TaskFamily
+from mesax.envs.base import TaskFamily
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.store.settings import to_plain
 
 LIMITS = ("max_cycles", "max_episode_steps", "_max_episode_steps", "max_steps", "episode_length", "episode_limit")
 """Under these names environments keep the number of steps after which they end an episode themselves."""
@@ -28,7 +28,11 @@ OF_A_FAMILY = ("env", "split", "describe", "score", "breakdown", "optimal_return
 def family_of(reference: str, found: object, expected: str) -> TaskFamily:
     """The tasks of what a user has named; what is of no known kind, or breaks, is one line that names it."""
     try:
-        return _family_of(found)
+        family = _family_of(found)
+        to_plain(family)
+        return family
+    except TypeError as error:
+        raise UsageError(f"'{reference}' cannot be used: {error}; write a function or a frozen dataclass") from error
     except _Unknown as error:
         raise UsageError(f"'{reference}' is {error}, and {expected} was expected") from None
     except (UsageError, EnvironmentFault) as error:
@@ -39,12 +43,11 @@ class _Unknown(Exception):
     """What something is that is of no known kind."""
 
 
-def _family_of(found: Any) -> TaskFamily:
-    if dataclasses.is_dataclass(found) and not isinstance(found, type):
-        if all(hasattr(found, name) for name in OF_A_FAMILY):
-            return cast(TaskFamily, found)
-        if hasattr(found, "spec") and (hasattr(found, "batch") or hasattr(found, "step")):
-            return around(cast(AnyEnvironment, found))
+def _family_of(found: object) -> TaskFamily:
+    if isinstance(found, ForeignEnvironment | JaxMarlEnvironment):
+        return around(found)
+    if not isinstance(found, type) and all(hasattr(found, name) for name in OF_A_FAMILY):
+        return cast(TaskFamily, found)
     if not callable(found):
         raise _Unknown(f"a {type(found).__name__}")
     if not takes_a_seed(found):
@@ -63,13 +66,13 @@ def takes_a_seed(factory: Callable[..., object]) -> bool:
     return True
 
 
-def around(env: AnyEnvironment) -> ForeignFamily:
+def around(env: ForeignEnvironment | JaxMarlEnvironment) -> ForeignFamily:
     """Seeds as tasks; the best return is taken to be a reward of 1 at every step."""
     return ForeignFamily(env, optimal_return=float(env.spec.horizon))
 
 
 @lru_cache(maxsize=16)
-def environment_of(make: Callable[[int], Any]) -> AnyEnvironment:
+def environment_of(make: Callable[[int], Any]) -> ForeignEnvironment | JaxMarlEnvironment:
     """The adapter for what a factory makes."""
     probe = made_by(make, PROBE_SEED)
     if is_jaxmarl(probe):
@@ -79,7 +82,7 @@ def environment_of(make: Callable[[int], Any]) -> AnyEnvironment:
     return ForeignEnvironment(make, random_length(make) if limit is None else limit)
 
 
-def own_limit(env: Any) -> int | None:
+def own_limit(env: object) -> int | None:
     """Steps after which an environment says that it ends an episode."""
     for holder in (env, getattr(env, "spec", None), getattr(env, "unwrapped", None)):
         for name in LIMITS:
@@ -89,7 +92,7 @@ def own_limit(env: Any) -> int | None:
     return None
 
 
-def random_length(make: Callable[[int], Any]) -> int:
+def random_length(make: Callable[[int], object]) -> int:
     """Steps of one random episode."""
     env = ForeignEnvironment(make, LONGEST_PROBE)
     running, random = env.open(PROBE_SEED), np.random.default_rng(PROBE_SEED)

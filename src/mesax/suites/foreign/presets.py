@@ -37,6 +37,8 @@ from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
 
 PROBED_EPISODES = 2
+THRESHOLD = Threshold(percentile=99.0)
+"""Rewards come in any size and sign: the top hundredth is high, if it is more than what a step usually pays."""
 MOST_BINNED_ACTIONS = 200
 """Actions that a box is cut into at most, for learners of values."""
 
@@ -190,6 +192,15 @@ class Episodes:
         return min(max(steps // self.horizon, least), most)
 
 
+def numbers_of_tasks(family: TaskFamily, train: int, test: int) -> tuple[int, int]:
+    """(training tasks, test tasks): these, or as many as a small family has, about a quarter of them to test on."""
+    total = family.num_tasks
+    if total is None or total >= train + test:
+        return train, test
+    fewer = max(1, min(test, total // 4))
+    return max(1, total - fewer), fewer
+
+
 def _quick(family: TaskFamily) -> Experiment:
     spec = family.env.spec
     episodes = Episodes(spec.horizon)
@@ -213,8 +224,7 @@ def _quick(family: TaskFamily) -> Experiment:
             replay_capacity=min(harvest, 1_000),
         ),
         explore=episodes.budget(episodes.within(300_000, 500, 20_000), 2 * envs, 10),
-        # Rewards come in any size; the top hundredth is high, if there is any above zero.
-        threshold=Threshold(percentile=99.0),
+        threshold=THRESHOLD,
         capacity=256,
         num_clusters=8,
         reward=RecordReward(features(family), distance_threshold=0.2, tell_demand=True, width=0.4, stay=0.5),
@@ -223,7 +233,8 @@ def _quick(family: TaskFamily) -> Experiment:
         coverage_episodes=20,
         mixing=Mixing(Linear(0.8, 0.0, 0.6)),
     )
-    return Experiment(method, family, learner(spec), learning, num_train_tasks=12, num_test_tasks=4, lanes=2)
+    train, test = numbers_of_tasks(family, 12, 4)
+    return Experiment(method, family, learner(spec), learning, num_train_tasks=train, num_test_tasks=test, lanes=2)
 
 
 def _smoke(family: TaskFamily) -> Experiment:
@@ -238,7 +249,16 @@ def _smoke(family: TaskFamily) -> Experiment:
         num_clusters=4,
         coverage_episodes=4,
     )
-    return replace(quick, method=method, schedule=tiny, num_train_tasks=8, num_test_tasks=2, eval_episodes=2, lanes=1)
+    train, test = numbers_of_tasks(family, 8, 2)
+    return replace(
+        quick,
+        method=method,
+        schedule=tiny,
+        num_train_tasks=train,
+        num_test_tasks=test,
+        eval_episodes=2,
+        lanes=1,
+    )
 
 
 def _paper(family: TaskFamily) -> Experiment:
@@ -258,14 +278,15 @@ def _paper(family: TaskFamily) -> Experiment:
         explorer=published,
         collect=replace(schedule, total_steps=500_000, num_evaluations=10),
         explore=replace(schedule, num_evaluations=15),
-        threshold=Threshold(percentile=99.0),
+        threshold=THRESHOLD,
         capacity=256,
         num_clusters=16,
         reward=CoverageReward(features(family), distance_threshold=0.2),
         num_explorers=4,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
     )
-    return Experiment(method, family, published, schedule, num_train_tasks=30, num_test_tasks=5, lanes=1)
+    train, test = numbers_of_tasks(family, 30, 5)
+    return Experiment(method, family, published, schedule, num_train_tasks=train, num_test_tasks=test, lanes=1)
 
 
 MESA: dict[str, Callable[[TaskFamily], Experiment]] = {"paper": _paper, "quick": _quick, "smoke": _smoke}

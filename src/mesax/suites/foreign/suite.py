@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesax.types import Episode
 
 EXPECTED = (
-    "a suite, a task family, an environment of mesax, or a function from a seed to an environment of PettingZoo,"
+    "a suite, a task family, an adapted environment, or a function from a seed to an environment of PettingZoo,"
     " Gymnasium or JaxMARL"
 )
 

@@ -1,0 +1,122 @@
+"""`mesax env check` of environments that are compiled with the learner: JaxMARL's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mesax.cli.findings import Finding, about_rewards
+from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
+from mesax.policy import UniformPolicy
+from mesax.training.driver import play_episodes
+from mesax.types import Episode
+
+UNCOMPILED_STEPS = 3
+"""Steps that are played without the compiler, which would hide what is not pure."""
+
+
+def walk(env: JaxMarlEnvironment, seeds: int, steps: int) -> Iterator[Finding]:
+    """All findings; ends at the first problem after which nothing more can be said."""
+    yield Finding("ok", "kind", f"JaxMARL environment {type(env.env).__name__}, compiled with the learner")
+    spec = env.spec
+    text = f"{spec.num_agents} agents, {spec.obs_size} numbers each, {spec.action_space}, {spec.horizon} steps"
+    yield Finding("ok", "as mesax sees", text)
+    yield (purity := _purity(env))
+    if purity.state == "problem":
+        return
+    number = -(-steps // spec.horizon)
+    _played(env, 0, number)  # compiled now, so that the speed is that of playing
+    started = time.perf_counter()
+    plays = [_played(env, seed, number) for seed in range(seeds)]
+    seconds = time.perf_counter() - started
+    total = sum(int(play.mask.sum()) for play in plays)
+    broken = _broken(plays)
+    if broken is not None:
+        yield broken
+        return
+    yield Finding("ok", "play", f"{total} random steps on {seeds} tasks: finite numbers")
+    yield from _differences(plays)
+    yield _lengths(plays, spec.horizon)
+    returns = [float(value) for play in plays for value in np.sum(np.where(play.mask, play.reward, 0.0), axis=1)]
+    yield from about_rewards([np.asarray(play.reward)[play.mask] for play in plays], returns)
+    yield Finding("ok", "speed", f"{total / max(seconds, 1e-9):,.0f} joint steps per second, {number} episodes at once")
+
+
+def _played(env: JaxMarlEnvironment, seed: int, number: int) -> Episode:
+    """Random episodes of one task."""
+    policy = UniformPolicy(env.spec.action_space)
+    return play_episodes(env, jnp.array([seed], jnp.uint32), policy, jax.random.key(0), number)
+
+
+def _purity(env: JaxMarlEnvironment) -> Finding:
+    """The same task, key and actions must give the same steps every time."""
+    with jax.disable_jit():
+        first, again = _uncompiled(env), _uncompiled(env)
+    for step, (one, other) in enumerate(zip(first, again, strict=True)):
+        if not np.array_equal(one, other):
+            return Finding(
+                "problem",
+                "determinism",
+                f"the same seed, key and actions give another play, from {f'step {step}' if step else 'the reset'} on",
+                "draw all chance from the key, and keep nothing in the object between reset and step",
+            )
+    return Finding("ok", "determinism", f"the same seed and actions give the same {UNCOMPILED_STEPS} steps uncompiled")
+
+
+def _uncompiled(env: JaxMarlEnvironment) -> list[np.ndarray]:
+    """Observations and reward of the first steps."""
+    task, keys = jnp.uint32(0), jax.random.split(jax.random.key(0), UNCOMPILED_STEPS)
+    state, obs = env.reset(task, keys[0])
+    rows = [np.ravel(obs)]
+    action = env.spec.action_space.zeros((env.spec.num_agents,))
+    for key in keys:
+        state, outcome = env.step(task, state, action, key)
+        rows.append(np.append(np.ravel(outcome.obs), outcome.reward))
+    return rows
+
+
+def _broken(plays: Sequence[Episode]) -> Finding | None:
+    for seed, play in enumerate(plays):
+        happened = np.asarray(play.mask)
+        seen = np.concatenate([np.asarray(play.obs)[:, 0], np.asarray(play.obs)[:, 1:][happened]])
+        if not (np.isfinite(seen).all() and np.isfinite(np.asarray(play.reward)[happened]).all()):
+            detail = f"task seed {seed}: observations and rewards expected finite numbers, found others"
+            return Finding(
+                "problem", "fault", detail, "look for divisions by zero and logarithms; mend it in a wrapper"
+            )
+    return None
+
+
+def _differences(plays: Sequence[Episode]) -> Iterator[Finding]:
+    """Seeds should make a difference."""
+    starts = [play.obs[:, 0] for play in plays]
+    alike = all(np.array_equal(start, np.broadcast_to(start[:1], start.shape)) for start in starts)
+    yield Finding("ok", "episode seeds", "do not change the start" if alike else "change how an episode starts")
+    if len(plays) < 2:
+        return
+    if any(not np.array_equal(starts[0], start) for start in starts[1:]):
+        yield Finding("ok", "task seeds", "tasks differ, and agents see something of it from the start")
+    elif any(not np.array_equal(plays[0].reward, play.reward) for play in plays[1:]):
+        yield Finding("ok", "task seeds", "tasks differ")
+    else:
+        yield Finding(
+            "note",
+            "task seeds",
+            f"{len(plays)} tasks look and pay the same in random play",
+            "fine if what differs is hard to find by chance; else give JaxMarlEnvironment a start= that uses the seed",
+        )
+
+
+def _lengths(plays: Sequence[Episode], horizon: int) -> Finding:
+    lengths = np.concatenate([play.mask.sum(axis=1) for play in plays])
+    terminated = sum(int(np.any(play.terminated & play.mask, axis=1).sum()) for play in plays)
+    cut = len(lengths) - terminated
+    return Finding(
+        "ok",
+        "episodes",
+        f"{lengths.min()} to {lengths.max()} steps, {terminated} terminated and {cut} cut at {horizon}",
+    )

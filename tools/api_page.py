@@ -1,0 +1,156 @@
+"""Writes docs/api.md, the reference of all that `import mesax` offers, from signatures and docstrings in the source.
+
+    python tools/api_page.py            write it
+    python tools/api_page.py --check    1 if it is not what the source says
+
+The source is read and not imported, so this needs no JAX.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import mesax
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
+INTRODUCTION = """# API reference
+
+What `import mesax` offers by name; each is imported when it is first asked for. This page is written by
+`python tools/api_page.py` from the source. Everything else is an internal part that may move: the seams are described
+in [Design](design.md#the-seams).
+"""
+GROUPS = {
+    "Running experiments": ("Experiment", "experiment", "run_experiment", "experiment_of"),
+    "Methods": ("Mesa", "Plain", "Uniform", "Mixing", "Method", "Stage", "Start"),
+    "Budgets and schedules": ("Budget", "Schedule", "Linear", "LinearSteps"),
+    "Learners": (
+        *("Learner", "OffPolicy", "OnPolicy", "Maddpg", "GumbelGradient", "ExpectedGradient", "JointImprovement"),
+        *("ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "Mappo", "Normalized", "Binned"),
+    ),
+    "Networks": ("Mlp", "Gru", "Entities", "Adam"),
+    "Rewards and features": (
+        *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "Threshold"),
+        *("ObsActionFeatures", "SortedOccupancy", "JointAngles"),
+    ),
+    "Environments and tasks": (
+        *("Environment", "HostEnvironment", "TaskFamily", "Step", "TaskInfo", "TaskSplit", "EnvSpec", "Discrete"),
+        *("Box", "ClimbFamily", "ForeignEnvironment", "JaxMarlEnvironment", "ForeignFamily", "parallel_env"),
+    ),
+    "Suites": ("Suite", "Preset", "NamedLearner"),
+    "Policies and episodes": ("Policy", "Label", "Episode", "Transition", "tree_index"),
+    "Explorers in other training loops": ("load_explorers", "Explorers", "EpisodeMixer"),
+    "Errors": ("UsageError", "TrainingError", "StoreError"),
+}
+
+
+def page() -> str:
+    """The whole page."""
+    listed = [name for names in GROUPS.values() for name in names]
+    unlisted = sorted({*mesax.__all__} - {*listed, "__version__"})
+    if unlisted or len(listed) != len(set(listed)):
+        raise SystemExit(f"every public name belongs into one group of this script: {', '.join(unlisted) or 'twice'}")
+    parts = [INTRODUCTION]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}\n")
+        parts += [entry(name) for name in names]
+    return "\n".join(parts)
+
+
+def entry(name: str) -> str:
+    """One name: where it is, what it is, and what it takes."""
+    module, node = definition(mesax._HOMES[name], name)
+    where = module.removeprefix("mesax.").replace(".", "/") + ".py"
+    lines = [f"### {name}\n", f"`{where}`. {text(node)}\n"]
+    if isinstance(node, ast.ClassDef):
+        bases = [ast.unparse(base) for base in node.bases if isinstance(base, ast.Name)]
+        own = [base for base in bases if base in mesax.__all__]
+        if own:
+            lines.append(f"Has all that `{'`, `'.join(own)}` has.\n")
+        lines += [*fields(node), *methods(node)]
+    else:
+        lines += code([signature(node)])
+    return "\n".join(lines)
+
+
+def definition(module: str, name: str) -> tuple[str, ast.ClassDef | ast.FunctionDef]:
+    """Where a name is defined, following imports within the package, and its definition."""
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return module, node
+        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
+            return definition(str(node.module), name)
+    raise SystemExit(f"{module} does not define {name}")
+
+
+def text(node: ast.AST) -> str:
+    """The docstring, for markdown."""
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
+    return literal((ast.get_docstring(node) or "").strip())
+
+
+def literal(words: str) -> str:
+    """With the stars of M_* and R* as they are: they emphasize nothing."""
+    return re.sub(r"(?<=[_R])\*", r"\\*", words)
+
+
+def fields(node: ast.ClassDef) -> Iterator[str]:
+    """A table of what the constructor takes, or what a value holds."""
+    rows = []
+    for index, part in enumerate(node.body):
+        if not isinstance(part, ast.AnnAssign) or not isinstance(part.target, ast.Name) or part.target.id[0] == "_":
+            continue
+        following = node.body[index + 1] if index + 1 < len(node.body) else None
+        said = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        comment = literal(" ".join(str(following.value.value).split())) if said else ""  # type: ignore[union-attr]
+        default = f"`{ast.unparse(part.value)}`" if part.value is not None else ""
+        cells = (f"`{part.target.id}`", f"`{ast.unparse(part.annotation)}`", default, comment)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    if rows:
+        yield "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def methods(node: ast.ClassDef) -> Iterator[str]:
+    """Signatures of its public methods; of settings, which have fields, they are for loops and not for users."""
+    protocol = any("Protocol" in ast.unparse(base) for base in node.bases)
+    wanted = protocol or node.name in {"Explorers", "EpisodeMixer"}
+    found = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name[0] != "_"]
+    if wanted and found:
+        yield from code([f"{signature(part)}\n    # {text(part).splitlines()[0]}" for part in found])
+
+
+def signature(node: ast.AST) -> str:
+    """A function's head as it would be written."""
+    assert isinstance(node, ast.FunctionDef)
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    if any(ast.unparse(decorator) == "property" for decorator in node.decorator_list):
+        return f"{node.name}: {returns.removeprefix(' -> ')}"
+    arguments = re.sub(r"(?<=[\w\]])=(?=\S)", " = ", ast.unparse(node.args))
+    return f"def {node.name}({arguments}){returns}"
+
+
+def code(lines: list[str]) -> Iterator[str]:
+    """A block of code."""
+    yield "\n".join(["```python", *lines, "```", ""])
+
+
+def main() -> int:
+    """Write or compare."""
+    parser = argparse.ArgumentParser(description="The page of the API reference.")
+    parser.add_argument("--check", action="store_true", help="compare only")
+    if not parser.parse_args().check:
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    same = PAGE.read_text(encoding="utf-8") == page()
+    if not same:
+        print("docs/api.md is not what the source says: run python tools/api_page.py", file=sys.stderr)
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
