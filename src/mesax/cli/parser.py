@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", IO_ERROR)
     except KeyboardInterrupt:
         return fail("stopped", 130)
+    except MemoryError as error:
+        return fail(f"there is not enough memory{f': {error}' if str(error) else ''}", FAILED)
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
