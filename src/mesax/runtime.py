@@ -25,12 +25,17 @@ CACHE = "MESAX_CACHE_DIR"
 NUMERIC_DEFAULTS = {
     "jax_enable_x64": False,
     "jax_default_matmul_precision": None,
-    "jax_numpy_dtype_promotion": "standard",
     "jax_default_prng_impl": "threefry2x32",
     "jax_threefry_partitionable": True,
     "jax_random_seed_offset": 0,
 }
 """Settings of JAX that change results, and the values under which the results of this package were made."""
+IMPOSSIBLE = {
+    "jax_numpy_dtype_promotion": ("strict",),
+    "jax_transfer_guard": ("disallow", "disallow_explicit"),
+    "jax_transfer_guard_host_to_device": ("disallow", "disallow_explicit"),
+}
+"""Settings of JAX with values under which this package cannot work."""
 
 
 def cache_directory() -> Path:
@@ -111,7 +116,15 @@ def _configure_jax() -> None:
     jax.config.update("jax_compilation_cache_dir", _usable_cache())
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.devices()  # a platform that is not there is refused now, and not in the middle of something
+    for name, values in IMPOSSIBLE.items():
+        if (value := jax.config.values.get(name)) in values:
+            raise UsageError(f"mesax cannot work with {name} = {value} (${name.upper()}): leave it as it is by default")
+    try:
+        jax.devices()  # a platform that is not there is refused now, and not in the middle of something
+    except (RuntimeError, AssertionError) as error:
+        platforms = os.environ.get("JAX_PLATFORMS")
+        reason = f"{error}" or "there is none here"
+        raise UsageError(f"JAX finds no device ($JAX_PLATFORMS is {platforms!r}): {reason}") from error
 
 
 def numeric_settings() -> dict[str, object]:
@@ -139,6 +152,8 @@ def _check_flags(flags: str) -> None:
     """A `UsageError` if XLA refuses the user's flags: it would end this process at once, so another one tries."""
     if not set(flags.split()) - {SINGLE_THREAD, QUICK_COMPILE}:
         return
+    if not flags.lstrip().startswith("-"):
+        raise UsageError(f"$XLA_FLAGS {flags!r} must be flags, not the name of a file: mesax adds flags of its own")
     trial = "from jaxlib import xla_client; xla_client.make_cpu_client()"
     tried = subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False, timeout=120)
     if tried.returncode != 0:

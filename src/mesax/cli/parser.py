@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -87,6 +88,7 @@ def _be_robust() -> None:
             stream.reconfigure(errors="backslashreplace")
     # No figure needs a backend, but matplotlib does not start under a name that it does not know.
     os.environ["MPLBACKEND"] = "agg"
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its fonts is nobody's concern
 
 
 def _dispatch(arguments: list[str]) -> int:

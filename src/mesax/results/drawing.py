@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from mesax.errors import StoreError
 from mesax.rendering.canvas import save
 from mesax.results.comparison import FamilyComparison
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES, learning_curves
+from mesax.results.pictures import attempt
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.base import RunFigure
 from mesax.suites.registry import suite_of_run
@@ -49,13 +48,10 @@ def draw_comparison(families: Sequence[FamilyComparison], directory: Path) -> li
 
 
 def _drawn(drawings: Iterable[tuple[str, Draw]], directory: Path) -> list[Path]:
-    """Files of all pictures that can be drawn: one that cannot must not cost a result."""
-    drawn = []
-    for name, draw in drawings:
-        try:
-            drawn.append(save(draw(), directory / name)[0])
-        except Exception as error:
-            kind = "" if isinstance(error, StoreError) else f"{type(error).__name__}: "
-            line = " ".join(f"the picture {name} cannot be drawn: {kind}{error}".split())
-            print(f"mesax: {line}", file=sys.stderr, flush=True)
-    return drawn
+    """Files of all pictures that can be drawn."""
+    drawn = (attempt(name, partial(_saved, draw, directory / name)) for name, draw in drawings)
+    return [path for path in drawn if path is not None]
+
+
+def _saved(draw: Draw, path: Path) -> Path:
+    return save(draw(), path)[0]
