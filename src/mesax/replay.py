@@ -43,11 +43,8 @@ class Replay(eqx.Module):
         if count > self.capacity:
             raise ValueError(f"cannot add {count} episodes to a replay of {self.capacity}")
         slots = (self.added + jnp.arange(count)) % self.capacity
-
-        def put(ring: Array, new: Array) -> Array:
-            return ring.at[slots].set(new.astype(ring.dtype), unique_indices=True)
-
-        return Replay(jax.tree.map(put, self.episodes, episodes), self.added + count)
+        data = jax.tree.map(lambda ring, new: ring.at[slots].set(new, unique_indices=True), self.episodes, episodes)
+        return Replay(data, self.added + count)
 
     def sample(self, key: Key, batch_size: int) -> Episode:
         """Draw episodes uniformly with replacement; the ring must not be empty."""

@@ -23,19 +23,20 @@ QUICK_COMPILE = "--xla_backend_optimization_level=1"
 
 CACHE = "MESAX_CACHE_DIR"
 NUMERIC_DEFAULTS = {
-    "jax_enable_x64": False,
     "jax_default_matmul_precision": None,
     "jax_default_prng_impl": "threefry2x32",
     "jax_threefry_partitionable": True,
     "jax_random_seed_offset": 0,
 }
 """Settings of JAX that change results, and the values under which the results of this package were made."""
-IMPOSSIBLE = {
+IMPOSSIBLE: dict[str, tuple[object, ...]] = {
+    "jax_enable_x64": (True,),
     "jax_numpy_dtype_promotion": ("strict",),
     "jax_transfer_guard": ("disallow", "disallow_explicit"),
     "jax_transfer_guard_host_to_device": ("disallow", "disallow_explicit"),
 }
-"""Settings of JAX with values under which this package cannot work."""
+"""Settings of JAX with values under which this package cannot work: what it saves has 32 bits, types are promoted, and
+arrays are handed over."""
 
 
 def cache_directory() -> Path:
