@@ -11,7 +11,6 @@ import math
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 from mesax.errors import UsageError
@@ -22,6 +21,8 @@ QUICK_COMPILE = "--xla_backend_optimization_level=1"
 
 
 CACHE = "MESAX_CACHE_DIR"
+TRIED = "MESAX_TRIED_XLA_FLAGS"
+"""For processes that this one starts: flags that XLA has taken already, and that need not be tried again."""
 NUMERIC_DEFAULTS = {
     "jax_default_matmul_precision": None,
     "jax_default_prng_impl": "threefry2x32",
@@ -103,7 +104,7 @@ def configure() -> None:
     for flag in (SINGLE_THREAD, QUICK_COMPILE):
         if not any(given.startswith(flag.split("=")[0]) for given in flags):
             flags.append(flag)
-    os.environ["XLA_FLAGS"] = " ".join(flags)
+    os.environ["XLA_FLAGS"] = os.environ[TRIED] = " ".join(flags)
     try:
         _configure_jax()
     except (ValueError, TypeError, RuntimeError, AssertionError) as error:
@@ -148,10 +149,9 @@ def _usable_cache() -> str | None:
     return str(directory)
 
 
-@cache
 def _check_flags(flags: str) -> None:
     """A `UsageError` if XLA refuses the user's flags: it would end this process at once, so another one tries."""
-    if not set(flags.split()) - {SINGLE_THREAD, QUICK_COMPILE}:
+    if not set(flags.split()) - {SINGLE_THREAD, QUICK_COMPILE} or flags == os.environ.get(TRIED):
         return
     if not flags.lstrip().startswith("-"):
         raise UsageError(f"$XLA_FLAGS {flags!r} must be flags, not the name of a file: mesax adds flags of its own")
