@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from execution.test_runner import SMOKE, command_line, finished_run
 from mesax.errors import IO_ERROR
 from mesax.execution import saved_policies, sweep
 from mesax.methods.adapt import greedy_shape
+from mesax.methods.mesa.method import Mesa
 from mesax.results import drawing, report
 from mesax.store import trees
 from mesax.store.json_files import CHECKSUMS
@@ -59,6 +61,7 @@ READ_BY = {
 LOOKING = ("verify", "compare", "eval", "render", "report", "export")
 """These leave what they read as it is."""
 VERBS = (*LOOKING, "resume", "sweep")
+SHAPE_OF = functools.cache(greedy_shape)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither episodes nor pictures nor processes."""
-    monkeypatch.setattr(saved_policies, "greedy_shape", functools.cache(greedy_shape))
+    monkeypatch.setattr(saved_policies, "greedy_shape", SHAPE_OF)
+    monkeypatch.setattr(Mesa, "check", lambda *_: None)  # whether its parts fit is no question of files
     monkeypatch.setattr(
         saved_policies, "play_episodes", lambda env, tasks, policy, *_: SimpleNamespace(reward=stands_for(policy))
     )
@@ -253,6 +257,43 @@ def test_a_damaged_file_is_named_or_changes_no_number(finished, truth, tmp_path,
         elif verb != "verify":
             assert numbers(verb, run, output) == truth[verb], told
             assert verb != "resume" or name not in (*MERGED_FROM_JOBS, CHECKSUMS) or whole(run), "it is mended"
+
+
+def test_the_matrix_has_every_kind_of_file(finished):
+    """A kind: the name without numbers, and what jobs and policies hold is alike."""
+    files = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
+    missing = {kind_of(name) for name in files} - {kind_of(name) for name in READ_BY}
+    print(f"{len(READ_BY)} files x {len(TAMPERINGS)} ways x {len(VERBS)} verbs")
+    assert not missing
+
+
+def kind_of(name: str) -> str:
+    folder, _, own = name.rpartition("/")
+    if own in ("manifest.json", "arrays.safetensors") and folder.startswith("jobs/"):
+        return "jobs/*/arrays or their manifest"  # checked together, by `reopen` and `verify` alone
+    if folder.startswith(("jobs/", "figures")):
+        return f"{folder.partition('/')[0]}/*{Path(own).suffix}".replace(".svg", ".png")
+    return re.sub(r"best-|\d+", "", name)
+
+
+PLANTED = ("report.html", "report.html.part", "figures", "bundle", "policies/explorers.part", ".tmp-report.html")
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_nothing_is_written_through_a_planted_link(finished, tmp_path, capsys, name):
+    """By any verb, be it one that writes there; `verify` names it."""
+    run, outside = copy_of(finished, tmp_path), tmp_path / "outside"
+    if (run / name).is_dir():
+        shutil.move(run / name, outside)
+    else:
+        outside.mkdir()
+    before = {path.name: path.stat().st_mtime_ns for path in outside.iterdir()}
+    (run / name).symlink_to(outside)
+    for verb in VERBS:
+        assert command_line(*command_of(verb, run)) == IO_ERROR, verb
+        output, errors = capsys.readouterr()
+        assert name in (output if verb == "verify" else errors), verb
+    assert before == {path.name: path.stat().st_mtime_ns for path in outside.iterdir()}
 
 
 def whole(run: Path) -> bool:

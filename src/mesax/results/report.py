@@ -69,9 +69,9 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
     target = Path(path)
+    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
     if target.is_dir():
         raise UsageError(f"{target} is a directory; name the file to write")
-    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
     write_file(target, report_html(runs).encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
 
