@@ -299,3 +299,14 @@ def test_nothing_is_written_through_a_planted_link(finished, tmp_path, capsys, n
 def whole(run: Path) -> bool:
     RunDirectory(run).check_results()
     return RunDirectory(run).status == "done"
+
+
+def test_sums_of_an_older_version_are_written_again(finished, tmp_path, capsys):
+    run = copy_of(finished, tmp_path)
+    older = json.loads((run / CHECKSUMS).read_text())
+    del older[CHECKSUMS]
+    (run / CHECKSUMS).write_text(json.dumps(older, indent=2) + "\n")
+    assert command_line("compare", run) == IO_ERROR
+    assert "as older versions wrote it: mesax resume writes it again" in capsys.readouterr().err
+    assert command_line("resume", run, "--quiet") == 0
+    assert whole(run) and command_line("compare", run) == 0

@@ -32,7 +32,11 @@ def read_sums(directory: Path) -> Sums | None:
             raise DamageError(f"{path} is missing, although the run is done")
         return None
     content = read_json(path)
-    own = content.pop(CHECKSUMS, None)
+    if CHECKSUMS not in content:
+        raise DamageError(
+            f"{path} lacks its checksum of itself, as older versions wrote it: mesax resume writes it again"
+        )
+    own = content.pop(CHECKSUMS)
     if not all(is_checksum(value) and _is_inside(name) for name, value in content.items()):
         raise DamageError(f"{path} does not hold checksums")
     sums = cast("dict[str, Checksum]", content)
