@@ -25,6 +25,8 @@ COVERAGE_STREAM = 4
 LEAK_STREAM = 6
 LARGEST_PICTURE = 20_000
 SHOWN_ORDERS = 4
+EVERYONE = "all explorers"
+"""A visitor that is one of the explorers, drawn anew in every episode."""
 
 
 @jax.tree_util.register_dataclass
@@ -221,8 +223,11 @@ def coverage_pictures(
     visitors: dict[str, Policy] = {"uniform": UniformPolicy(spec.action_space), **explorers}
     rewarding = family.rewarding_configurations(split.train)
     targets = _targets(family, split)
-    entries = []
+    entries: list[dict[str, object]] = []
     for number, (name, policy) in enumerate(visitors.items()):
+        if name == EVERYONE and len(explorers) == 2:  # one explorer, and "all" of them
+            entries.append(entries[-1] | {"name": name})
+            continue
         key = experiment.key(COVERAGE_STREAM, number)
         episodes = play_episodes(experiment.training_env, split.test, policy, key, num_episodes)
         which, _ = tasks_played(split.test, key, num_episodes)

@@ -29,7 +29,14 @@ from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers, saved_explorers
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, padded
-from mesax.methods.mesa.coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
+from mesax.methods.mesa.coverage import (
+    EVERYONE,
+    CoverageReport,
+    configuration_grid,
+    coverage_of,
+    coverage_pictures,
+    leak_check,
+)
 from mesax.methods.mesa.unfinished import all_episodes, explorer_like, get_explorer, put_episodes, put_explorer
 from mesax.policy import ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
@@ -48,6 +55,8 @@ if TYPE_CHECKING:
 COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
 COUNT_STREAM = 5
+MOST_LEAK_EPISODES, MOST_PICTURE_EPISODES = 2_000, 1_000
+"""Enough for two digits, however many episodes a coverage figure has."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +247,11 @@ class Mesa:
         recipe, missed = self.recipe(experiment.family.env.spec), np.ones(self.num_clusters)
         kept = services.kept({"done": 0, "best": explorer_like(recipe)})
         finished = 0 if kept is None else kept["done"]
-        leaks = leak_check(experiment, self.reward, state, 20 * self.coverage_episodes) if numbers[0] == 0 else None
+        leaks = (
+            leak_check(experiment, self.reward, state, min(20 * self.coverage_episodes, MOST_LEAK_EPISODES))
+            if numbers[0] == 0
+            else None
+        )
         if kept is None and leaks is not None:
             services.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
         policies: list[PyTree] = []
@@ -278,9 +291,10 @@ class Mesa:
             policies += [tree_index(trained, index) for index in range(leading_size(trained))]
         save_explorers(recipe, policies, services.directory / "explorers")
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
-        visitors["all explorers"] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
+        visitors[EVERYONE] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
         high_reward = high_reward_of(experiment.family, pairs)
-        pictures = coverage_pictures(experiment, self.reward, state, visitors, high_reward, 10 * self.coverage_episodes)
+        episodes = min(10 * self.coverage_episodes, MOST_PICTURE_EPISODES)
+        pictures = coverage_pictures(experiment, self.reward, state, visitors, high_reward, episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
         leaks = read_manifest(services.outputs("explore")[0] / "coverage")["facts"]["leaks"]
         services.document("coverage", pictures | {"leaks": leaks})
