@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
 COUNT_STREAM = 5
+CLEARLY_LESS = 0.9
+"""Share of an explorer's steps on what it leaves out most below which another one is less fair, and not just unlucky."""
 MOST_LEAK_EPISODES, MOST_PICTURE_EPISODES = 2_000, 1_000
 """Enough for two digits, however many episodes a coverage figure has."""
 
@@ -89,8 +91,9 @@ class Mesa:
     """What a policy adds to a cluster's global count: its chance of a visit, or its mean visits, per episode; or none:
     then policies need not wait for each other."""
     snapshot: Literal["last", "best", "fairest"] = "last"
-    """Which explorer is kept: the last, the one that was paid most while it was trained, or the one that leaves least
-    out: most near steps on the worst tenth of all pairs of training task and cluster."""
+    """Which explorer is kept: the last, the one that was paid most while it was trained, or the last one that leaves
+    hardly more out than those before: judged by near steps on the worst tenth of all pairs of training task and
+    cluster."""
     enough_steps: float | None = None
     """Near steps per episode on that worst tenth from which an explorer's training is over; None: the budget is."""
     coverage_episodes: int = 100
@@ -344,7 +347,7 @@ class Mesa:
             return True
         if self.snapshot == "best":
             return report.coverage_return >= best.coverage_return
-        return report.worst_steps >= best.worst_steps
+        return report.worst_steps >= CLEARLY_LESS * best.worst_steps
 
     def _coverage(
         self, experiment: Experiment, state: CoverageState, policy: Policy, high_reward: float, number: int
