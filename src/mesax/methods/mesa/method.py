@@ -56,7 +56,7 @@ COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
 COUNT_STREAM = 5
 CLEARLY_LESS = 0.9
-"""Share of an explorer's steps on what it leaves out most below which another one is less fair, and not just unlucky."""
+"""An explorer with less than this share of the steps of another is less fair, and not just unlucky."""
 MOST_LEAK_EPISODES, MOST_PICTURE_EPISODES = 2_000, 1_000
 """Enough for two digits, however many episodes a coverage figure has."""
 
