@@ -68,8 +68,8 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
     )
 
 
-def targets_of(given: Episode, critics: list[np.ndarray] | None = None) -> np.ndarray:
-    algorithm = Maddpg(discount=0.9)
+def targets_of(given: Episode, critics: list[np.ndarray] | None = None, backup: str = "policy") -> np.ndarray:
+    algorithm = Maddpg(discount=0.9, backup=backup)
     played = SPEC.action_space.encode(given.action)
     compute = jax.jit(lambda state, given: algorithm.targets(SPEC, state, given, played))
     return np.asarray(compute(linear_state(algorithm, critics), given))
@@ -95,6 +95,16 @@ def test_termination_kills_the_bootstrap_and_truncation_does_not():
 def test_twin_critics_bootstrap_from_the_smaller_value():
     twins = targets_of(episode(), [CRITIC, 2 * CRITIC])
     np.testing.assert_allclose(twins, [1 + 0.9 * NEXT[0], 2 + 0.9 * 2 * NEXT[1]], rtol=1e-5)
+
+
+def test_the_best_joint_action_may_follow_instead_of_the_target_actors():
+    """It is (1, 1), worth .2 + .4, at both times; under the opposite critic (0, 0)."""
+    best = [0.5 * 21.5 + 4.5 + 0.6, 0.5 * 15.75 - 37.0 + 0.6]
+    found = targets_of(episode(), backup="joint-max")
+    np.testing.assert_allclose(found, [1 + 0.9 * best[0], 2 + 0.9 * best[1]], rtol=1e-5)
+    worst = [0.5 * 21.5 + 4.5 + 0.4, 0.5 * 15.75 - 37.0 + 0.4]
+    opposite = targets_of(episode(), [-CRITIC], backup="joint-max")
+    np.testing.assert_allclose(opposite, [1 - 0.9 * worst[0], 2 - 0.9 * worst[1]], rtol=1e-5)
 
 
 def test_losses_and_targets_of_an_update_by_hand():
@@ -132,9 +142,11 @@ ADDITIVE = np.array([[1.0, 0.5, 2.0, -1.0, 0.3], [10.0, -0.2, 0.1, 0.7, 4.0]], n
 BIAS = np.array([0.5, -1.0, 1.0, 2.0, -2.0], np.float32)
 
 
-def additive_targets(given: Episode, trace: float, scales: tuple[float, ...] = (1.0,)) -> np.ndarray:
+def additive_targets(
+    given: Episode, trace: float, scales: tuple[float, ...] = (1.0,), backup: str = "policy"
+) -> np.ndarray:
     """Targets with critics that are multiples of the additive one."""
-    algorithm = Maddpg(discount=0.9, trace=trace, additive_critic=True, num_critics=len(scales))
+    algorithm = Maddpg(discount=0.9, trace=trace, additive_critic=True, num_critics=len(scales), backup=backup)
     layers = [Dense(jnp.asarray(scale * ADDITIVE), jnp.asarray(scale * BIAS)) for scale in scales]
     critics = Ensemble(Additive(FeedForward((), tree_stack(layers))))
     state = replace(linear_state(algorithm), target_critics=critics)
@@ -161,6 +173,14 @@ def test_additive_targets_take_the_expectation_over_the_target_actors():
     np.testing.assert_allclose(additive_targets(episode(), 0.0), [1 + 0.9 * first, last], rtol=1e-5)
     np.testing.assert_allclose(additive_targets(episode(), 0.5), [1 + 0.45 * (first + last), last], rtol=1e-5)
     np.testing.assert_allclose(additive_targets(episode(), 1.0), [1 + 0.9 * last, last], rtol=1e-5)
+
+
+def test_the_best_joint_action_of_an_additive_critic_is_everybodys_best():
+    """Against the enumeration of the joint actions."""
+    obs = np.asarray(episode().obs)[..., 0]
+    best = [parts[0] + max(parts[1:3]) + max(parts[3:5]) for parts in obs[1:] @ ADDITIVE + BIAS]
+    found = additive_targets(episode(), 0.0, backup="joint-max")
+    np.testing.assert_allclose(found, [1 + 0.9 * best[0], 2 + 0.9 * best[1]], rtol=1e-5)
 
 
 def test_traces_end_where_the_task_does():
@@ -356,6 +376,9 @@ def test_targets_start_equal_to_what_they_follow():
 def test_init_refuses_what_it_cannot_serve():
     with pytest.raises(UsageError, match="ExpectedGradient needs discrete actions"):
         Maddpg(actor_update=ExpectedGradient()).init(EnvSpec(2, 1, Box(1), 1), jax.random.key(0))
+    for spec in (EnvSpec(2, 1, Box(1), 1), EnvSpec(3, 1, Discrete(30), 1)):
+        with pytest.raises(UsageError, match="at most 4096"):
+            Maddpg(backup="joint-max").init(spec, jax.random.key(0))
 
 
 def acts(policy, obs, episodes: int = 4_000) -> np.ndarray:

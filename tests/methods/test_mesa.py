@@ -23,7 +23,7 @@ from mesax.methods.adapt import policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa import method as mesa_module
-from mesax.methods.mesa.coverage import coverage_of
+from mesax.methods.mesa.coverage import CoverageReport, coverage_of
 from mesax.methods.mesa.method import Mesa, load_pairs
 from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageState
@@ -134,7 +134,7 @@ def test_stage_1_logs_the_size_of_every_task(host: MemoryServices):
 
 
 def explorers_of(host: MemoryServices) -> ExplorationPolicySet:
-    return saved_explorers(METHOD.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
+    return saved_explorers(METHOD.recipe(TWO_STAGE.env.spec), host.outputs("gather")[0] / "explorers")
 
 
 def joints_of(host: MemoryServices, number: int, with_stage: bool = False) -> list[set[tuple[int, ...]]]:
@@ -160,7 +160,7 @@ def test_the_next_explorer_goes_where_the_first_did_not(host: MemoryServices):
 def test_the_union_is_logged_and_ends_the_search(host: MemoryServices):
     union = [row["union_coverage"] for row in host.phase("explore") if "union_coverage" in row]
     assert union == pytest.approx([2 / 3, 1.0])
-    assert read_manifest(host.outputs("explore")[0] / "explorers")["facts"]["num_explorers"] == 2 < METHOD.num_explorers
+    assert read_manifest(host.outputs("gather")[0] / "explorers")["facts"]["num_explorers"] == 2 < METHOD.num_explorers
 
 
 def test_lucky_visits_are_no_coverage(host: MemoryServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -200,9 +200,41 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
     found = run(replace(EXPERIMENT, method=method), tmp_path, "explore")
     *rows, summary = [row["coverage_return"] for row in found.phase("explore")]
     assert rows[0] == rows[2] < rows[1]
-    assert summary == (rows[1] if snapshot == "best" else rows[2])
+    assert summary == (rows[2] if snapshot == "last" else rows[1])
     saved = saved_explorers(METHOD.recipe(TWO_STAGE.env.spec), tmp_path / "explore" / "000" / "explorers")
-    np.testing.assert_array_equal(saved.policies.policy.weight[0], learnt[1 if snapshot == "best" else 2])
+    np.testing.assert_array_equal(saved.policies.policy.weight[0], learnt[2 if snapshot == "last" else 1])
+
+
+def test_a_fairer_explorer_takes_the_place_of_one_that_is_paid_more():
+    rich, fair = (
+        replace(CoverageReport.blank(2), coverage_return=paid, worst_steps=worst)
+        for paid, worst in [(3.0, 0.1), (2.0, 1.5)]
+    )
+    fairest, best = replace(METHOD, snapshot="fairest"), replace(METHOD, snapshot="best")
+    assert fairest._is_better(fair, rich) and not fairest._is_better(rich, fair)
+    assert best._is_better(rich, fair) and not best._is_better(fair, rich)
+
+
+def test_explorers_without_a_common_count_are_jobs_of_their_own(host: MemoryServices, tmp_path: Path):
+    """Two jobs, each with an explorer of its own key; gathered in order, whoever was done first."""
+    (tmp_path / "collect").symlink_to(host.root / "collect")
+    method = replace(METHOD, num_explorers=2, global_count="none", explore=replace(TINY, total_steps=400))
+    found = run(replace(EXPERIMENT, method=method), tmp_path, "explore", "gather")
+    first, second = (path / "explorers" for path in found.outputs("explore"))
+    gathered = saved_explorers(METHOD.recipe(TWO_STAGE.env.spec), found.outputs("gather")[0] / "explorers").policies
+    for index, directory in enumerate((first, second)):
+        alone = saved_explorers(METHOD.recipe(TWO_STAGE.env.spec), directory).policies
+        np.testing.assert_array_equal(gathered.policy.weight[index], alone.policy.weight[0])
+    assert np.any(gathered.policy.weight[0] != gathered.policy.weight[1])
+    assert [row["policy"] for row in found.metrics if "union_coverage" in row] == [0, 1]
+    assert sum(row["phase"] == "leaks" for row in found.metrics) == 1
+    names = [visitor["name"] for visitor in found.documents["coverage"]["visitors"]]
+    assert names == ["uniform", "explorer 1", "explorer 2", "all explorers"]
+
+
+def test_wishes_need_something_to_choose_from():
+    with pytest.raises(UsageError, match="at least 2 clusters"):
+        replace(METHOD, num_clusters=1, reward=replace(METHOD.reward, tell_demand=True, wish_decay=0.5))
 
 
 def test_true_distinct_visits_are_counted_by_hand(host: MemoryServices):
@@ -262,7 +294,7 @@ def test_the_coverage_document_shows_what_everybody_visits(host: MemoryServices)
 
 def test_progress_ends_at_the_budget_unless_the_search_ends_early(host: MemoryServices):
     steps = {stage.name: stage.job_steps for stage in METHOD.stages(EXPERIMENT)}
-    assert {name: len(jobs) for name, jobs in steps.items()} == {"collect": 1, "explore": 1, "adapt": 1}
+    assert {name: len(jobs) for name, jobs in steps.items()} == {"collect": 1, "explore": 1, "gather": 1, "adapt": 1}
     for name, share in (("collect", 1), ("adapt", 1), ("explore", 2 / METHOD.num_explorers)):
         done = [report[2] for report in host.reports if report[0] == name]
         assert done == sorted(done)
@@ -293,7 +325,7 @@ def test_never_exploring_equals_the_plain_learner_bit_for_bit(tmp_path: Path):
     plain = replace(EXPERIMENT, family=ONE_STEP, algorithm=algorithm, method=Plain(), num_train_tasks=1)
     never = replace(plain, method=replace(METHOD, mixing=NEVER))
     explorers = [LEARNER.behavior(spec, LEARNER.init(spec, jax.random.key(e)), Elapsed.end()) for e in range(2)]
-    save_explorers(METHOD.recipe(TWO_STAGE.env.spec), explorers, tmp_path / "never" / "explore" / "000" / "explorers")
+    save_explorers(METHOD.recipe(TWO_STAGE.env.spec), explorers, tmp_path / "never" / "gather" / "000" / "explorers")
     alone, mixed = run(plain, tmp_path / "plain"), run(never, tmp_path / "never", "adapt")
     assert {(row["task"], row["repeat"]) for row in alone.eval} == {(0, 0), (1, 0)}
     assert mixed.eval == alone.eval
@@ -314,7 +346,7 @@ def test_uniform_exploration_is_neither_none_nor_learned(host: MemoryServices, t
 
 
 def test_the_same_seed_gives_the_same_meta_training(host: MemoryServices, tmp_path: Path):
-    again = run(EXPERIMENT, tmp_path, "collect", "explore")
+    again = run(EXPERIMENT, tmp_path, "collect", "explore", "gather")
     assert again.metrics == [row for row in host.metrics if row["phase"] != "adapt"]
     assert again.documents == host.documents
     assert same_bits(explorers_of(again), explorers_of(host))
@@ -347,14 +379,14 @@ def test_saved_explorers_act_as_before(tmp_path: Path):
 def test_explorers_of_another_game_are_refused(host: MemoryServices, spec: EnvSpec, expected: list[int]):
     reason = f"with shape [2, 2, 8, 3], but {expected} is expected"
     with pytest.raises(StoreError, match=re.escape(reason)) as error:
-        saved_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
+        saved_explorers(METHOD.recipe(spec), host.outputs("gather")[0] / "explorers")
     assert "\n" not in str(error.value)
 
 
 def test_explorers_of_another_algorithm_are_refused(host: MemoryServices):
     with pytest.raises(StoreError, match="leaf"):
         method = replace(METHOD, explorer=TINY_MADDPG)
-        saved_explorers(method.recipe(TWO_STAGE.env.spec), host.outputs("explore")[0] / "explorers")
+        saved_explorers(method.recipe(TWO_STAGE.env.spec), host.outputs("gather")[0] / "explorers")
 
 
 def test_a_threshold_that_nothing_reaches_is_a_clear_error(tmp_path: Path):

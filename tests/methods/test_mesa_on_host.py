@@ -76,7 +76,7 @@ def test_every_row_is_the_same(both, kind: str):
 
 def test_the_same_pairs_and_explorers_are_saved(both):
     expected, found = both
-    for stage in ("collect", "explore", "adapt"):
+    for stage in ("collect", "explore", "gather", "adapt"):
         names = [sorted(path.name for path in directory.iterdir()) for directory in expected.outputs(stage)]
         assert names == [sorted(path.name for path in directory.iterdir()) for directory in found.outputs(stage)]
     frequencies = [[one["frequency"] for one in host.documents["coverage"]["visitors"]] for host in (expected, found)]

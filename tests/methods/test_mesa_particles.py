@@ -95,7 +95,7 @@ def test_every_visitor_says_where_it_goes_first(host: MemoryServices):
 
 def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryServices):
     spec = WORLD.spec
-    explorers = saved_explorers(METHOD.recipe(spec), host.outputs("explore")[0] / "explorers")
+    explorers = saved_explorers(METHOD.recipe(spec), host.outputs("gather")[0] / "explorers")
     assert bool(explorers.policies.state.subspace.valid.any())
     np.testing.assert_array_equal(explorers.policies.state.visits[0], 0.0)
     deployed = METHOD.recipe(spec).deployed(tree_index(explorers.policies, 0))
@@ -108,14 +108,14 @@ def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryServices
 def test_borrowed_explorers_are_used_as_they_are(host: MemoryServices, tmp_path: Path):
     finished = tmp_path / "run"
     (finished / "policies").mkdir(parents=True)
-    (finished / "policies" / "explorers").symlink_to(host.outputs("explore")[0] / "explorers")
+    (finished / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
     borrowing = replace(EXPERIMENT, method=replace(METHOD, explorers_from=str(finished)))
     assert [stage.name for stage in borrowing.method.stages(borrowing)] == ["borrow", "adapt"]
     again = run(borrowing, tmp_path / "again")
     assert again.eval == host.eval
     assert same_bits(
         borrowed_explorers(METHOD, WORLD.spec, finished).policies,
-        saved_explorers(METHOD.recipe(WORLD.spec), host.outputs("explore")[0] / "explorers").policies,
+        saved_explorers(METHOD.recipe(WORLD.spec), host.outputs("gather")[0] / "explorers").policies,
     )
 
 
@@ -123,7 +123,7 @@ def test_explorers_that_do_not_fit_are_refused_in_one_line(host: MemoryServices,
     with pytest.raises(UsageError, match="no exploration policies"):
         borrowed_explorers(METHOD, WORLD.spec, tmp_path)
     (tmp_path / "policies").mkdir()
-    (tmp_path / "policies" / "explorers").symlink_to(host.outputs("explore")[0] / "explorers")
+    (tmp_path / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
     with pytest.raises(UsageError, match="do not fit this environment") as refused:
         borrowed_explorers(replace(METHOD, capacity=32), WORLD.spec, tmp_path)
     assert "\n" not in str(refused.value)

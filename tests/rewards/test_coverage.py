@@ -17,8 +17,8 @@ from mesax.rewards.coverage import (
     Match,
     ObsActionFeatures,
     match,
+    near_clusters,
     squared_distances,
-    visit_counts,
 )
 from mesax.types import Box, Discrete, EnvSpec, Episode, Label, Transition
 
@@ -158,7 +158,7 @@ def test_only_the_reward_changes():
 def test_visit_counts():
     state = CoverageState(small_subspace(), jnp.zeros(3))
     found = REWARD.matches(SPEC, state, episodes_of([[(0, 0), (3, 0), (1, 1), (2, 2)], [(0, 0), (0, 0)]]))
-    np.testing.assert_array_equal(visit_counts(found, 3), [[1, 2, 0], [2, 0, 0]])
+    np.testing.assert_array_equal(near_clusters(found, 3).sum(axis=1), [[1, 2, 0], [2, 0, 0]])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=TIME, max_size=TIME))
@@ -166,7 +166,8 @@ def test_visit_counts_against_a_loop(steps):
     cluster, near = (jnp.array(column)[None] for column in zip(*steps, strict=True))
     expected = [sum(at == c and is_near for at, is_near in steps) for c in range(3)]
     np.testing.assert_array_equal(
-        visit_counts(Match(near, jnp.ones(near.shape), cluster, cluster, jnp.zeros(near.shape)), 3)[0], expected
+        near_clusters(Match(near, jnp.ones(near.shape), cluster, cluster, jnp.zeros(near.shape)), 3).sum(axis=1)[0],
+        expected,
     )
 
 

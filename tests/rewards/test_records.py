@@ -37,6 +37,8 @@ SUBSPACE = HighRewardSet(
 )
 PLACES = [[0.0], [3.0, 4.0], [], []]
 FAR = 20.0
+ALL = jnp.ones(4)
+"""No wishes: every cluster is wanted alike."""
 
 KEY = jax.random.key(0)
 observe = jax.jit(lambda reward, state, episodes: reward.observe(SPEC, state, episodes, KEY), static_argnums=0)
@@ -147,20 +149,20 @@ def test_what_an_episode_pays_is_its_records(walks, visits):
 def test_demand_is_what_is_left_to_gain():
     state = CoverageState(SUBSPACE, jnp.array([1.0, 0.0, 0.0, 0.0]))
     memory = REWARD.start(state)
-    np.testing.assert_allclose(REWARD.demand(state, memory), [1 / 32, 1.0, 1.0, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(REWARD.demand(state, ALL, memory), [1 / 32, 1.0, 1.0, 0.0], rtol=1e-5)
     for place in (0.0, FAR):
-        memory, _ = REWARD.step(state, memory, REWARD.perceive(SUBSPACE, jnp.array([place])))
-    np.testing.assert_allclose(REWARD.demand(state, memory), [0.5 / 32, 1.0, 1.0, 0.0], rtol=1e-5)
+        memory, _ = REWARD.step(state, ALL, memory, REWARD.perceive(SUBSPACE, jnp.array([place])))
+    np.testing.assert_allclose(REWARD.demand(state, ALL, memory), [0.5 / 32, 1.0, 1.0, 0.0], rtol=1e-5)
 
 
 def test_demand_of_the_papers_reward_is_the_next_bonus():
     """Counts 1, 0, 0: the second visit to cluster 0 would pay 1 / 32 of the first to another; after it, 1 / 243."""
     reward, state = CoverageReward(WHERE), CoverageState(SUBSPACE, jnp.array([1.0, 0.0, 0.0, 0.0]))
     memory = reward.start(state)
-    np.testing.assert_allclose(reward.demand(state, memory), [1 / 32, 1.0, 1.0, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(reward.demand(state, ALL, memory), [1 / 32, 1.0, 1.0, 0.0], rtol=1e-5)
     for place in (0.0, FAR):
-        memory, _ = reward.step(state, memory, reward.perceive(SUBSPACE, jnp.array([place])))
-    np.testing.assert_allclose(reward.demand(state, memory), [1 / 243, 1.0, 1.0, 0.0], rtol=1e-5)
+        memory, _ = reward.step(state, ALL, memory, reward.perceive(SUBSPACE, jnp.array([place])))
+    np.testing.assert_allclose(reward.demand(state, ALL, memory), [1 / 243, 1.0, 1.0, 0.0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import ActionRepeat
+from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import Repeated
 from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, ObsActionFeatures, RecordReward, Told
@@ -31,6 +32,8 @@ REWARDS = {
         ObsActionFeatures(1.0, 0.5), 0.4, tell_demand=True, normalize=True
     ),
     "records": RecordReward(WHERE, 0.1, tell_demand=True),
+    "Eq. (6) with wishes": CoverageReward(WHERE, 0.2, tell_demand=True, wish_decay=0.5),
+    "records with wishes": RecordReward(WHERE, 0.1, tell_demand=True, wish_decay=0.5),
 }
 
 
@@ -86,7 +89,9 @@ def notes_of(env, task, policy, keys):
         return (state, memory, outcome.obs), None
 
     (_, memory, _), _ = jax.lax.scan(step, (state, policy.start(keys[0, 1]), obs), keys[1:])
-    return policy.label(memory).latent.reshape(ENV.horizon, ENV.num_agents, -1)
+    latent = policy.label(memory).latent  # wishes, if there are any, are behind the notes
+    steps = ENV.horizon * ENV.num_agents
+    return latent[: latent.size // steps * steps].reshape(ENV.horizon, ENV.num_agents, -1)
 
 
 def shown_and_learnt(reward, times: int = 1):
@@ -165,7 +170,7 @@ def test_what_is_told_by_hand():
     np.testing.assert_allclose(policy.label(memory).latent.reshape(3, 2, 5), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", REWARDS)
+@pytest.mark.parametrize("name", [name for name, reward in REWARDS.items() if not reward.has_wishes])
 def test_nothing_is_told_unless_asked_for(name: str):
     silent = replace(REWARDS[name], tell_demand=False)
     policy, state = Recorder(jnp.zeros((6, 2, 1))), state_for(silent)
@@ -215,3 +220,54 @@ def test_both_loops_learn_from_what_is_told():
     assert jax.eval_shape(
         lambda key: off_policy.init(Start(), state_for(reward), key), jax.random.key(0)
     ).replay.episodes.obs.shape == (8, 7, 2, 5)
+
+
+WISHFUL = {name: reward for name, reward in REWARDS.items() if reward.has_wishes}
+
+
+@pytest.mark.parametrize("name", WISHFUL)
+def test_wishes_are_an_order_of_the_clusters_that_there_are(name: str):
+    """Every order of three clusters is drawn; the fourth, which is not there, comes last."""
+    reward = WISHFUL[name]
+    state = state_for(reward)
+    wishes = np.asarray(jax.vmap(lambda key: reward.draw_wish(state, key))(jax.random.split(jax.random.key(0), 200)))
+    np.testing.assert_array_equal(np.sort(wishes, axis=1), np.tile([0.125, 0.25, 0.5, 1.0], (200, 1)))
+    np.testing.assert_array_equal(wishes[:, 3], 0.125)
+    orders, counts = np.unique(wishes, axis=0, return_counts=True)
+    assert len(orders) == 6
+    assert counts.min() > 15
+
+
+def test_a_wish_is_paid_and_told_alike():
+    """By hand: clusters at 0, 1 and 5, wishes 1, 1/2 and 1/4; a touch of cluster 1, then of cluster 2."""
+    members = jnp.array([[0.0], [1.0], [5.0]])
+    subspace = HighRewardSet(members, jnp.ones(3), jnp.ones(3, bool), jnp.arange(3), members, jnp.ones(3, bool))
+    state, wish = CoverageState(subspace, jnp.zeros(3)), jnp.array([1.0, 0.5, 0.25])
+    where = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
+    touch = RecordReward(where, 0.1, tell_demand=True, wish_decay=0.5, width=0.1, stay=0.0)
+    visit = CoverageReward(where, 0.1, tell_demand=True, wish_decay=0.5)
+    for reward, left in ((touch, [1.0, 0.0, 0.25]), (visit, [1.0, 0.5 / 32, 0.25])):
+        memory = reward.start(state)
+        np.testing.assert_allclose(reward.demand(state, wish, memory), wish, atol=1e-6)
+        memory, pay = reward.step(state, wish, memory, reward.perceive(subspace, jnp.array([1.0])))
+        assert float(pay) == pytest.approx(0.5)
+        np.testing.assert_allclose(reward.demand(state, wish, memory), left, atol=1e-6)
+        _, pay = reward.step(state, wish, memory, reward.perceive(subspace, jnp.array([5.0])))
+        assert float(pay) == pytest.approx(0.25)
+
+
+def test_learners_of_explorers_keep_their_own_latents():
+    """What stands in front of the wishes is the learner's; without wishes all of it is."""
+    told = RecordReward(WHERE, 0.1, tell_demand=True)
+    wishful = replace(told, wish_decay=0.5)
+    label = Label(jnp.zeros(2, jnp.int32), jnp.arange(12.0).reshape(2, 6))
+    np.testing.assert_array_equal(wishful.wishes_of(state_for(told), label), [[2, 3, 4, 5], [8, 9, 10, 11]])
+    np.testing.assert_array_equal(wishful.without_wishes(state_for(told), label).latent, [[0, 1], [6, 7]])
+    np.testing.assert_array_equal(told.without_wishes(state_for(told), label).latent, label.latent)
+    np.testing.assert_array_equal(told.wishes_of(state_for(told), label), np.ones((2, 4)))
+
+
+@pytest.mark.parametrize(("decay", "told", "message"), [(0.0, True, "wish-decay"), (0.5, False, "tell-demand")])
+def test_wishes_that_cannot_be(decay: float, told: bool, message: str):
+    with pytest.raises(UsageError, match=message):
+        RecordReward(WHERE, wish_decay=decay, tell_demand=told)

@@ -25,6 +25,8 @@ from mesax.algorithms.targets import straight_through
 from mesax.errors import UsageError
 from mesax.types import Actions, ActionSpace, Discrete, Key
 
+MOST_ENUMERATED = 4096
+"""Joint actions that are tried one by one at most."""
 Partners: TypeAlias = Literal["policy", "buffer"]
 Outputs: TypeAlias = Float[Array, "*batch agents features"]
 """What actors say of each of their actions, or what a critic sees of the actions chosen."""
@@ -95,6 +97,17 @@ def replace_own(
     """For each agent i, the joint action in which only i's entry comes from `own`."""
     is_own: Bool[Array, "agents 1 1 agents 1"] = jnp.eye(own.shape[-2], dtype=bool)[:, None, None, :, None]
     return jnp.where(is_own, own[None], partners[None])
+
+
+def all_joint_actions(action_space: ActionSpace, num_agents: int) -> Float[Array, "joint agents features"]:
+    """Every joint action, as critics see it; refused where there are too many."""
+    if not isinstance(action_space, Discrete) or action_space.num_actions**num_agents > MOST_ENUMERATED:
+        raise UsageError(
+            f"all joint actions can be tried only if they are discrete and at most {MOST_ENUMERATED}:"
+            f" not those of {num_agents} agents with {action_space}"
+        )
+    joint = itertools.product(range(action_space.num_actions), repeat=num_agents)
+    return action_space.encode(jnp.asarray(np.array(list(joint))))
 
 
 @dataclass(frozen=True)
@@ -213,8 +226,7 @@ class JointImprovement:
         space, num_agents = problem.action_space, problem.outputs.shape[-2]
         candidates = problem.pool
         if isinstance(space, Discrete) and self.enumerates(space, num_agents):
-            joint = itertools.product(range(space.num_actions), repeat=num_agents)
-            candidates = space.encode(jnp.asarray(np.array(list(joint))))
+            candidates = all_joint_actions(space, num_agents)
         values = jax.vmap(problem.q_of_one)(candidates)
         return candidates[jnp.argmax(values, axis=0)], jnp.max(values, axis=0)
 

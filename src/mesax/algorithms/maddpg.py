@@ -24,6 +24,7 @@ from mesax.algorithms.actor_updates import (
     ActorUpdateConfig,
     GumbelGradient,
     JointImprovement,
+    all_joint_actions,
     greedy_action,
     greedy_features,
 )
@@ -143,6 +144,8 @@ class Maddpg(OffPolicy):
     """2 for twin critics: targets and improvement use the smaller value."""
     additive_critic: bool = False
     """Q = V(s) + sum_i A_i(s, a_i) instead of a net of states and actions: learns faster, represents less."""
+    backup: Literal["policy", "joint-max"] = "policy"
+    """What follows a step in its target: the target actors' joint action, or the best of all joint actions."""
     trace: float = 0.0
     """lambda of the targets along replayed episodes; 0 is the one-step target."""
     actor_update: ActorUpdateConfig = GumbelGradient()
@@ -173,6 +176,8 @@ class Maddpg(OffPolicy):
     def init(self, spec: EnvSpec, key: Key) -> MaddpgState:
         """Fresh nets; targets start equal."""
         self.actor_update.check(spec.action_space)
+        if self.backup == "joint-max" and not (self.additive_critic and isinstance(spec.action_space, Discrete)):
+            all_joint_actions(spec.action_space, spec.num_agents)  # refuses what cannot be tried one by one
         key_actor, key_critic = jax.random.split(key)
         features = spec.action_space.feature_size
         actors = Team.create(
@@ -242,14 +247,32 @@ class Maddpg(OffPolicy):
     ) -> Float[Array, " time"]:
         """y_t of one episode; `Episode.continues` alone decides what is bootstrapped."""
         at = memories(state.target_critics, joint_inputs(episode.obs[:-1], played))
-        next_outputs = unroll(state.target_actors, episode.obs)[1:]
-        if self.additive_critic and isinstance(spec.action_space, Discrete):
-            next_action = jax.nn.softmax(next_outputs)  # linear in the action: this is the exact expectation
+        at = tree_index(at, slice(1, None))
+        if self.backup == "joint-max":
+            next_q = self._best_values(spec, state.target_critics, at, episode.obs[1:])
         else:
-            next_action = greedy_features(next_outputs, spec.action_space)
-        next_inputs = joint_inputs(episode.obs[1:], next_action)
-        next_q = jnp.min(step_at(state.target_critics, tree_index(at, slice(1, None)), next_inputs), axis=-1)
+            next_outputs = unroll(state.target_actors, episode.obs)[1:]
+            if self.additive_critic and isinstance(spec.action_space, Discrete):
+                next_action = jax.nn.softmax(next_outputs)  # linear in the action: this is the exact expectation
+            else:
+                next_action = greedy_features(next_outputs, spec.action_space)
+            next_q = _values(state.target_critics, at, episode.obs[1:], next_action)
         return lambda_returns(episode.reward, self.discount * episode.continues, next_q, self.trace * episode.goes_on)
+
+    def _best_values(
+        self, spec: EnvSpec, critics: Ensemble, at: Memory, obs: Float[Array, "time agents obs"]
+    ) -> Float[Array, " time"]:
+        """Value of the best of all joint actions at each state."""
+        if self.additive_critic:  # every agent's best action is the best whatever the others do
+            advantages = jax.vmap(lambda memory, seen: _advantages_at(critics, memory, seen))(at, obs)
+            best = greedy_features(advantages.reshape(*obs.shape[:2], -1), spec.action_space)
+            return _values(critics, at, obs, best)
+
+        def values_of(joint: Float[Array, "agents features"]) -> Float[Array, " time"]:
+            rated = jax.vmap(lambda memory, seen: critics.step(memory, (seen.reshape(-1), joint.reshape(-1)))[1])
+            return jnp.min(rated(at, obs), axis=-1)
+
+        return jnp.max(jax.vmap(values_of)(all_joint_actions(spec.action_space, spec.num_agents)), axis=0)
 
     def _critic_loss(
         self, critics: Ensemble, batch: Episode, played: Played, targets: Float[Array, "batch time"]
@@ -298,12 +321,8 @@ class Maddpg(OffPolicy):
         """Each own action's part of an additive critic, averaged over the ensemble."""
         if not self.additive_critic:
             return None
-
-        def of_step(memory: Memory, obs: Float[Array, "agents obs"]) -> Float[Array, " joint"]:
-            rated = jax.vmap(lambda critic, m: critic.advantages(m, obs.reshape(-1)))(critics.nets, memory)
-            return jnp.mean(rated, axis=0)
-
-        return jax.lax.stop_gradient(jax.vmap(jax.vmap(of_step))(at, obs).reshape(shape))
+        of_step = jax.vmap(jax.vmap(lambda memory, seen: _advantages_at(critics, memory, seen)))
+        return jax.lax.stop_gradient(of_step(at, obs).reshape(shape))
 
     def _samples_candidates(self, spec: EnvSpec) -> bool:
         update = self.actor_update
@@ -325,6 +344,22 @@ class Maddpg(OffPolicy):
         instead = steps[_choose(key_instead, happened, update.num_elite)]  # for places that are still empty
         elite = jnp.where(jnp.isfinite(elites.score)[:, None, None], elites.features, instead)
         return jnp.concatenate([steps[replay], steps[explorer], elite])
+
+
+def _values(
+    critics: Ensemble,
+    at: Memory,
+    obs: Float[Array, "time agents obs"],
+    action: Float[Array, "time agents features"],
+) -> Float[Array, " time"]:
+    """The ensemble's smallest value of each joint action, memories as they were at each state."""
+    return jnp.min(step_at(critics, at, joint_inputs(obs, action)), axis=-1)
+
+
+def _advantages_at(critics: Ensemble, at: Memory, obs: Float[Array, "agents obs"]) -> Float[Array, " joint"]:
+    """What every own action adds under additive critics, averaged over the ensemble."""
+    rated = jax.vmap(lambda critic, memory: critic.advantages(memory, obs.reshape(-1)))(critics.nets, at)
+    return jnp.mean(rated, axis=0)
 
 
 def _choose(key: Key, allowed: Bool[Array, " steps"], number: int) -> Int[Array, " {number}"]:

@@ -144,7 +144,11 @@ def _draw_scores(axes: Axes, row: int, curves: Sequence[Curve], group: str | Non
     axes.plot([interval.value], [row], "D", color=color, markeredgecolor=INK, markersize=5)
 
 
-EXPLORER_METRICS = {"intrinsic_return": "intrinsic return", "distinct_visits": "true distinct visits"}
+EXPLORER_METRICS = {
+    "intrinsic_return": "intrinsic return",
+    "distinct_visits": "true distinct visits",
+    "worst_steps": "steps on what is left out most",
+}
 
 
 def _explorer_rows(run: RunResults) -> list[Json]:
@@ -185,8 +189,9 @@ RUN_FIGURES: tuple[RunFigure, ...] = (
         name="meta-training",
         title="Coverage during stage 2",
         caption=(
-            "Training of the explorers: intrinsic return, and the distinct rewarding visits that it is meant to bring "
-            "about. Dashed: the visits of uniform play, on the unseen test tasks."
+            "Training of the explorers: intrinsic return, the distinct rewarding visits that it is meant to bring "
+            "about, and the steps per episode near what they visit least (worst tenth of all pairs of training task "
+            "and cluster). Dashed: the visits of uniform play, on the unseen test tasks."
         ),
         applies=lambda run: bool(_drawn_metrics(run)),
         draw=meta_training,

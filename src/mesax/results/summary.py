@@ -82,8 +82,17 @@ def run_figures(run: RunResults) -> Json:
 def explorer_figures(coverage: Json) -> Json:
     """What the explorers reach on unseen tasks, beside uniform play, from coverage.json."""
     names = ("distinct_visits", "high_reward_steps")
-    figures = {visitor["name"]: {name: visitor[name] for name in names} for visitor in coverage["visitors"]}
+    figures = {
+        visitor["name"]: {name: visitor[name] for name in names} | _worst_target(visitor)
+        for visitor in coverage["visitors"]
+    }
     return {"visitors": figures, "leaks": coverage.get("leaks")}
+
+
+def _worst_target(visitor: Json) -> Json:
+    """The unseen task and target that a visitor leaves out most."""
+    worst = (visitor.get("targets") or {}).get("worst")
+    return {} if worst is None else {"worst_target": worst}
 
 
 def _task_summary(curve: Curve, threshold: float) -> Json:

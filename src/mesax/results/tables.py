@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from mesax.formatting import (
+    NOT_MEASURED,
     NOTHING,
     format_count,
     format_duration,
@@ -202,14 +203,27 @@ def explorer_table(run: RunResults) -> Table:
     for visitor in (run.coverage or {}).get("visitors", []):
         orders = [" → ".join(map(str, order[:8])) or "none" for order in visitor.get("orders", [])]
         reached = (format_measured(visitor["distinct_visits"]), format_number(visitor["high_reward_steps"]))
-        rows.append((str(visitor["name"]), *reached, "; ".join(orders) or NOTHING))
+        rows.append((str(visitor["name"]), *reached, *_worst_target(visitor), "; ".join(orders) or NOTHING))
+    worst = ("steps on the target left out most", "episodes with any", "longest stay", "which")
     return Table(
         "What visitors reach on unseen tasks",
-        ("visitor", "distinct rewarding visits", "high-reward steps", "order of visits in a few episodes"),
+        ("visitor", "distinct rewarding visits", "high-reward steps", *worst, "order of visits in a few episodes"),
         tuple(rows),
         "Per episode. Rewarding: configurations that pay the highest reward in some training task. High-reward steps:"
-        " steps that pay it on the unseen task itself, zero-shot. Orders list configurations by number.",
+        " steps that pay it on the unseen task itself, zero-shot. Left out most: of all pairs of an unseen task and a"
+        " target, the one with the fewest steps; if it decides a task, that task stays unsolved. Orders list"
+        " configurations by number.",
     )
+
+
+def _worst_target(visitor: Json) -> tuple[str, str, str, str]:
+    """The target that a visitor leaves out most, and how much it sees of it."""
+    worst = (visitor.get("targets") or {}).get("worst")
+    if not worst:
+        return (NOT_MEASURED, NOTHING, NOTHING, NOTHING)
+    chance = f"{100 * worst['chance']:.0f}%"
+    which = f"task {worst['task']}, target {worst['target']}"
+    return (format_number(worst["steps"]), chance, format_number(worst["stay"]), which)
 
 
 def leak_table(run: RunResults) -> Table:

@@ -11,10 +11,14 @@
         kappa_c    = exp(-(max(d_c - distance_threshold, 0) / width)^2 / 2), d_c to the nearest member of cluster c
         e_c       <- stay e_c + (1 - stay) kappa_c                         dwell: passing through is not enough
         B_c       <- max(B_c, e_c)                                         the episode's record
-        r_t        = sum_c G_c (B_c' - B_c),   G_c = ((min N + 1) / (N(c) + 1))^power
+        r_t        = sum_c w_c G_c (B_c' - B_c),   G_c = ((min N + 1) / (N(c) + 1))^power
 
 Either can tell the explorer what is left: the demand of each cluster (its bonus still to be had, between 0 and 1) as a
 point in feature space, sum_c demand_c centroid_c, beside the features of the step just made.
+
+An explorer that is told may have wishes, ours: every episode draws an order of the clusters, and the one of rank j is
+worth w = wish_decay^j of its bonus, in Eq. (6) and in records. An explorer without wishes has habits: in some layouts
+it never visits one of the clusters. With them it is as many explorers as there are orders.
 
 Deviation(visit-index): f_d is taken at N + 1, the visit's own number, because N starts at 0 and f_d(0) is infinite.
 Deviation(near-only): steps far from M_* do not count as visits; their "nearest" cluster means nothing.
@@ -38,6 +42,8 @@ from mesax.policy import Policy
 from mesax.rewards.features import ObsActionFeatures
 from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Label, Transition
 
+WISH_STREAM = 3
+"""Beside the streams that policies draw from at the start of an episode."""
 EpisodeMemory = TypeVar("EpisodeMemory")
 Percept = TypeVar("Percept")
 
@@ -114,13 +120,51 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
     """f_d(x) = x^-power."""
     tell_demand: bool = False
     """Whether the explorer sees what is left to visit, and the features of its last step."""
+    wish_decay: float = 1.0
+    """What a cluster is worth beside the one before it in the episode's order of wishes; 1: there are no wishes."""
 
     def __post_init__(self) -> None:
-        """Refuse a ball without inside and rewards that grow with visits."""
+        """Refuse a ball without inside, rewards that grow with visits, and wishes that nobody hears of."""
         if self.distance_threshold <= 0:
             raise UsageError(f"distance-threshold must be above 0, not {self.distance_threshold}")
         if self.decay_power < 0:
             raise UsageError(f"decay-power must not be negative, not {self.decay_power}")
+        if not 0.0 < self.wish_decay <= 1.0:
+            raise UsageError(f"wish-decay must be above 0 and at most 1, not {self.wish_decay}")
+        if self.has_wishes and not self.tell_demand:
+            raise UsageError(f"wishes (wish-decay {self.wish_decay}) need tell-demand: an explorer must know them")
+
+    @property
+    def has_wishes(self) -> bool:
+        """Whether every episode draws an order of the clusters."""
+        return self.wish_decay < 1.0
+
+    def draw_wish(self, state: CoverageState, key: Key) -> Float[Array, " clusters"]:
+        """Worth of each cluster in one episode: the decay to the power of its place in a random order."""
+        if not self.has_wishes:
+            return jnp.ones_like(state.visits)
+        lots = jnp.where(state.subspace.cluster_valid, jax.random.uniform(key, state.visits.shape), jnp.inf)
+        place = jnp.sum(lots[None] < lots[:, None], axis=1)  # few clusters: cheaper than sorting twice
+        return self.wish_decay**place
+
+    def wishes_of(self, state: CoverageState, label: Label) -> Float[Array, "*batch clusters"]:
+        """The wishes in the labels of episodes, behind what the policy itself has drawn.
+
+        Whoever has played without wishes is paid alike for all clusters.
+        """
+        own = self._own_size(state, label)
+        if own < label.latent.shape[-1]:
+            return jnp.asarray(label.latent[..., own:])
+        return jnp.ones((*label.actor.shape, state.visits.shape[0]))
+
+    def without_wishes(self, state: CoverageState, label: Label) -> Label:
+        """Labels as the learner of the explorers knows them."""
+        return Label(label.actor, label.latent[..., : self._own_size(state, label)])
+
+    def _own_size(self, state: CoverageState, label: Label) -> int:
+        """How many numbers of a latent the policy itself has drawn."""
+        size, clusters = label.latent.shape[-1], state.visits.shape[0]
+        return size - clusters if self.has_wishes and size >= clusters else size
 
     @abstractmethod
     def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Percept:
@@ -132,12 +176,14 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
 
     @abstractmethod
     def step(
-        self, state: CoverageState, memory: EpisodeMemory, percept: Percept
+        self, state: CoverageState, wish: Float[Array, " clusters"], memory: EpisodeMemory, percept: Percept
     ) -> tuple[EpisodeMemory, Float[Array, ""]]:
         """Advance the memory by one step and pay for it."""
 
     @abstractmethod
-    def demand(self, state: CoverageState, memory: EpisodeMemory) -> Float[Array, " clusters"]:
+    def demand(
+        self, state: CoverageState, wish: Float[Array, " clusters"], memory: EpisodeMemory
+    ) -> Float[Array, " clusters"]:
         """Bonus still to be had in each cluster, as a share of the largest."""
 
     def feature_size(self, spec: EnvSpec) -> int:
@@ -189,20 +235,20 @@ def _observe(
     percepts = jax.vmap(jax.vmap(lambda x: reward.perceive(state.subspace, x)))(features)
 
     def of_episode(
-        percepts: PyTree, mask: Bool[Array, " time"]
+        percepts: PyTree, mask: Bool[Array, " time"], wish: Float[Array, " clusters"]
     ) -> tuple[Float[Array, " time"], Float[Array, "time+1 clusters"]]:
         def step(memory: PyTree, one: tuple[PyTree, Bool[Array, ""]]) -> tuple[PyTree, tuple[Array, Array]]:
             percept, happened = one
-            after, pay = reward.step(state, memory, percept)
+            after, pay = reward.step(state, wish, memory, percept)
             after = jax.tree.map(lambda new, old: jnp.where(happened, new, old), after, memory)
-            return after, (jnp.where(happened, pay, 0.0), reward.demand(state, after))
+            return after, (jnp.where(happened, pay, 0.0), reward.demand(state, wish, after))
 
         start = reward.start(state)
         _, (pay, demand) = jax.lax.scan(step, start, (percepts, mask))
-        return pay, jnp.concatenate([reward.demand(state, start)[None], demand])
+        return pay, jnp.concatenate([reward.demand(state, wish, start)[None], demand])
 
-    pay, demand = jax.vmap(of_episode)(percepts, episodes.mask)
-    episodes = eqx.tree_at(lambda e: e.reward, episodes, pay)
+    pay, demand = jax.vmap(of_episode)(percepts, episodes.mask, reward.wishes_of(state, episodes.label))
+    episodes = eqx.tree_at(lambda e: (e.reward, e.label), episodes, (pay, reward.without_wishes(state, episodes.label)))
     if not reward.tell_demand:
         return state, episodes
     wanted = demand @ state.subspace.centroids
@@ -228,24 +274,26 @@ class Told(eqx.Module):
     spec: EnvSpec = eqx.field(static=True)
 
     def start(self, key: Key) -> Memory:
-        """Nothing visited, no step made."""
+        """Nothing visited, no step made; wishes come from a stream beside the policy's own."""
         obs = jnp.zeros((self.spec.num_agents, self.spec.obs_size))
         action = self.spec.action_space.zeros((self.spec.num_agents,))
-        return self.policy.start(key), self.reward.start(self.state), (obs, action, jnp.asarray(False))
+        wish = self.reward.draw_wish(self.state, jax.random.fold_in(key, WISH_STREAM))
+        return self.policy.start(key), wish, self.reward.start(self.state), (obs, action, jnp.asarray(False))
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Account for the step that led here, then let the policy act on what it is told."""
-        inner, episode, (last_obs, last_action, moved) = memory
+        inner, wish, episode, (last_obs, last_action, moved) = memory
         features = self.reward.features(self.spec, Transition(last_obs, last_action, obs))
-        after, _ = self.reward.step(self.state, episode, self.reward.perceive(self.state.subspace, features))
+        after, _ = self.reward.step(self.state, wish, episode, self.reward.perceive(self.state.subspace, features))
         episode = jax.tree.map(lambda new, old: jnp.where(moved, new, old), after, episode)
-        wanted = self.reward.demand(self.state, episode) @ self.state.subspace.centroids
+        wanted = self.reward.demand(self.state, wish, episode) @ self.state.subspace.centroids
         action, inner = self.policy.act(inner, tell(obs, wanted, jnp.where(moved, features, 0.0)), key)
-        return action, (inner, episode, (obs, action, jnp.asarray(True)))
+        return action, (inner, wish, episode, (obs, action, jnp.asarray(True)))
 
     def label(self, memory: Memory) -> Label:
-        """As the wrapped policy says."""
-        return self.policy.label(memory[0])
+        """As the wrapped policy says, and the wishes, if there are any, behind what it has drawn."""
+        label, wish = self.policy.label(memory[0]), memory[1]
+        return Label(label.actor, jnp.concatenate([label.latent, wish])) if self.reward.has_wishes else label
 
 
 @dataclass(frozen=True)
@@ -264,17 +312,20 @@ class CoverageReward(EpisodeReward[Array, Match]):
         return state.visits
 
     def step(
-        self, state: CoverageState, memory: Float[Array, " clusters"], percept: Match
+        self, state: CoverageState, wish: Float[Array, " clusters"], memory: Float[Array, " clusters"], percept: Match
     ) -> tuple[Float[Array, " clusters"], Float[Array, ""]]:
         """Pay for the visit, then count it."""
         pay = percept.value * (memory[percept.cluster] + 1.0) ** -self.decay_power * percept.near
+        pay = pay * wish[percept.cluster]
         if self.normalize:
             pay = pay * (least_visits(state) + 1.0) ** self.decay_power
         return memory.at[percept.cluster].add(percept.near.astype(memory.dtype)), pay
 
-    def demand(self, state: CoverageState, memory: Float[Array, " clusters"]) -> Float[Array, " clusters"]:
+    def demand(
+        self, state: CoverageState, wish: Float[Array, " clusters"], memory: Float[Array, " clusters"]
+    ) -> Float[Array, " clusters"]:
         """What the next visit would pay."""
-        bonus = ((least_visits(state) + 1.0) / (memory + 1.0)) ** self.decay_power
+        bonus = wish * ((least_visits(state) + 1.0) / (memory + 1.0)) ** self.decay_power
         return jnp.where(state.subspace.cluster_valid, bonus, 0.0)
 
 
@@ -310,21 +361,23 @@ class RecordReward(EpisodeReward[Record, Array]):
         return Record(jnp.zeros_like(state.visits), jnp.zeros_like(state.visits))
 
     def step(
-        self, state: CoverageState, memory: Record, percept: Float[Array, " clusters"]
+        self, state: CoverageState, wish: Float[Array, " clusters"], memory: Record, percept: Float[Array, " clusters"]
     ) -> tuple[Record, Float[Array, ""]]:
         """Pay what the records grow by."""
         dwell = self.stay * memory.dwell + (1.0 - self.stay) * percept
         best = jnp.maximum(memory.best, dwell)
-        return Record(dwell, best), jnp.sum(self.gains(state) * (best - memory.best))
+        return Record(dwell, best), jnp.sum(wish * self.gains(state) * (best - memory.best))
 
     def gains(self, state: CoverageState) -> Float[Array, " clusters"]:
         """G_c: clusters that earlier policies visit pay less."""
         gain = ((least_visits(state) + 1.0) / (state.visits + 1.0)) ** self.decay_power
         return jnp.where(state.subspace.cluster_valid, gain, 0.0)
 
-    def demand(self, state: CoverageState, memory: Record) -> Float[Array, " clusters"]:
+    def demand(
+        self, state: CoverageState, wish: Float[Array, " clusters"], memory: Record
+    ) -> Float[Array, " clusters"]:
         """What is left to gain."""
-        return self.gains(state) * (1.0 - memory.best)
+        return wish * self.gains(state) * (1.0 - memory.best)
 
 
 CoverageModel: TypeAlias = CoverageReward | RecordReward
@@ -336,7 +389,6 @@ def least_visits(state: CoverageState) -> Float[Array, ""]:
     return jnp.min(jnp.where(state.subspace.cluster_valid, state.visits, jnp.inf))
 
 
-def visit_counts(found: Match, num_clusters: int) -> Float[Array, "episodes clusters"]:
-    """Near visits to each cluster in each episode."""
-    one_hot = jax.nn.one_hot(found.cluster, num_clusters) * found.near[..., None]
-    return jnp.sum(one_hot, axis=1)
+def near_clusters(found: Match, num_clusters: int) -> Bool[Array, "episodes time clusters"]:
+    """Whether each step of each episode is near each cluster."""
+    return (jax.nn.one_hot(found.cluster, num_clusters) > 0) & found.near[..., None]

@@ -23,6 +23,7 @@ NOT_EVALUATED = {
 RUN_ENTRIES = ("method", "env", "preset", "seed", "family", "test_tasks")
 FAMILY_NUMBERS = ("optimal_return", "suboptimal_return", "optimal_threshold")
 SUMMARY_NUMBERS = ("wall_seconds", "env_steps", "meta_env_steps")
+WORST_NUMBERS = ("task", "target", "steps", "chance", "stay")
 VISITOR_ENTRIES = ("name", "distinct_visits", "high_reward_steps")
 
 
@@ -98,6 +99,9 @@ def read_coverage(stored: RunDirectory) -> Json:
         raise DamageError(f"{path}: visitors is not a list")
     for visitor in coverage["visitors"]:
         _check_entries(path, visitor, VISITOR_ENTRIES)
+        if visitor.get("targets") is not None:  # runs of earlier versions have none
+            _check_entries(path, visitor["targets"], ("worst",))
+            _check_numbers(path, visitor["targets"]["worst"], WORST_NUMBERS)
     return coverage
 
 

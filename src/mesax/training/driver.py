@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment
@@ -26,8 +26,8 @@ from mesax.store.trees import SavedTree
 from mesax.training.engines import Log, OnDevice, OnHost, joined, packed, shape_of, shape_of_packed, unpacked
 from mesax.training.host_rollout import as_lane, play_on_host
 from mesax.training.loop import Loop, LoopState, Start
-from mesax.training.rollout import play
-from mesax.types import EnvSpec, Episode, Key, Keys, tree_index
+from mesax.training.rollout import draw_tasks, play
+from mesax.types import EnvSpec, Episode, Key, Keys, leading_size, tree_index
 
 Facts: TypeAlias = dict[str, int]
 
@@ -190,6 +190,21 @@ def play_episodes(env: AnyEnvironment, tasks: PyTree, policy: Policy, key: Key, 
         return tree_index(played, 0)
     episodes: Episode = jax.tree.map(np.asarray, compiled(_Play(env, num_episodes))(tasks, policy, key))
     return episodes
+
+
+def tasks_played(tasks: PyTree, key: Key, num_episodes: int) -> tuple[np.ndarray, int]:
+    """Which of the stacked tasks each episode of `play_episodes` with this key is on, and how many tasks there are."""
+    number = leading_size(tasks)
+    return np.asarray(compiled(_DrawTasks(num_episodes, number))(key)), number
+
+
+@dataclass(frozen=True)
+class _DrawTasks:
+    num_episodes: int
+    num_tasks: int
+
+    def __call__(self, key: Key) -> Int[Array, " episodes"]:
+        return draw_tasks(key, self.num_episodes, self.num_tasks, horizon=1)[0]  # tasks do not depend on the horizon
 
 
 def _broken(learner: PyTree) -> np.ndarray:

@@ -12,18 +12,21 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from mesax.compiling import compiled
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import TaskFamily, TaskSplit
 from mesax.formatting import NOT_MEASURED
 from mesax.methods.base import Experiment
+from mesax.methods.mesa.targets import TargetVisits, count_targets
 from mesax.policy import Policy, UniformPolicy
-from mesax.rewards.coverage import CoverageModel, CoverageState, visit_counts
-from mesax.training.driver import play_episodes
+from mesax.rewards.coverage import CoverageModel, CoverageState, near_clusters
+from mesax.training.driver import play_episodes, tasks_played
 from mesax.types import EnvSpec, Episode, Key
 
 COVERAGE_STREAM = 4
 LEAK_STREAM = 6
 LARGEST_PICTURE = 20_000
 SHOWN_ORDERS = 4
+EVERYONE = "all explorers"
+"""A visitor that is one of the explorers, drawn anew in every episode."""
 
 
 @jax.tree_util.register_dataclass
@@ -45,11 +48,13 @@ class CoverageReport:
     """Steps per episode that pay a high reward on the tasks played."""
     coverage_return: float
     """What the coverage reward pays per episode for what was played."""
+    worst_steps: float
+    """Near steps per episode, as a mean over the worst tenth of all pairs of task and cluster."""
 
     @staticmethod
     def blank(num_clusters: int) -> CoverageReport:
         """A report of the right shapes."""
-        return CoverageReport(np.zeros(num_clusters), np.zeros(num_clusters), 0.0, 0.0, 0.0, 0.0, 0.0)
+        return CoverageReport(np.zeros(num_clusters), np.zeros(num_clusters), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def row(self) -> dict[str, float]:
         """The scalar figures."""
@@ -59,20 +64,23 @@ class CoverageReport:
             "distinct_union": self.distinct_union,
             "high_reward_steps": self.high_reward_steps,
             "coverage_return": self.coverage_return,
+            "worst_steps": self.worst_steps,
         }
 
     def note(self) -> str:
         """What a person is told while explorers are trained."""
         if np.isnan(self.distinct_visits):
-            return f"{self.clusters_visited:.2f} clusters an episode (distinct visits {NOT_MEASURED})"
-        return f"{self.distinct_visits:.2f} distinct visits an episode"
+            distinct = f"{self.clusters_visited:.2f} clusters an episode (distinct visits {NOT_MEASURED})"
+        else:
+            distinct = f"{self.distinct_visits:.2f} distinct visits an episode"
+        return f"{distinct}, {self.worst_steps:.1f} steps on those left out most"
 
 
 class Visits(NamedTuple):
     """What stacked episodes visit."""
 
-    counts: Array
-    """Near visits to each cluster, `[episodes, clusters]`."""
+    near: Array
+    """Whether a step is near each cluster, `[episodes, time, clusters]`."""
     configuration: Array
     """In truth, `[episodes, time]`; -1 for none and for padding."""
     distance: Array
@@ -90,9 +98,9 @@ class _Visits:
         found = self.reward.matches(self.family.env.spec, state, episodes)
         transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
-        counts = visit_counts(found, state.visits.shape[0])
+        near = near_clusters(found, state.visits.shape[0])
         paid = self.reward.paid(self.family.env.spec, state, episodes)
-        return Visits(counts, jnp.where(episodes.mask, configurations, -1), found.distance, paid)
+        return Visits(near, jnp.where(episodes.mask, configurations, -1), found.distance, paid)
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,10 @@ def coverage_of(
     family = experiment.family
     episodes = play_episodes(experiment.training_env, tasks, policy, key, num_episodes)
     visits = compiled(_Visits(reward, family))(state, episodes)
-    counts = np.asarray(visits.counts)
+    near = np.asarray(visits.near)
+    counts = near.sum(axis=1, dtype=np.float32)
+    which, number = tasks_played(tasks, key, num_episodes)
+    clusters = np.flatnonzero(np.asarray(state.subspace.cluster_valid))
     distinct = _distinct(np.asarray(visits.configuration), family.rewarding_configurations(tasks))
     return CoverageReport(
         visit_chance=np.mean(counts > 0, axis=0),
@@ -128,6 +139,7 @@ def coverage_of(
         distinct_union=distinct.union,
         high_reward_steps=_high_reward_steps(episodes, high_reward),
         coverage_return=float(np.mean(np.sum(visits.reward, axis=1))),
+        worst_steps=count_targets(which, near[..., clusters], clusters, number).worst_tenth,
     )
 
 
@@ -210,16 +222,24 @@ def coverage_pictures(
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     visitors: dict[str, Policy] = {"uniform": UniformPolicy(spec.action_space), **explorers}
     rewarding = family.rewarding_configurations(split.train)
-    entries = []
+    targets = _targets(family, split)
+    entries: list[dict[str, object]] = []
     for number, (name, policy) in enumerate(visitors.items()):
+        if name == EVERYONE and len(explorers) == 2:  # one explorer, and "all" of them
+            entries.append(entries[-1] | {"name": name})
+            continue
         key = experiment.key(COVERAGE_STREAM, number)
         episodes = play_episodes(experiment.training_env, split.test, policy, key, num_episodes)
+        which, _ = tasks_played(split.test, key, num_episodes)
         visited = np.asarray(compiled(_Visits(reward, family))(state, episodes).configuration)
         entry: dict[str, object] = {
             "name": name,
             "episodes": len(episodes.reward),
             "distinct_visits": _distinct(visited, rewarding).mean,
             "high_reward_steps": _high_reward_steps(episodes, high_reward),
+            "targets": _target_visits(
+                which, experiment.num_test_tasks, visited, targets, episodes, high_reward
+            ).document(),
             "frequency": _frequency(family, visited),
             "orders": [] if rewarding is None else [visit_order(row, rewarding) for row in visited[:SHOWN_ORDERS]],
         }
@@ -236,6 +256,28 @@ def coverage_pictures(
         "clusters": int(state.subspace.cluster_valid.sum()),
         "plane": _plane(state) if reward.feature_size(spec) == 2 else None,
     }
+
+
+def _targets(family: TaskFamily, split: TaskSplit) -> np.ndarray | None:
+    """All configurations that pay most in some task: in another layout, each could be the one that counts."""
+    parts = [family.rewarding_configurations(tasks) for tasks in (split.train, split.test)]
+    known = [part for part in parts if part is not None]
+    return np.unique(np.concatenate(known)) if known else None
+
+
+def _target_visits(
+    which: np.ndarray,
+    num_tasks: int,
+    visited: np.ndarray,
+    targets: np.ndarray | None,
+    episodes: Episode,
+    high_reward: float,
+) -> TargetVisits:
+    """Visits to each target on each task; where nobody knows the targets, to whatever pays most there."""
+    if targets is None:
+        high = np.asarray(episodes.mask & (episodes.reward >= high_reward))
+        return count_targets(which, high[..., None], np.zeros(1, int), num_tasks)
+    return count_targets(which, visited[..., None] == targets, targets, num_tasks)
 
 
 def _plane(state: CoverageState) -> dict[str, list[object]]:

@@ -3,6 +3,7 @@
     collect   for each training task: run the algorithm; keep state-action pairs with high reward in M_*   Alg. 1, 1-6
     explore   cluster M_*; for e = 1..E: train a policy to be near M_* in clusters not yet visited, in this episode
               or by earlier policies; add its visits to the global count                                   Alg. 1, 7-20
+              (without a global count, policies are trained side by side)
     adapt     on each unseen task: with annealed probability an episode is played by a random explorer     Alg. 2
 
 No concrete algorithm is named here: learner, explorer and environment arrive as values.
@@ -28,7 +29,14 @@ from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers, saved_explorers
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, padded
-from mesax.methods.mesa.coverage import CoverageReport, configuration_grid, coverage_of, coverage_pictures, leak_check
+from mesax.methods.mesa.coverage import (
+    EVERYONE,
+    CoverageReport,
+    configuration_grid,
+    coverage_of,
+    coverage_pictures,
+    leak_check,
+)
 from mesax.methods.mesa.unfinished import all_episodes, explorer_like, get_explorer, put_episodes, put_explorer
 from mesax.policy import ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
@@ -39,7 +47,7 @@ from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import EnvSpec, Episode, tree_index, tree_stack
+from mesax.types import EnvSpec, Episode, leading_size, tree_index, tree_stack
 
 if TYPE_CHECKING:
     from mesax.methods.preset import Preset
@@ -47,6 +55,10 @@ if TYPE_CHECKING:
 COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
 COUNT_STREAM = 5
+CLEARLY_LESS = 0.9
+"""An explorer with less than this share of the steps of another is less fair, and not just unlucky."""
+MOST_LEAK_EPISODES, MOST_PICTURE_EPISODES = 2_000, 1_000
+"""Enough for two digits, however many episodes a coverage figure has."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +87,15 @@ class Mesa:
     """What explorers are paid for: Eq. (6) or records; features, distance, decay."""
     num_explorers: int = 4
     """E, at most."""
-    global_count: Literal["probability", "mean"] = "mean"
-    """What a policy adds to a cluster's global count: its chance of a visit, or its mean visits, per episode."""
-    snapshot: Literal["last", "best"] = "last"
-    """Which explorer is kept: the last, or the one that was paid most while it was trained."""
+    global_count: Literal["probability", "mean", "none"] = "mean"
+    """What a policy adds to a cluster's global count: its chance of a visit, or its mean visits, per episode; or none:
+    then policies need not wait for each other."""
+    snapshot: Literal["last", "best", "fairest"] = "last"
+    """Which explorer is kept: the last, the one that was paid most while it was trained, or the last one that leaves
+    hardly more out than those before: judged by near steps on the worst tenth of all pairs of training task and
+    cluster."""
+    enough_steps: float | None = None
+    """Near steps per episode on that worst tenth from which an explorer's training is over; None: the budget is."""
     coverage_episodes: int = 100
     """Episodes behind each coverage figure and each update of the global count."""
     enough_coverage: float = 0.95
@@ -97,6 +114,8 @@ class Mesa:
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise UsageError(f"{name.replace('_', '-')} must be at least {value}, not {getattr(self, name)}")
+        if self.reward.has_wishes and self.num_clusters < 2:
+            raise UsageError(f"wishes need at least 2 clusters to choose from, not num-clusters {self.num_clusters}")
         if not 0.0 <= self.relabel_discount <= 1.0:
             raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
 
@@ -134,21 +153,25 @@ class Mesa:
             return (borrow, adapt_stage(experiment, self.mixing, start_after("borrow")))
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
         collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
-        explore_steps = self.explore_steps(experiment) * self.num_explorers
-        return (
-            Stage(
-                "collect",
-                tuple(collect_steps * len(group) for group in groups),
-                lambda job, services: self._collect(experiment, groups[job], services),
-            ),
-            Stage(
-                "explore",
-                (explore_steps,),
-                lambda _, services: self._explore(experiment, services),
-                products=("explorers",),
-            ),
-            adapt_stage(experiment, self.mixing, start_after("explore")),
+        collect = Stage(
+            "collect",
+            tuple(collect_steps * len(group) for group in groups),
+            lambda job, services: self._collect(experiment, groups[job], services),
         )
+        return (collect, *self._explore_stages(experiment), adapt_stage(experiment, self.mixing, start_after("gather")))
+
+    def _explore_stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Train the explorers, one after another or side by side; then gather them."""
+        steps = self.explore_steps(experiment)
+        numbers = range(self.num_explorers)
+        lines = [[number] for number in numbers] if self.global_count == "none" else [list(numbers)]
+        explore = Stage(
+            "explore",
+            tuple(steps * len(line) for line in lines),
+            lambda job, services: self._explore(experiment, lines[job], services),
+        )
+        gather = Stage("gather", (0,), lambda _, services: self._gather(experiment, services), products=("explorers",))
+        return explore, gather
 
     def explore_steps(self, experiment: Experiment) -> int:
         """Environment steps of stage 2 for one explorer, every repetition of an action counted."""
@@ -212,47 +235,71 @@ class Mesa:
         row |= {"high_reward_pairs": int(kept.sum()), "distinct_pairs": len(distinct)}
         services.rows("metrics", [row | {"reward_threshold": levels.high}])
 
-    def _explore(self, experiment: Experiment, services: Services) -> None:
-        """Stage 2: policies one after another, each rewarded for what its predecessors leave out."""
-        spec = experiment.family.env.spec
-        pairs = load_pairs(services.outputs("collect"))
+    def _high_reward_set(self, experiment: Experiment, pairs: Pairs) -> CoverageState:
+        """M_* with its clusters, which nobody has visited yet."""
         if not len(pairs.features):
             raise TrainingError(self.threshold.nothing_found(pairs.collected))
-        high_reward = pairs.high if experiment.family.high_reward is None else experiment.family.high_reward
         subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
-        state = CoverageState(subspace, jnp.zeros(self.num_clusters))
-        leaks = leak_check(experiment, self.reward, state, 20 * self.coverage_episodes)
-        recipe, missed = self.recipe(spec), np.ones(self.num_clusters)
-        kept = services.kept({"number": 0, "best": explorer_like(recipe)})
-        if kept is None:
+        return CoverageState(subspace, jnp.zeros(self.num_clusters))
+
+    def _explore(self, experiment: Experiment, numbers: list[int], services: Services) -> None:
+        """Stage 2: policies one after another, each rewarded for what its predecessors here leave out."""
+        pairs = load_pairs(services.outputs("collect"))
+        state = self._high_reward_set(experiment, pairs)
+        subspace, high_reward = state.subspace, high_reward_of(experiment.family, pairs)
+        recipe, missed = self.recipe(experiment.family.env.spec), np.ones(self.num_clusters)
+        kept = services.kept({"done": 0, "best": explorer_like(recipe)})
+        finished = 0 if kept is None else kept["done"]
+        leaks = (
+            leak_check(experiment, self.reward, state, min(20 * self.coverage_episodes, MOST_LEAK_EPISODES))
+            if numbers[0] == 0
+            else None
+        )
+        if kept is None and leaks is not None:
             services.rows("metrics", [{"phase": "leaks", "step": 0} | leaks])
-        finished = 0 if kept is None else kept["number"]
-        policies = []
-        for number in range(self.num_explorers):
-            if number < finished:
+        policies: list[PyTree] = []
+        for done, number in enumerate(numbers):
+            if done < finished:
                 policy, report = get_explorer(services, number, recipe)
             else:
-                best = kept["best"] if kept is not None and number == finished else None
+                best = kept["best"] if kept is not None and done == finished else None
                 with keeping_last_good(services):
-                    policy, report = self._train_explorer(experiment, state, high_reward, number, services, best)
+                    policy, report = self._train_explorer(
+                        experiment, state, high_reward, (done, number), services, best
+                    )
                 put_explorer(services, number, (policy, report))
             policies.append(policy)
-            added = report.visit_chance if self.global_count == "probability" else report.mean_visits
-            state = CoverageState(subspace, state.visits + jnp.asarray(added))
+            if self.global_count != "none":
+                added = report.visit_chance if self.global_count == "probability" else report.mean_visits
+                state = CoverageState(subspace, state.visits + jnp.asarray(added))
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
             row = {"phase": "explore", "policy": number, "step": self.explore_steps(experiment)}
-            if number >= finished:
+            if done >= finished:
                 services.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
         save_explorers(recipe, policies, services.directory / "explorers")
-        save_tree(services.directory / "coverage", state, {"num_explorers": len(policies)})
+        save_tree(services.directory / "coverage", state, {"num_explorers": len(policies), "leaks": leaks})
+
+    def _gather(self, experiment: Experiment, services: Services) -> None:
+        """All explorers together, and what they visit on the unseen tasks."""
+        recipe = self.recipe(experiment.family.env.spec)
+        pairs = load_pairs(services.outputs("collect"))
+        state = self._high_reward_set(experiment, pairs)
+        policies = []
+        for directory in services.outputs("explore"):
+            trained = saved_explorers(recipe, directory / "explorers").policies
+            policies += [tree_index(trained, index) for index in range(leading_size(trained))]
+        save_explorers(recipe, policies, services.directory / "explorers")
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
-        visitors["all explorers"] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
-        pictures = coverage_pictures(experiment, self.reward, state, visitors, high_reward, 10 * self.coverage_episodes)
+        visitors[EVERYONE] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
+        high_reward = high_reward_of(experiment.family, pairs)
+        episodes = min(10 * self.coverage_episodes, MOST_PICTURE_EPISODES)
+        pictures = coverage_pictures(experiment, self.reward, state, visitors, high_reward, episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
+        leaks = read_manifest(services.outputs("explore")[0] / "coverage")["facts"]["leaks"]
         services.document("coverage", pictures | {"leaks": leaks})
 
     def _train_explorer(
@@ -260,12 +307,16 @@ class Mesa:
         experiment: Experiment,
         state: CoverageState,
         high_reward: float,
-        number: int,
+        place: tuple[int, int],
         services: Services,
         best: tuple[PyTree, CoverageReport] | None,
     ) -> tuple[PyTree, CoverageReport]:
-        """One exploration policy and what it covers; `best` is the best one so far, if this goes on."""
-        family = experiment.family
+        """One exploration policy and what it covers.
+
+        `place`: how many were trained before it in this job, and its number; `best` is the best one so far, if this
+        goes on.
+        """
+        family, (done, number) = experiment.family, place
         spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
@@ -274,9 +325,9 @@ class Mesa:
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=services):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, high_reward, number)
-            if best is None or self.snapshot == "last" or report.coverage_return >= best[1].coverage_return:
+            if best is None or self._is_better(report, best[1]):
                 best = (policy, report)
-            services.keep({"number": number, "best": best})
+            services.keep({"done": done, "best": best})
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
             names = {"learnt_return": "intrinsic_return"}
@@ -284,9 +335,19 @@ class Mesa:
             services.rows("metrics", [row | report.row()])
             if chunk.compile_seconds:
                 services.compiled(chunk.compile_seconds)
-            services.report(number * budget + step, f"explorer {number + 1}: {report.note()}")
+            services.report(done * budget + step, f"explorer {number + 1}: {report.note()}")
+            if self.enough_steps is not None and best[1].worst_steps >= self.enough_steps:
+                break
         assert best is not None
         return best
+
+    def _is_better(self, report: CoverageReport, best: CoverageReport) -> bool:
+        """Whether a later explorer takes the place of the best so far."""
+        if self.snapshot == "last":
+            return True
+        if self.snapshot == "best":
+            return report.coverage_return >= best.coverage_return
+        return report.worst_steps >= CLEARLY_LESS * best.worst_steps
 
     def _coverage(
         self, experiment: Experiment, state: CoverageState, policy: Policy, high_reward: float, number: int
@@ -344,6 +405,11 @@ def load_pairs(directories: list[Path]) -> Pairs:
     )
     high = min((one["high"] for one in seen if one["high"] is not None), default=np.inf)
     return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]), collected, high)
+
+
+def high_reward_of(family: TaskFamily, pairs: Pairs) -> float:
+    """The reward that counts as high: the family's own word, else what stage 1 has found."""
+    return pairs.high if family.high_reward is None else family.high_reward
 
 
 def explorers_in(run: Path) -> Path:

@@ -114,6 +114,7 @@ class World:
     explore_decisions: int
     """And explorers longer to learn."""
     stay: float
+    """Long stays show a learner what a landmark is worth; wishes see to it that others are visited too."""
 
     @property
     def family(self) -> ParticleClimbFamily:
@@ -129,11 +130,11 @@ class World:
 
 WORLDS = {
     #                  size  paper         quick
-    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 2_000_000, 12, 1_100_000, 0.7),
-    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 2_000_000, 12, 1_100_000, 0.7),
-    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 2_500_000, 12, 1_800_000, 0.7),
-    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 1_600_000, 0.6),
-    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 2_600_000, 0.6),
+    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 900_000, 12, 800_000, 0.85),
+    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 900_000, 12, 800_000, 0.85),
+    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_200_000, 12, 1_200_000, 0.85),
+    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.8),
+    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, 0.8),
 }
 
 
@@ -198,10 +199,15 @@ def _quick(world: World) -> Experiment:
         least_value=0.1,
         capacity=256,
         num_clusters=world.num_landmarks,
-        reward=RecordReward(world.occupancy, distance_threshold=0.1, tell_demand=True, width=0.5, stay=world.stay),
-        num_explorers=2,
-        global_count="probability",
-        mixing=Mixing(Linear(0.9, 0.0, 0.6)),
+        reward=RecordReward(
+            world.occupancy, distance_threshold=0.1, tell_demand=True, wish_decay=0.5, width=0.5, stay=world.stay
+        ),
+        num_explorers=1,
+        global_count="none",
+        snapshot="fairest",
+        coverage_episodes=300,
+        # Explorers play to the end: a learner that has settled on a safe landmark needs them to leave it.
+        mixing=Mixing(Linear(0.9, 0.2, 0.9)),
     )
     return Experiment(method, world.family, world.learner, schedule, num_train_tasks=30, eval_episodes=32, lanes=1)
 
