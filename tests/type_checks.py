@@ -9,7 +9,7 @@ PARTS = tuple(
     for name in (
         *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards"),
         *(f"envs.{file}" for file in ("base", "climb", "host", "particles", "particle_climb", "simple_spread")),
-        "envs.swimmer_climb",
+        *("envs.swimmer_climb", "explorers.shared_latent"),
     )
 )
 """What they take and give back is held to its annotations, shapes included.

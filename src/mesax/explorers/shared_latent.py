@@ -28,7 +28,7 @@ from mesax.errors import UsageError
 from mesax.nets import Adam, Memory, Trainable
 from mesax.policy import EXPLORER, Policy
 from mesax.rewards.relations import RelationDensity
-from mesax.types import Action, Discrete, EnvSpec, Key, Label, Metrics
+from mesax.types import Action, Discrete, EnvSpec, Key, Keys, Label, Metrics
 
 
 class SharedLatentPolicy(eqx.Module):
@@ -132,7 +132,7 @@ class SharedLatent:
         return state.descend(gradients, self.optimizer), {"density_return": reward, "log_likelihood": covered}
 
     def _draws(
-        self, policy: SharedLatentPolicy, density: RelationDensity, step: Int[Array, ""], keys: Key
+        self, policy: SharedLatentPolicy, density: RelationDensity, step: Int[Array, ""], keys: Keys
     ) -> tuple[Int[Array, "batch agents"], Int[Array, "batch agents"]]:
         """Joint actions of the explorer, and of p*."""
         key_latent, key_action = jax.random.split(keys[0])

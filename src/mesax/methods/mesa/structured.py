@@ -73,8 +73,8 @@ class StructuredMesa:
     """Relabeled pairs worth less stay out of M_*."""
     keep_trajectories: int = 0
     """Whole high-return episodes kept per training task."""
-    coverage_episodes: int = 1000
-    """Episodes behind each figure of what the explorer visits."""
+    coverage_steps: int = 40_000
+    """Steps behind each figure of what the explorer visits, in whole episodes."""
     mixing: Mixing = Mixing()
     """p_e on the test tasks."""
 
@@ -86,7 +86,7 @@ class StructuredMesa:
             raise UsageError(f"smoothing must lie strictly between 0 and 1, not {self.smoothing}")
         if not 0.0 <= self.relabel_discount <= 1.0:
             raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
-        for name, least in (("coverage_episodes", 1), ("keep_trajectories", 0)):
+        for name, least in (("coverage_steps", 1), ("keep_trajectories", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
 
@@ -136,7 +136,8 @@ class StructuredMesa:
         policy = self._fit(experiment, density, chosen, scores, services)
         save_explorers(self.recipe(spec), [policy], services.directory / "explorers")
         high_reward = pairs.high if experiment.family.high_reward is None else experiment.family.high_reward
-        visits = unseen_visits(experiment, {"explorer 1": policy}, high_reward, self.coverage_episodes)
+        episodes = max(1, self.coverage_steps // spec.horizon)
+        visits = unseen_visits(experiment, {"explorer 1": policy}, high_reward, episodes)
         document = pictured(experiment.family, [entry for entry, _ in visits])
         document |= {"dataset_size": len(members.task)}
         document |= {"dataset": configuration_grid(experiment.family, pairs.configurations)}

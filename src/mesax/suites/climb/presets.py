@@ -59,7 +59,7 @@ WIDE_LEARNER = replace(
 STAGES_LEARNER = replace(
     MULTI_STAGE_LEARNER, actor_update=WIDE_LEARNER.actor_update, exploration=WIDE_LEARNER.exploration
 )
-RARE = Mixing(Linear(0.5, 0.0, 0.4))
+RARE = Mixing(Linear(0.5, 0.0, 0.6))
 EXPLORER = Maddpg(
     actor_net=Mlp((64,)),
     critic_net=Mlp((64,)),
