@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from mesax.algorithms.base import Learner
 from mesax.envs.base import AnyEnvironment, TaskFamily
 from mesax.envs.host import repeating
 from mesax.errors import StoreError, TrainingError, UsageError
-from mesax.explorers.recipe import ExplorerRecipe, save_explorers, saved_explorers
+from mesax.explorers.recipe import ExplorerRecipe, Recipe, save_explorers, saved_explorers
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good
 from mesax.methods.mesa.collect import collect_group, load_pairs
@@ -273,7 +273,14 @@ def explorers_in(run: Path) -> Path:
     return run / "policies" / "explorers"
 
 
-def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
+class HasExplorers(Protocol):
+    """A method whose finished runs have explorers."""
+
+    def recipe(self, spec: EnvSpec) -> Recipe:
+        """How they are put to use in an environment of these sizes."""
+
+
+def borrowed_explorers(method: HasExplorers, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
     """The explorers of another run, if they fit this environment and these settings."""
     directory = explorers_in(run)
     if not directory.is_dir():
