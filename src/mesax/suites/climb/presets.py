@@ -59,7 +59,6 @@ WIDE_LEARNER = replace(
 STAGES_LEARNER = replace(
     MULTI_STAGE_LEARNER, actor_update=WIDE_LEARNER.actor_update, exploration=WIDE_LEARNER.exploration
 )
-RARE = Mixing(Linear(0.5, 0.0, 0.6))
 EXPLORER = Maddpg(
     actor_net=Mlp((64,)),
     critic_net=Mlp((64,)),
@@ -109,7 +108,6 @@ class Game:
     explore_steps: int
     collect: Schedule | None = None
     """Stage 1, if not a shorter schedule of the same kind."""
-    mixing: Mixing = Mixing(Linear(0.8, 0.0, 0.6))
     num_test_tasks: int = 5
 
 
@@ -132,30 +130,27 @@ GAMES = {
         ClimbFamily(num_actions=100, counts=(2,)),
         Schedule(30_000, warmup_steps=500, num_evaluations=30),
         learner=WIDE_LEARNER,
-        updates_per_round=4,
+        updates_per_round=2,
         explore_steps=20_000,
         collect=Schedule(30_000, warmup_steps=29_000, num_evaluations=1),
-        mixing=RARE,
         num_test_tasks=10,
     ),
     "climb-trio": Game(
         ClimbFamily(num_agents=3, num_actions=30, counts=(3,)),
         Schedule(40_000, warmup_steps=500, num_evaluations=30),
         learner=WIDE_LEARNER,
-        updates_per_round=4,
+        updates_per_round=2,
         explore_steps=20_000,
         collect=Schedule(40_000, warmup_steps=39_000, num_evaluations=1),
-        mixing=RARE,
         num_test_tasks=10,
     ),
     "climb-stages": Game(
         ClimbFamily(num_actions=30, num_stages=5, counts=(2,)),
-        Schedule(100_000, warmup_steps=500, num_envs=10, replay_capacity=20_000),
+        Schedule(60_000, warmup_steps=500, num_envs=10, replay_capacity=20_000, num_evaluations=30),
         learner=STAGES_LEARNER,
         updates_per_round=4,
         explore_steps=30_000,
         collect=Schedule(20_000, warmup_steps=19_000, num_envs=10, replay_capacity=20_000, num_evaluations=1),
-        mixing=RARE,
         num_test_tasks=10,
     ),
 }
@@ -200,7 +195,7 @@ def _quick(game: Game) -> Experiment:
         least_value=0.1,
         reward=CoverageReward(normalize=True),
         global_count="probability",
-        mixing=game.mixing,
+        mixing=Mixing(Linear(0.8, 0.0, 0.6)),
     )
     return Experiment(method, game.family, game.learner, schedule, num_test_tasks=game.num_test_tasks)
 
