@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
@@ -57,7 +57,9 @@ WIDE_LEARNER = replace(
     exploration=Linear(0.05, 0.05, 0.0),
 )
 STAGES_LEARNER = replace(
-    MULTI_STAGE_LEARNER, actor_update=WIDE_LEARNER.actor_update, exploration=WIDE_LEARNER.exploration
+    MULTI_STAGE_LEARNER,
+    actor_update=ImmediateElites(num_explorer=32, num_policy=1, num_uniform=0),
+    exploration=WIDE_LEARNER.exploration,
 )
 EXPLORER = Maddpg(
     actor_net=Mlp((64,)),
