@@ -10,6 +10,7 @@ import numpy as np
 from mesax.results.summary import summarize
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve
+from mesax.store.run_directory import RunDirectory
 
 DELTA = 0.5
 
@@ -61,7 +62,16 @@ def write_run(path: Path, fake: FakeRun | None = None) -> Path:
     if fake.has_explorers:
         _write_json(path / "coverage.json", _coverage(fake, train_tasks, rng))
     _write_json(path / "summary.json", _summary(fake, run, rows, path))
+    _write_rows(path / "clock.jsonl", [{"started": 0.0, "seconds": 83.0}])
     (path / "STATUS").write_text("done\n")
+    return seal(path)
+
+
+def seal(path: Path) -> Path:
+    """Say that the files of a run directory are as they should be."""
+    run = RunDirectory(path)
+    run.unseal()
+    run.seal(sorted(file.name for file in path.iterdir() if file.suffix in (".json", ".jsonl")))
     return path
 
 
@@ -92,7 +102,7 @@ def write_landmark_run(path: Path, num_landmarks: int = 5, num_explorers: int = 
     coverage |= {"num_stages": 1, "shape": [num_landmarks], "dataset": np.ones((1, num_landmarks)).tolist()}
     _write_json(path / "run.json", run)
     _write_json(path / "coverage.json", coverage)
-    return path
+    return seal(path)
 
 
 def _tasks(fake: FakeRun) -> list[Json]:

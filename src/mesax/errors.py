@@ -5,11 +5,22 @@ USAGE, FAILED, WORKER_LOST, IO_ERROR, PREEMPTED = 2, 70, 71, 74, 75
 signal after saving."""
 
 
-class UsageError(Exception):
+MOST_LETTERS = 2_000
+
+
+class OneLineError(Exception):
+    """An error whose message is one line, whatever it was made of: compilers, for example, write pages."""
+
+    def __init__(self, message: str = "") -> None:
+        line = " ".join(part.strip() for part in message.splitlines()) if "\n" in message else message
+        super().__init__(line if len(line) <= MOST_LETTERS else f"{line[:MOST_LETTERS]}...")
+
+
+class UsageError(OneLineError):
     """A mistake in what the user asked for; shown as one line, exit code 2."""
 
 
-class TrainingError(Exception):
+class TrainingError(OneLineError):
     """Training cannot go on (for example a loss is not finite); shown as one line, the last good state is kept."""
 
 
@@ -17,7 +28,7 @@ class WorkerLost(TrainingError):
     """A worker process has died, by no fault of its job's: the same may succeed when it is tried again."""
 
 
-class StoreError(Exception):
+class StoreError(OneLineError):
     """A file that cannot be read or written; shown as one line."""
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from mesax.errors import UsageError
@@ -18,12 +20,35 @@ QUICK_COMPILE = "--xla_backend_optimization_level=1"
 """A third of the default's compile time at the same speed for small nets (docs/performance.md)."""
 
 
+CACHE = "MESAX_CACHE_DIR"
+TRIED = "MESAX_TRIED_XLA_FLAGS"
+"""For processes that this one starts: flags that XLA has taken already, and that need not be tried again."""
+NUMERIC_DEFAULTS = {
+    "jax_default_matmul_precision": None,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_random_seed_offset": 0,
+}
+"""Settings of JAX that change results, and the values under which the results of this package were made."""
+IMPOSSIBLE: dict[str, tuple[object, ...]] = {
+    "jax_enable_x64": (True,),
+    "jax_numpy_dtype_promotion": ("strict",),
+    "jax_transfer_guard": ("disallow", "disallow_explicit"),
+    "jax_transfer_guard_host_to_device": ("disallow", "disallow_explicit"),
+}
+"""Settings of JAX with values under which this package cannot work: what it saves has 32 bits, types are promoted, and
+arrays are handed over."""
+
+
 def cache_directory() -> Path:
     """Where compiled programs are kept: $MESAX_CACHE_DIR, else the user's cache directory."""
-    chosen = os.environ.get("MESAX_CACHE_DIR")
+    chosen = os.environ.get(CACHE)
     if chosen:
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mesax"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mesax"
+    except RuntimeError:  # no $HOME, and nobody of this number in the list of users
+        raise UsageError(f"there is no home directory to keep compiled programs in: set ${CACHE}") from None
 
 
 THREADS = "MESAX_THREADS"
@@ -70,18 +95,75 @@ def use_threads(number: int) -> None:
 
 
 def configure() -> None:
-    """Set JAX up; must run before JAX computes anything, and may run again."""
+    """Set JAX up; must run before JAX computes anything, and may run again. What JAX refuses is a `UsageError`."""
     host_threads()  # nonsense is refused before anything is begun
     checkpoint_seconds()
     grace_seconds()
+    _check_flags(os.environ.get("XLA_FLAGS", ""))
     flags = os.environ.get("XLA_FLAGS", "").split()
     for flag in (SINGLE_THREAD, QUICK_COMPILE):
         if not any(given.startswith(flag.split("=")[0]) for given in flags):
             flags.append(flag)
-    os.environ["XLA_FLAGS"] = " ".join(flags)
+    os.environ["XLA_FLAGS"] = os.environ[TRIED] = " ".join(flags)
+    try:
+        _configure_jax()
+    except (ValueError, TypeError, RuntimeError, AssertionError) as error:
+        raise UsageError(_refusal(error)) from error
+
+
+def _configure_jax() -> None:
     import jax  # noqa: PLC0415  (the flags must be set first)
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "xla"))
+    jax.config.update("jax_compilation_cache_dir", _usable_cache())
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    for name, values in IMPOSSIBLE.items():
+        if (value := jax.config.values.get(name)) in values:
+            raise UsageError(f"mesax cannot work with {name} = {value} (${name.upper()}): leave it as it is by default")
+    try:
+        jax.devices()  # a platform that is not there is refused now, and not in the middle of something
+    except (RuntimeError, AssertionError) as error:
+        platforms = os.environ.get("JAX_PLATFORMS")
+        reason = f"{error}" or "there is none here"
+        raise UsageError(f"JAX finds no device ($JAX_PLATFORMS is {platforms!r}): {reason}") from error
+
+
+def numeric_settings() -> dict[str, object]:
+    """Settings of JAX that change results and are not as usual: under them, the same run has other numbers."""
+    import jax  # noqa: PLC0415  (the flags must be set first)
+
+    values = jax.config.values
+    return {name: values[name] for name, usual in NUMERIC_DEFAULTS.items() if values.get(name, usual) != usual}
+
+
+def _usable_cache() -> str | None:
+    """Where JAX keeps compiled programs; None, which only costs time, if the usual place cannot be made."""
+    directory = cache_directory() / "xla"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if os.environ.get(CACHE):
+            raise UsageError(f"${CACHE} {cache_directory()} cannot be used: {error.strerror}") from error
+        return None
+    return str(directory)
+
+
+def _check_flags(flags: str) -> None:
+    """A `UsageError` if XLA refuses the user's flags: it would end this process at once, so another one tries."""
+    if not set(flags.split()) - {SINGLE_THREAD, QUICK_COMPILE} or flags == os.environ.get(TRIED):
+        return
+    if not flags.lstrip().startswith("-"):
+        raise UsageError(f"$XLA_FLAGS {flags!r} must be flags, not the name of a file: mesax adds flags of its own")
+    trial = "from jaxlib import xla_client; xla_client.make_cpu_client()"
+    tried = subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False, timeout=120)
+    if tried.returncode != 0:
+        last = tried.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        reason = last.rpartition("] ")[2] or f"it ended with code {tried.returncode}"
+        raise UsageError(f"$XLA_FLAGS {flags!r} is refused by XLA: {reason}")
+
+
+def _refusal(error: Exception) -> str:
+    given = " ".join(f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith("JAX_"))
+    reason = f"{error}".splitlines()[:1] or [type(error).__name__]
+    return f"JAX cannot start: {reason[0]}; of its environment variables, these are set: {given or 'none'}"

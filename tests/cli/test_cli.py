@@ -308,20 +308,27 @@ def test_a_run_of_another_configuration_is_not_touched(copied, capsys):
     assert "exists already" in capsys.readouterr().err
     assert listing(copied) == before
 
-    RunDirectory(copied).write_json("run.json", run | {"config_hash": "0" * 12})
-    RunDirectory(copied).set_status("preempted")
+    unfinished(copied).write_json("run.json", run | {"config_hash": "0" * 12})
     before = listing(copied)
     for verb in ("resume", "eval", "render"):
-        assert command_line(verb, copied) == USAGE
+        assert command_line(verb, copied) == IO_ERROR
         (line,) = capsys.readouterr().err.splitlines()
-        assert run["id"] in line and "another version of mesax" in line
+        assert run["id"] in line and "its config_hash 000000000000 does not belong to its config" in line
     assert listing(copied) == before
+
+
+def unfinished(path: Path) -> RunDirectory:
+    """As if the run had been stopped before its end."""
+    run = RunDirectory(path)
+    run.unseal()
+    run.set_status("preempted")
+    return run
 
 
 def test_a_run_that_is_not_finished_says_so(copied, capsys):
     shutil.rmtree(copied / "policies")
     (copied / "eval.jsonl").unlink()
-    RunDirectory(copied).set_status("preempted")
+    unfinished(copied)
     verbs = [["eval", copied], ["render", copied], ["render", copied, "--policy", "explorer-1"]]
     for arguments in [*verbs, ["report", copied], ["compare", copied]]:
         assert command_line(*arguments) == USAGE

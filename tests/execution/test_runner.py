@@ -21,6 +21,7 @@ from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, UsageError
 from mesax.execution import jobs, processes, runner
 from mesax.execution.progress import Progress
 from mesax.experiments.rebuild import experiment_of
+from mesax.store.checkpoints import row_checksums
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree
 from mesax.training.driver import play_episodes
@@ -250,14 +251,14 @@ def test_an_error_in_a_job_is_one_line_and_the_run_failed(tmp_path, capsys, monk
     assert status(path) == "failed"
 
 
-def test_a_failed_merge_is_not_a_finished_run(tmp_path, monkeypatch):
+def test_a_failed_merge_is_not_a_finished_run(tmp_path, capsys, monkeypatch):
     def broken(*arguments):
         raise MemoryError
 
     monkeypatch.setattr(runner, "merge", broken)
     monkeypatch.setattr(jobs, "run_job", lambda *arguments: None)
-    with pytest.raises(MemoryError):
-        run_tiny(tmp_path / "unmerged")
+    assert run_tiny(tmp_path / "unmerged") == FAILED
+    assert only_line(capsys) == "mesax: there is not enough memory"
     assert status(tmp_path / "unmerged") == "failed"
 
 
@@ -282,7 +283,10 @@ def test_episodes_cut_short_are_not_hidden(tiny, tmp_path, capsys):
     first = json.loads(rows.read_text().splitlines()[0])
     with rows.open("a") as file:
         file.write(json.dumps(first | {"cut_short": 0.25}) + "\n")
-    RunDirectory.open(path).set_status("preempted")
+    run = RunDirectory.open(path)
+    run.set_status("preempted")
+    run.unseal()
+    run.finish_job("adapt", 0, run.job_facts("adapt", 0) | {"rows": row_checksums(rows.parent)})
     assert resume(path) == 0
     assert "cut episodes short: up to 25.0% of a chunk" in capsys.readouterr().out
     assert RunDirectory.open(path).read_json("summary.json")["largest_cut_short"] == 0.25

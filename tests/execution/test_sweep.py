@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_store import FakeRun, write_run
+from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
 from mesax.errors import FAILED, PREEMPTED, USAGE, UsageError
 from mesax.execution import sweep
@@ -66,6 +66,7 @@ def digest_of(words: list[str]) -> str:
 def set_digest(path: Path, digest: str) -> None:
     run = RunDirectory(path)
     run.write_json("run.json", run.run | {"config_hash": digest})
+    seal(path)
 
 
 @pytest.fixture
@@ -125,6 +126,7 @@ def test_what_a_directory_holds_decides(out, finished):
     RunDirectory(out / "plain-climb-one-quick-seed0").set_status("preempted")
     set_digest(out / "uniform-climb-one-quick-seed0", "0" * 12)
     (out / "maddpg-climb-one-quick-seed0" / "run.json").unlink()
+    (out / "maddpg-climb-one-quick-seed0" / "checksums.json").unlink()
     runs = {run.method: run for run in planned(out, "mesa", "plain", "uniform", "maddpg", "new")}
     assert {name: run.state for name, run in runs.items()} == {
         "mesa": "finished",

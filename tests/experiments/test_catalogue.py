@@ -17,8 +17,8 @@ from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
-from mesax.experiments.request import LARGEST_SEED, Request, paper_difference, run_json
-from mesax.methods.base import Experiment
+from mesax.experiments.request import Request, paper_difference, run_json
+from mesax.methods.base import LARGEST_SEED, Experiment
 from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import Adam, Gru

@@ -64,6 +64,13 @@ def header(bundle: Path, change) -> bytes:
     return struct.pack("<Q", len(text)) + text + data[8 + size :]
 
 
+def weights(bundle: Path, number: bytes) -> bytes:
+    """The arrays with another first number."""
+    data = (bundle / ARRAYS).read_bytes()
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    return data[:start] + number + data[start + 4 :]
+
+
 def first(entries: dict) -> dict:
     return next(entry for name, entry in entries.items() if name != "__metadata__")
 
@@ -159,6 +166,8 @@ HOSTILE = {
     "an unknown stored dtype": lambda bundle: rewrite_arrays(
         bundle, header(bundle, lambda entries: first(entries).update(dtype="PICKLE"))
     ),
+    "weights that are no numbers": lambda bundle: rewrite_arrays(bundle, weights(bundle, b"\0\0\xc0\x7f")),
+    "infinite weights": lambda bundle: rewrite_arrays(bundle, weights(bundle, b"\0\0\x80\x7f")),
     "a huge shape": lambda bundle: forge(bundle, lambda m: m["leaves"][0].update(shape=[2**40])),
     "a wrong dtype": lambda bundle: forge(bundle, lambda m: m["leaves"][0].update(dtype="float64")),
     "a dtype with code": lambda bundle: forge(bundle, lambda m: m["leaves"][0].update(dtype="os.system")),

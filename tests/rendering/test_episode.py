@@ -105,6 +105,8 @@ def as_if_about(run: Path, copy: Path, environment: str, family) -> tuple[RunDir
     """The run as if it had been about another world; only uniform play needs nothing that the run has saved."""
     shutil.copytree(run, copy)
     known = json.loads((copy / "run.json").read_text())
+    RunDirectory(copy).set_status("failed")
+    RunDirectory(copy).unseal()
     (copy / "run.json").write_text(json.dumps(known | {"env": environment, "suite": suite_of(environment).name}))
     return RunDirectory.open(copy), replace(experiment_of(known), family=family)
 

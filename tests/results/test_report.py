@@ -235,6 +235,7 @@ def test_report_escapes_everything_that_comes_from_outside(tmp_path):
     }
     (source / "run.json").write_text(json.dumps(run))
     (source / "STATUS").write_text(attack)
+    (source / "checksums.json").unlink()
     other = tmp_path / "other"
     shutil.copytree(source, other)
     (other / "coverage.json").unlink()  # so that sentences about what is missing name the method

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fake_store import SMALL, eval_row, run_json, write_run
+from fake_store import SMALL, eval_row, run_json, seal, write_run
 from mesax.errors import DamageError, StoreError, UsageError
-from mesax.store.json_files import read_json, read_rows
+from mesax.store.json_files import CHECKSUMS, read_json, read_rows
 from mesax.store.reading import curves_from_rows, final_return, load_run
 
 
@@ -18,8 +18,8 @@ def small(tmp_path_factory) -> Path:
     return write_run(tmp_path_factory.mktemp("runs") / "small", SMALL)
 
 
-def rewrite(run_dir: Path, path: Path, name: str, change) -> Path:
-    """A copy of a run directory in which one file was changed."""
+def rewrite(run_dir: Path, path: Path, name: str, change, status: str = "done") -> Path:
+    """A copy of a run directory in which one file is another, as if the run had written it so."""
     path.mkdir()
     for file in run_dir.iterdir():
         path.joinpath(file.name).write_text(file.read_text())
@@ -28,6 +28,11 @@ def rewrite(run_dir: Path, path: Path, name: str, change) -> Path:
         (path / name).unlink()
     else:
         (path / name).write_text(changed)
+    if name != "STATUS":
+        (path / "STATUS").write_text(status)
+    if status == "done":
+        return seal(path)
+    (path / CHECKSUMS).unlink()
     return path
 
 
@@ -42,7 +47,7 @@ def test_load_run_reads_everything(small):
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "coverage.json", "STATUS"])
 def test_optional_files_may_be_missing(small, tmp_path, name):
-    run = load_run(rewrite(small, tmp_path / "run", name, lambda text: None))
+    run = load_run(rewrite(small, tmp_path / "run", name, lambda text: None, "running"))
     empty = {"metrics.jsonl": run.metrics == (), "summary.json": run.summary == {}}
     empty |= {"coverage.json": run.coverage is None, "STATUS": run.status == "unknown"}
     assert empty[name] and len(run.curves) == 4
@@ -50,7 +55,7 @@ def test_optional_files_may_be_missing(small, tmp_path, name):
 
 def test_a_last_line_cut_in_two_is_left_out(small, tmp_path):
     whole = load_run(small)
-    cut = load_run(rewrite(small, tmp_path / "run", "eval.jsonl", lambda text: text[:-20]))
+    cut = load_run(rewrite(small, tmp_path / "run", "eval.jsonl", lambda text: text[:-20], "running"))
     assert cut.curves[-1].steps.tolist() == whole.curves[-1].steps.tolist()[:-1]
     assert cut.curves[0].steps.tolist() == whole.curves[0].steps.tolist()
 
@@ -77,7 +82,7 @@ DAMAGED = [
     ("run.json", lambda text: text.replace('"optimal_return": ', '"optimal_return": "a", "x": '), "is not a number"),
     ("run.json", lambda text: text.replace('"label"', '"x"'), "run.json lacks label"),
     ("run.json", lambda text: text.replace('"test_tasks": ', '"test_tasks": {}, "x": '), "test_tasks is not a list"),
-    ("eval.jsonl", lambda text: None, "eval.jsonl holds no evaluations of test tasks, but the run is done"),
+    ("eval.jsonl", lambda text: None, "eval.jsonl does not belong to the finished run: checksums.json does not name"),
     ("eval.jsonl", lambda text: "", "eval.jsonl holds no evaluations of test tasks, but the run is done"),
     ("eval.jsonl", lambda text: "{oops\n" + text, "eval.jsonl: line 1 is not valid JSON: "),
     ("eval.jsonl", lambda text: text + "3\n", "is not a JSON object"),
@@ -116,8 +121,7 @@ def test_a_damaged_run_directory_is_one_clear_line(small, tmp_path, name, change
 )
 @pytest.mark.parametrize("evaluations", [None, "", '{"task'])
 def test_a_run_without_evaluations_says_why(small, tmp_path, status, why, evaluations):
-    path = rewrite(small, tmp_path / "run", "eval.jsonl", lambda text: evaluations)
-    (path / "STATUS").write_text(f"{status}\n")
+    path = rewrite(small, tmp_path / "run", "eval.jsonl", lambda text: evaluations, status)
     with pytest.raises(UsageError) as error:
         load_run(path)
     assert str(error.value) == f"{path} has no evaluations of test tasks yet: {why}"
@@ -135,10 +139,10 @@ def test_a_path_that_is_no_run_directory(tmp_path):
 def test_only_regular_files_are_read(small, tmp_path):
     """A link might lead anywhere, and a pipe would never end."""
     for name in ("run.json", "eval.jsonl", "metrics.jsonl", "summary.json", "coverage.json"):
-        path = rewrite(small, tmp_path / name.replace(".", "-"), name, lambda text: None)
+        path = rewrite(small, tmp_path / name.replace(".", "-"), name, lambda text: None, "running")
         for make in (lambda file: file.symlink_to(small / file.name), os.mkfifo, Path.mkdir):
             make(path / name)
-            with pytest.raises(DamageError, match=f"{name} is not a regular file$"):
+            with pytest.raises(DamageError, match=f"{name} (is not a regular file|is a link, pipe or)"):
                 load_run(path)
             if (path / name).is_dir() and not (path / name).is_symlink():
                 (path / name).rmdir()

@@ -10,12 +10,16 @@ from mesax.errors import IO_ERROR
 
 def verify(options: argparse.Namespace) -> int:
     """Check every file of a run against its checksum."""
+    prepare_jax()
+    from mesax.store.json_files import existing_run
     from mesax.store.run_directory import RunDirectory
     from mesax.store.verify import verify_run
 
-    found = verify_run(RunDirectory.open(options.run))
+    found = verify_run(RunDirectory(existing_run(options.run)))
     for problem in found.problems:
         print(f"damaged  {problem}")
+    for path in found.unknown:
+        print(f"unknown  {path} was not written by this run")
     print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
     return fail(f"{len(found.problems)} problems in {options.run}", IO_ERROR) if found.problems else 0
 

@@ -88,7 +88,8 @@ def compare(options: argparse.Namespace) -> int:
     """One table and one plot for several runs."""
     from mesax.results.comparison import compare_directories, show_comparison
 
-    result = show_comparison(compare_directories(options.runs), options.out or options.runs[0].parent / "figures")
+    families = compare_directories(options.runs)
+    result = show_comparison(families, options.out or options.runs[0].parent / "figures")
     if options.json:
         print(json.dumps(result))
     return 0
@@ -105,6 +106,7 @@ def report(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """Write a run's exploration policies as a bundle."""
+    prepare_jax()
     from mesax.explorers.bundle import export_run
     from mesax.store.run_directory import RunDirectory
 

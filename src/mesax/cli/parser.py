@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,12 +14,33 @@ from typing import NoReturn
 from mesax import __version__
 from mesax.cli import checking, looking, running
 from mesax.cli.telling import fail
-from mesax.errors import FAILED, IO_ERROR, USAGE, WORKER_LOST, StoreError, TrainingError, UsageError, WorkerLost
+from mesax.errors import (
+    FAILED,
+    IO_ERROR,
+    USAGE,
+    WORKER_LOST,
+    Preempted,
+    StoreError,
+    TrainingError,
+    UsageError,
+    WorkerLost,
+)
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
 """The options of `run` that take no value."""
 ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"
+
+
+TRACEBACK = "MESAX_TRACEBACK"
+"""An environment variable: if it is set, errors that nobody foresaw show where they come from."""
+
+
+def _path(text: str) -> Path:
+    """A path of the command line."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file or directory")
+    return Path(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,6 +52,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; every expected failure is one line on stderr and an exit code."""
+    _be_robust()
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()  # here, so that a reader who has left is noticed below and not at exit
@@ -48,6 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", IO_ERROR)
     except KeyboardInterrupt:
         return fail("stopped", 130)
+    except MemoryError as error:
+        return fail(f"there is not enough memory{f': {error}' if str(error) else ''}", FAILED)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        text = f"{type(error).__name__}: {error}"
+        return fail(f"{text}; nobody foresaw this: please report it with what ${TRACEBACK}=1 shows", FAILED)
+
+
+def _be_robust() -> None:
+    """Let no name cost a result that the terminal cannot show, nor a drawing backend that is not used."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    # No figure needs a backend, but matplotlib does not start under a name that it does not know.
+    os.environ["MPLBACKEND"] = "agg"
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its fonts is nobody's concern
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -55,7 +96,12 @@ def _dispatch(arguments: list[str]) -> int:
     if options.verb_function is None:
         _build_parser().print_help()
         return USAGE
-    code: int = options.verb_function(options)
+    try:
+        code: int = options.verb_function(options)
+    except Preempted:
+        raise
+    except SystemExit as error:  # not ours: of a module or an environment of the user's
+        raise UsageError(f"a module or environment of yours called sys.exit({error.code!r})") from error
     return code
 
 
@@ -99,7 +145,7 @@ def _build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--load", action="append", default=[], metavar="MODULE", help=text)
 
     def run_argument(sub: argparse.ArgumentParser, many: bool = False) -> None:
-        sub.add_argument("runs" if many else "run", metavar="RUN_DIR", type=Path, nargs="+" if many else None)
+        sub.add_argument("runs" if many else "run", metavar="RUN_DIR", type=_path, nargs="+" if many else None)
 
     sub = verb("list", looking.list_names, "methods, environments and presets; with METHOD and ENV, every setting")
     sub.add_argument("method", nargs="?")
@@ -120,7 +166,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--learner", help=f"with {', '.join(WRAPPERS)}: wrap this learner ({', '.join(LEARNERS)})")
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
-    sub.add_argument("--out", type=Path, help="run directory (default runs/<id>)")
+    sub.add_argument("--out", type=_path, help="run directory (default runs/<id>)")
     sub.add_argument("--workers", type=int, help="processes (default: one per core); never changes results")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")
@@ -145,11 +191,11 @@ def _build_parser() -> argparse.ArgumentParser:
     load_option(sub)
     sub.add_argument("--task", type=int, default=0, help="number of the test task")
     sub.add_argument("--policy", default="final", help="final, uniform, or explorer-1, explorer-2, ...")
-    sub.add_argument("--gif", type=Path, help="where to write the GIF (default: figures/ in the run)")
+    sub.add_argument("--gif", type=_path, help="where to write the GIF (default: figures/ in the run)")
 
     sub = verb("compare", looking.compare, "one table and one plot for several runs")
     run_argument(sub, many=True)
-    sub.add_argument("--out", type=Path, help="where to draw (default: figures/ beside the first run)")
+    sub.add_argument("--out", type=_path, help="where to draw (default: figures/ beside the first run)")
     sub.add_argument("--json", action="store_true")
 
     sub = verb(
@@ -162,7 +208,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="SEED")
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn in each run")
-    sub.add_argument("--out", type=Path, default=Path("runs/sweep"), help="where the run directories go")
+    sub.add_argument("--out", type=_path, default=Path("runs/sweep"), help="where the run directories go")
     sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
     sub.add_argument("--plan", action="store_true", help="only say what would be done")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
@@ -170,14 +216,14 @@ def _build_parser() -> argparse.ArgumentParser:
 
     sub = verb("report", looking.report, "a self-contained HTML page about one or several runs")
     run_argument(sub, many=True)
-    sub.add_argument("--out", type=Path, help="file to write (default: report.html in the first run)")
+    sub.add_argument("--out", type=_path, help="file to write (default: report.html in the first run)")
 
     sub = verb("verify", checking.verify, "check every file of a run against its checksum")
     run_argument(sub)
 
     sub = verb("export", looking.export, "write a run's exploration policies as a bundle that loads without a trainer")
     run_argument(sub)
-    sub.add_argument("--out", type=Path, help="directory to write (default: bundle/ in the run)")
+    sub.add_argument("--out", type=_path, help="directory to write (default: bundle/ in the run)")
 
     sub = verb("doctor", checking.doctor, "versions, devices, caches and a short self-test")
     sub.add_argument("--json", action="store_true")

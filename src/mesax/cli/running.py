@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mesax.cli.telling import check_workers, fail, prepare_jax
-from mesax.errors import PREEMPTED, Preempted, UsageError
+from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
@@ -68,22 +68,35 @@ def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Na
         raise UsageError(
             f"{directory.path} holds another configuration ({difference}); choose another directory with --out"
         )
-    if directory.status == "done":
+    damage = _damage(directory)
+    if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
-    return _execute(directory, experiment, options)
+    return _execute(directory, experiment, options, damage)
 
 
 def resume(options: argparse.Namespace) -> int:
-    """Continue a stopped run where it was saved."""
+    """Continue a stopped run where it was saved; merge the jobs of a finished one again if its results are damaged."""
     check_workers(options.workers)
     from mesax.store.run_directory import RunDirectory
 
     directory = RunDirectory.open(options.run)
-    if directory.status == "done":
+    damage = _damage(directory)
+    if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
     prepare_jax()
     experiment, _ = stored_experiment(directory, options)
-    return _execute(directory, experiment, options)
+    return _execute(directory, experiment, options, damage)
+
+
+def _damage(directory: RunDirectory) -> DamageError | None:
+    """The first thing that is wrong with the results of a finished run, if anything is."""
+    if directory.status != "done":
+        return None
+    try:
+        directory.check_results()
+    except DamageError as damage:
+        return damage
+    return None
 
 
 def stored_experiment(
@@ -103,13 +116,18 @@ def stored_experiment(
         raise UsageError(f"{error}; type: {command}") from error
 
 
-def _execute(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
+def _execute(
+    directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, damage: DamageError | None = None
+) -> int:
+    from mesax.execution.mending import reopen
     from mesax.execution.runner import available_cores, execute
     from mesax.execution.workers import how_to_continue
 
     workers = available_cores() if options.workers is None else options.workers
     try:
         with directory.lock():
+            if damage is not None:
+                reopen(directory, damage)
             summary = execute(directory, experiment, workers, quiet=options.quiet)
     except Preempted:
         return fail(f"stopped and saved; {how_to_continue(directory)}", PREEMPTED)
@@ -118,7 +136,7 @@ def _execute(directory: RunDirectory, experiment: Experiment, options: argparse.
 
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
     """Table, figures and files of a finished run."""
-    from mesax.results.drawing import draw_run
+    from mesax.results.pictures import pictures_of_run
     from mesax.results.tables import comparison_table, print_table, task_table
     from mesax.store.reading import load_run
 
@@ -128,7 +146,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     if "largest_cut_short" in summary:
         share = summary["largest_cut_short"]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
-    for picture in draw_run(path):
+    for picture in pictures_of_run(path):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:

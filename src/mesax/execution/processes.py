@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from mesax.errors import Preempted, WorkerLost
-from mesax.execution.workers import OnProgress, failure, how_to_continue, log_of, warn
+from mesax.execution.workers import OnProgress, failure, how_to_continue, log_of, open_log, warn
 from mesax.methods.base import Stage
 from mesax.store.files import store_errors
 from mesax.store.modules import search_path
@@ -102,7 +102,7 @@ class Processes:
         loads = [word for module in self.modules for word in ("--load", module)]
         # A user's modules are found where this process found them.
         places = {"PYTHONPATH": os.pathsep.join(search_path())} if self.modules else {}
-        with store_errors(path, "written"), open(path, "a", encoding="utf-8") as log:
+        with store_errors(path, "written"), open(open_log(path), "a", encoding="utf-8") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "mesax.execution.worker", str(self.run.path), *loads],
                 stdin=subprocess.PIPE,

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mesax.errors import Preempted, UsageError
+from mesax.errors import DamageError, Preempted, UsageError
+from mesax.execution.mending import reopen
 from mesax.execution.runner import execute
 from mesax.execution.workers import how_to_continue, warn
 from mesax.experiments.names import OWN_PRESET
@@ -51,7 +52,12 @@ def run_experiment(
             difference = stored_difference(run.run, experiment)
             raise UsageError(f"{path} holds another experiment ({difference}); remove it or choose another directory")
         if run.status == "done":
-            return run.read_json("summary.json")
+            try:
+                run.check_results()
+                return run.read_json("summary.json")
+            except DamageError as damage:
+                with run.lock():
+                    reopen(run, damage)
     else:
         run = RunDirectory.create(path, _run_json(experiment, path, method, env))
     with run.lock():

@@ -17,12 +17,12 @@ from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
 from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
-from mesax.store.files import file_checksum, remove_tree
+from mesax.runtime import numeric_settings
+from mesax.store.files import remove_tree
 from mesax.store.modules import how_to_load
-from mesax.store.run_directory import CHECKSUMS, RunDirectory
+from mesax.store.run_directory import MERGED, RunDirectory
+from mesax.store.sums import check_job
 from mesax.store.trees import copy_tree
-
-MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json")
 
 
 def available_cores() -> int:
@@ -33,10 +33,14 @@ def available_cores() -> int:
 def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False) -> dict[str, Any]:
     """Do what is left of a run and return its summary; the status file says how it ended."""
     run.set_status("running")
+    run.unseal()
     changed = changes(run)
     if changed:
         told = ", ".join(f"{name} {now} instead of {before}" for name, (before, now) in changed.items())
         warn(f"resumed under other conditions ({told}): results may differ in their last digits")
+    if unusual := numeric_settings():
+        told = ", ".join(f"{name} {value}" for name, value in unusual.items())
+        warn(f"unusual settings of JAX ({told}): results differ from those of the usual ones")
     try:
         with stop_on_signal(lambda: _leave(run)) as stop:
             stages = experiment.method.stages(experiment)
@@ -118,6 +122,7 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     for stage in stages:
         for job in range(len(stage.job_steps)):
             directory = RunDirectory(run.job_directory(stage.name, job))
+            check_job(directory.path)
             evaluations += directory.read_rows("eval.jsonl")
             metrics += directory.read_rows("metrics.jsonl")
             timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
@@ -147,5 +152,5 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     run.write_json("summary.json", summary)
     described = (run.path.glob(pattern) for pattern in ("policies/*/manifest.json", "jobs/*/*/done.json"))
     names = [*MERGED, *(path.relative_to(run.path).as_posix() for paths in described for path in sorted(paths))]
-    run.write_json(CHECKSUMS, {name: file_checksum(run.path / name) for name in names if (run.path / name).is_file()})
+    run.seal(name for name in names if (run.path / name).is_file())
     return summary

@@ -19,8 +19,9 @@ from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
 from mesax.methods.mesa.structured import StructuredMesa
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
+from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
-from mesax.store.trees import load_tree
+from mesax.store.trees import MANIFEST, open_tree
 from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
 from mesax.training.driver import play_episodes
@@ -42,7 +43,10 @@ def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: i
             f"{run.path} has no policy for task {task}, run {repeat}: the run has {experiment.num_test_tasks} tasks"
             f" and its status is '{run.status}'"
         )
-    policy: Policy = load_tree(path, greedy_shape(experiment))
+    run.check(f"policies/{path.name}/{MANIFEST}")
+    saved = open_tree(path)
+    saved.check_finite()
+    policy: Policy = saved.restore(greedy_shape(experiment))
     return policy
 
 
@@ -57,6 +61,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform")
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
+    run.check(f"policies/explorers/{MANIFEST}")
     explorers = borrowed_explorers(experiment.method, spec, run.path).policies
     number = jax.tree.leaves(explorers)[0].shape[0]
     choices = [f"explorer-{index}" for index in range(1, number + 1)]
@@ -107,7 +112,7 @@ def render_run(
     target = gif or base.with_name(base.name + ".gif")
     if target.suffix.lower() != ".gif" or target.is_dir():
         raise UsageError(f"--gif {target} is not the name of a file that ends in .gif")
-    coverage = run.read_json("coverage.json") if (run.path / "coverage.json").is_file() else {}
+    coverage = read_coverage(run)
     played = _played(run, experiment, task, policy)
     drawn = draw_play(_as_drawn(run, experiment, played, policy, modules), base, target, coverage)
     return drawn + _draw_film(experiment, played, base.with_name(f"{base.name}-environment.gif"))

@@ -19,16 +19,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Literal, get_args
 
-from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, StoreError, UsageError
+from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
 from mesax.store.files import store_errors
 from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
 
-State = Literal["new", "unfinished", "finished", "refused"]
+State = Literal["new", "unfinished", "finished", "refused", "damaged"]
+STATES: tuple[State, ...] = get_args(State)
 Ending = Literal["done", "failed", "stopped", "left"]
 Say = Callable[[str], None]
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -77,7 +78,7 @@ class Planned:
     """Of `mesax run`, without the directory."""
     state: State
     reason: str = ""
-    """Why it is refused."""
+    """Why it is refused or damaged."""
 
     @property
     def name(self) -> str:
@@ -130,6 +131,7 @@ def _finished_runs(directory: Path, known: set[Path]) -> dict[str, list[Path]]:
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         with suppress(UsageError, StoreError):
             if path not in known and (run := RunDirectory.open(path)).status == "done":
+                run.check_results()
                 found.setdefault(str(run.run.get("config_hash")), []).append(path)
     return found
 
@@ -139,20 +141,26 @@ def _state_of(path: Path, digest: str) -> tuple[State, str]:
         return "new", ""
     try:
         run = RunDirectory.open(path)
-    except (UsageError, StoreError) as error:
+    except UsageError as error:
         return "refused", str(error)
+    except StoreError as error:
+        return "damaged", str(error)
     if run.run.get("config_hash") != digest:
         return "refused", f"{path} holds another configuration ({run.run.get('id', 'unknown')})"
-    return ("finished" if run.status == "done" else "unfinished"), ""
+    if run.status != "done":
+        return "unfinished", ""
+    try:
+        run.check_results()
+        return "finished", ""
+    except StoreError as error:
+        return ("unfinished", "") if run.can_be_mended() else ("damaged", str(error))
 
 
 def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
     """Say what would be done, as commands that could also be run elsewhere."""
     for run in planned:
         print(f"{run.state:<10}  {run.reason or shlex.join(['mesax', *run.command])}")
-    counts = {
-        state: sum(run.state == state for run in planned) for state in ("new", "unfinished", "finished", "refused")
-    }
+    counts = {state: sum(run.state == state for run in planned) for state in STATES}
     print(f"{_runs(planned)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
     if as_json:
         runs = [
@@ -165,10 +173,11 @@ def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
 
 def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json: bool) -> int:
     """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used."""
-    refused = [run.reason for run in planned if run.state == "refused"]
-    if refused:
-        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        raise UsageError(f"{refused[0]}{more}; choose another directory with --out")
+    for state, kind in (("damaged", DamageError), ("refused", UsageError)):
+        reasons = [run.reason for run in planned if run.state == state]
+        if reasons:
+            more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+            raise kind(f"{reasons[0]}{more}; choose another directory with --out")
     outcomes = execute(planned, workers, (lambda text: None) if quiet else _say)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
@@ -231,7 +240,8 @@ def _attempt(run: Planned, workers: int | None, received: list[int]) -> tuple[in
     """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
     command = [*PROGRAM, *run.command, *(() if workers is None else ("--workers", str(workers)))]
     handed_on = len(received)
-    with open(_log(run), "w", encoding="utf-8") as log:
+    _log(run).unlink(missing_ok=True)  # whatever it is, even a link
+    with open(_log(run), "x", encoding="utf-8") as log:
         # In a session of its own, or Ctrl-C would reach it twice, and a second signal means "at once, saving nothing".
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 import threading
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from mesax.errors import FORESEEN, Preempted, TrainingError, kind_of
+from mesax.errors import FORESEEN, Preempted, StoreError, TrainingError, kind_of
 from mesax.methods.base import Stage
+from mesax.store.files import open_regular_file
 from mesax.store.run_directory import RunDirectory
 
 OnProgress: TypeAlias = Callable[[int, int, str], None]
@@ -58,7 +60,8 @@ class InProcess:
             )
         except Exception as error:
             log = log_of(self.run, 0)
-            with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:  # the disk may be full
+            # The disk may be full, or the log a link.
+            with contextlib.suppress(OSError, StoreError), open(open_log(log), "a", encoding="utf-8") as file:
                 file.write(traceback.format_exc())
             raise failure(f"{stage.name} job {job}", kind_of(error), str(error), log) from error
 
@@ -83,6 +86,11 @@ def warn(message: str) -> None:
 def log_of(run: RunDirectory, number: int) -> Path:
     """Where a worker's warnings and tracebacks go."""
     return run.path / f"worker-{number}.log"
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to add to a log."""
+    return open_regular_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 def failure(where: str, kind: str, message: str, log: Path) -> Exception:

@@ -92,7 +92,12 @@ def difference(left: object, right: object) -> list[tuple[str, object, object]]:
 
 def digest(value: object) -> str:
     """12 hexadecimal digits that stand for every setting in `value`."""
-    text = json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return digest_of_plain(to_plain(value))
+
+
+def digest_of_plain(plain: object) -> str:
+    """The digest of settings that are JSON already."""
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -8,13 +8,15 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
+from mesax.runtime import numeric_settings
+
 PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")
 ENGINES = ("mujoco", "pettingzoo", "gymnasium", "jaxmarl")
 """What environments may run on; recorded if it is there."""
 
 
 def surroundings() -> dict[str, object]:
-    """What else may change a result: versions, commit, machine, compiler flags."""
+    """What else may change a result: versions, commit, machine, compiler flags, unusual settings of JAX."""
     return {
         "versions": versions(),
         "git_commit": git_commit(),
@@ -25,6 +27,7 @@ def surroundings() -> dict[str, object]:
             "cores": os.cpu_count(),
         },
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "jax_settings": numeric_settings(),
     }
 
 

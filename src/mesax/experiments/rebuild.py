@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 
-from mesax.errors import StoreError, UsageError
-from mesax.experiments.overrides import digest
+from mesax.errors import DamageError, StoreError, UsageError
+from mesax.experiments.overrides import digest, digest_of_plain
 from mesax.methods.base import Experiment
 from mesax.store.json_values import flatten
 from mesax.store.modules import loaded_modules, named_in
@@ -37,6 +37,11 @@ def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ())
         kinds |= named_in(module)
     if not isinstance(run.get("config"), dict) or "config_hash" not in run:
         raise UsageError(f"run.json of {name} describes no run of mesax (it has no config, or no config_hash)")
+    if digest_of_plain(run["config"]) != run["config_hash"]:
+        raise DamageError(
+            f"run.json of {name} was changed after it was written: its config_hash {run['config_hash']}"
+            f" does not belong to its config"
+        )
     try:
         experiment = from_plain(run["config"], kinds, FROM_RUNS)
     except UnknownName as error:

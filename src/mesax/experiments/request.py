@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 
 from jaxtyping import PyTree
 
-from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment as named_experiment
 from mesax.experiments.overrides import apply_all, difference, digest
 from mesax.experiments.provenance import surroundings
@@ -18,8 +17,6 @@ from mesax.store.settings import to_plain
 from mesax.suites.registry import suite_of
 from mesax.types import leading_size, tree_index
 
-LARGEST_SEED = 2**32 - 1
-"""JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 NOT_ABOUT_THE_PAPER = ("seed", "num-test-tasks", "num-repeats", "lanes")
 
 
@@ -38,8 +35,6 @@ class Request:
 
     def experiment(self) -> Experiment:
         """The catalogue's entry with this request's changes."""
-        if self.seed > LARGEST_SEED:
-            raise UsageError(f"seed must be at most {LARGEST_SEED}, not {self.seed}")
         entry = replace(named_experiment(self.method, self.env, self.preset, self.learner), seed=self.seed)
         changes = list(self.overrides)
         if self.num_test_tasks is not None:

@@ -11,7 +11,7 @@ from mesax.formatting import format_measured
 from mesax.store.json_values import Json
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
-from mesax.store.trees import ARRAYS, open_tree, read_manifest, save_again
+from mesax.store.trees import ARRAYS, MANIFEST, open_tree, read_manifest, save_again
 
 CARD = "README.md"
 
@@ -24,7 +24,9 @@ def export_run(run: RunDirectory, out: Path | None) -> Path:
     directory = out or run.path / "bundle"
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already; choose another directory with --out")
+    run.check(f"policies/explorers/{MANIFEST}")
     saved = open_tree(source)
+    saved.check_finite()
     about = _about(run)
     sha256 = read_manifest(source)["files"][ARRAYS]["sha256"]
     save_again(directory, saved, saved.facts | {"about": about}, {CARD: _card(saved.facts, about, sha256)})
@@ -36,7 +38,7 @@ def _about(run: RunDirectory) -> Json:
     known = {name: run.run.get(name) for name in ("id", "env", "preset", "seed", "versions", "git_commit")}
     tasks = [task.get("label") for task in run.run.get("train_tasks", [])]
     figures = ("name", "episodes", "distinct_visits", "high_reward_steps")
-    visitors = read_coverage(run.path).get("visitors", [])
+    visitors = read_coverage(run).get("visitors", [])
     coverage = [{name: visitor.get(name) for name in figures} for visitor in visitors]
     return known | {"train_tasks": tasks, "coverage": coverage}
 

@@ -101,6 +101,7 @@ def restore_explorers(recipe: Recipe, saved: SavedTree) -> ExplorationPolicySet:
     number = saved.facts.get("num_explorers")
     if type(number) is not int or not 1 <= number <= MOST_EXPLORERS:
         raise StoreError(f"{saved.directory} holds no explorers, or more than {MOST_EXPLORERS}")
+    saved.check_finite()
     if recipe.spec.num_agents > MOST_AGENTS:
         raise StoreError(f"{saved.directory} is for {recipe.spec.num_agents} agents, more than {MOST_AGENTS}")
     try:

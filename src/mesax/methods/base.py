@@ -25,6 +25,8 @@ from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Key
 
+LARGEST_SEED = 2**32 - 1
+"""JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 Item = TypeVar("Item")
 Row: TypeAlias = Mapping[str, object]
 
@@ -108,8 +110,8 @@ class Experiment:
         for name in ("num_train_tasks", "num_test_tasks", "num_repeats", "eval_episodes", "lanes"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if self.seed < 0:
-            raise UsageError(f"seed must not be negative, not {self.seed}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise UsageError(f"seed must be at least 0 and at most {LARGEST_SEED}, not {self.seed}")
         if self.training_horizon is not None and not 1 <= self.training_horizon <= self.family.env.spec.horizon:
             raise UsageError(
                 f"training-horizon must lie between 1 and the horizon {self.family.env.spec.horizon},"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 
 from mesax.formatting import format_tenths
+from mesax.store.files import write_file
 
 P = ParamSpec("P")
 
@@ -28,9 +31,10 @@ MARK = "#D55E00"
 """What is pointed out: now, what was played, the border of M_*."""
 AGENTS = PALETTE[1:]
 """Agents' colors; the first of the palette is the optimum's."""
+FONT = "DejaVu Sans"
 STYLE = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
+    "font.sans-serif": [FONT],
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.labelsize": 9,
@@ -85,18 +89,22 @@ def place_axes(figure: Figure, x: float, y: float, width: float, height: float) 
 def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     """Write the figure as PNG and SVG at a path without suffix; equal figures give equal files."""
     base = Path(path)
-    base.parent.mkdir(parents=True, exist_ok=True)
     png, svg = base.with_name(base.name + ".png"), base.with_name(base.name + ".svg")
+    pixels, lines = io.BytesIO(), io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(png, dpi=200, metadata={"Software": None})
+        figure.savefig(pixels, format="png", dpi=200, metadata={"Software": None})
         figure.set_layout_engine("none")  # the first file has settled it, and it is what takes the time
-        figure.savefig(svg, metadata={"Date": None})
+        figure.savefig(lines, format="svg", metadata={"Date": None})
+    write_file(png, pixels.getvalue())
+    write_file(svg, lines.getvalue())
     return png, svg
 
 
 def literal(text: str) -> str:
-    """Text from outside, whose dollar signs do not mean mathematics."""
-    return text.replace("$", r"\$")
+    """Text from outside, whose dollar signs do not mean mathematics; what the font cannot show is a question mark."""
+    font = get_font(findfont(FONT))
+    shown = (letter if letter.isspace() or font.get_char_index(ord(letter)) else "?" for letter in text)
+    return "".join(shown).replace("$", r"\$")
 
 
 def mean_return(returns: np.ndarray) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,8 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mesax.errors import StoreError
 from mesax.rendering.canvas import save
+from mesax.store.files import write_file
 from mesax.store.json_values import Json
 
 
@@ -59,12 +58,6 @@ def join_pictures(pictures: Sequence[np.ndarray], milliseconds: Sequence[int] | 
     tall = Image.fromarray(np.concatenate(pictures)).quantize(256, dither=Image.Dither.NONE)
     height = len(pictures[0])
     indexed = [tall.crop((0, top, tall.width, top + height)) for top in range(0, tall.height, height)]
-    unfinished = path.with_name(f".tmp-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        indexed[0].save(unfinished, "GIF", save_all=True, append_images=indexed[1:], duration=milliseconds, loop=0)
-        os.replace(unfinished, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+    joined = io.BytesIO()
+    indexed[0].save(joined, "GIF", save_all=True, append_images=indexed[1:], duration=milliseconds, loop=0)
+    write_file(path, joined.getvalue())

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mesax.results.pictures import pictures_of_comparison
 from mesax.results.summary import compare_runs, finals_by_task, run_figures
 from mesax.results.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
 from mesax.store.json_values import Json
@@ -88,20 +89,23 @@ class FamilyComparison:
 
 def compare_directories(paths: Iterable[Path]) -> list[FamilyComparison]:
     """The runs of several directories, family by family."""
-    return by_family([load_run(path) for path in paths])
+    return by_family([load_run(path) for path in without_repetition(paths)])
+
+
+def without_repetition(paths: Iterable[Path]) -> list[Path]:
+    """Directories in order, each once, under the first of its names."""
+    return list({path.resolve(): path for path in reversed(list(paths))}.values())[::-1]
 
 
 def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Json:
     """Print the tables of every family and draw their pictures; returns what `--json` prints."""
-    from mesax.results.drawing import draw_comparison  # noqa: PLC0415 (drawing is heavy)
-
     for number, family in enumerate(families):
         for table in family.tables:  # what the columns mean is said once
             print_table(replace(table, note=table.note.replace(COMPARISON_NOTE, "").strip()) if number else table)
     note = nothing_comparable(families)
     if note:
         print(f"note     {note}")
-    for picture in draw_comparison(families, directory):
+    for picture in pictures_of_comparison(families, directory):
         print(f"drawn    {picture}")
     for family in families:
         if family.verdict:

@@ -3,25 +3,26 @@
 import base64
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 
 import matplotlib
-from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
 from mesax.experiments.names import OWN_PRESET
 from mesax.formatting import format_number
 from mesax.rendering import canvas
-from mesax.results.comparison import by_family
+from mesax.results.comparison import by_family, without_repetition
 from mesax.results.curves import optimal_fraction
-from mesax.results.drawing import world_figures
+from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
 from mesax.results.intervals import bootstrap_interval
+from mesax.results.pictures import attempt
 from mesax.results.summary import compare_runs
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
+from mesax.store.files import write_file
 from mesax.store.json_values import flatten
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.base import RunFigure
@@ -67,12 +68,11 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     """Write one self-contained HTML page about the runs and return its path; an old page is replaced."""
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
-    runs = [load_run(run_dir) for run_dir in run_dirs]
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(target.name + ".part")
-    unfinished.write_text(report_html(runs), encoding="utf-8")
-    os.replace(unfinished, target)
+    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
+    if target.is_dir():
+        raise UsageError(f"{target} is a directory; name the file to write")
+    write_file(target, report_html(runs).encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
 
 
@@ -98,7 +98,10 @@ def _results(runs: Sequence[RunResults]) -> str:
         for title, table in zip(("Comparison", "Differences"), family.tables, strict=False):
             parts += [f"<h3>{title}</h3>", to_html(table)]
         for figure in COMPARISON_FIGURES:
-            parts += [f"<h3>{escape(figure.title)}</h3>", _picture(figure.draw(members), figure.caption)]
+            parts += [
+                f"<h3>{escape(figure.title)}</h3>",
+                _picture(figure.name, partial(figure.draw, members), figure.caption),
+            ]
     return "\n".join(parts)
 
 
@@ -219,18 +222,28 @@ def _figures(run: RunResults, listed: Sequence[RunFigure]) -> list[str]:
     parts: list[str] = []
     for title in dict.fromkeys(figure.title for figure in listed):
         alike = [figure for figure in listed if figure.title == title]
-        shown = [_picture(figure.draw(run), figure.caption) for figure in alike if figure.applies(run)]
+        shown = [
+            _picture(figure.name, partial(figure.draw, run), figure.caption) for figure in alike if figure.applies(run)
+        ]
         reasons = [f"There is no figure: {run.run['method']} {figure.absent}." for figure in alike if figure.absent]
         if found := shown or [_note(reason) for reason in reasons]:
             parts += [f"<h3>{escape(title)}</h3>", *found]
     return parts
 
 
-def _picture(figure: Figure, caption: str) -> str:
-    """The figure as an embedded picture."""
-    buffer = io.BytesIO()
-    with matplotlib.rc_context(canvas.STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    picture = base64.b64encode(buffer.getvalue()).decode("ascii")
+def _picture(name: str, draw: Draw, caption: str) -> str:
+    """The figure as an embedded picture, or that there is none."""
+    drawn = attempt(name, partial(_svg, draw))
+    if drawn is None:
+        return _note("This figure could not be drawn.")
+    picture = base64.b64encode(drawn).decode("ascii")
     image = f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{picture}">'
     return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _svg(draw: Draw) -> bytes:
+    buffer = io.BytesIO()
+    figure = draw()
+    with matplotlib.rc_context(canvas.STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()

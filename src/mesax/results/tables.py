@@ -30,6 +30,9 @@ COMPARISON_NOTE = (
     "Time and steps: of all task runs together."
 )
 
+NARROWEST, USUAL_WIDTH = 20, 80
+"""Columns of a terminal: with fewer than the first, tables are as wide as the second."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -257,7 +260,10 @@ def print_table(table: Table) -> None:
     """The table on standard output."""
     from rich.console import Console  # noqa: PLC0415 (only terminals need it)
 
-    Console().print(to_rich(table))
+    console = Console()
+    if console.width < NARROWEST:  # nobody reads so few columns: the terminal, or $COLUMNS, does not know
+        console = Console(width=USUAL_WIDTH)
+    console.print(to_rich(table))
 
 
 def to_markdown(table: Table) -> str:

@@ -16,7 +16,18 @@ from jaxtyping import PyTree
 
 from mesax.errors import DamageError
 from mesax.runtime import checkpoint_seconds
-from mesax.store.files import Checksum, checksum, file_checksum, remove_tree, store_errors
+from mesax.store.files import (
+    Checksum,
+    checksum,
+    file_checksum,
+    is_checksum,
+    is_there,
+    open_regular_file,
+    read_regular_file,
+    remove_tree,
+    store_errors,
+)
+from mesax.store.json_files import LARGEST_ROWS
 from mesax.store.json_values import Json
 from mesax.store.trees import SavedTree, open_tree, save_tree
 
@@ -126,13 +137,22 @@ def restore_rows(job: Path, checksums: object) -> None:
         raise DamageError(f"{job}: the checkpoint does not say which rows belong to it")
     for name, expected in checksums.items():
         path = job / name
-        with store_errors(path, "read"):
-            data = path.read_bytes()[: expected["bytes"]] if path.exists() else b""
+        if not is_checksum(expected) or path.parent != job:
+            raise DamageError(f"{job}: the checkpoint does not say which rows belong to it")
+        data = read_regular_file(path, LARGEST_ROWS)[: expected["bytes"]] if is_there(path) else b""
         if checksum(data)["sha256"] != expected["sha256"]:
             raise DamageError(f"{path} is damaged: the rows of the checkpoint are no longer in it")
     for path in job.glob("*.jsonl"):
         with store_errors(path, "written"):
             if path.name in checksums:
-                os.truncate(path, checksums[path.name]["bytes"])
+                _cut(path, checksums[path.name]["bytes"])
             else:
                 path.unlink()
+
+
+def _cut(path: Path, size: int) -> None:
+    descriptor = open_regular_file(path, os.O_WRONLY)
+    try:
+        os.truncate(descriptor, size)
+    finally:
+        os.close(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -63,27 +64,86 @@ def is_there(path: Path) -> bool:
         return True
 
 
+def open_regular_file(path: Path, flags: int) -> int:
+    """A descriptor of a regular file; links, pipes, sockets, devices and folders are a `DamageError`.
+
+    Nothing is ever written through a link, and nothing waits at a pipe: a run directory may come from a stranger.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link; a pipe, socket or device; a folder
+            raise DamageError(f"{path} is not a regular file") from None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise DamageError(f"{path} is not a regular file")
+
+
 def read_regular_file(path: Path, largest: int) -> bytes:
-    """Contents of a regular file of at most `largest` bytes; links, pipes, devices and folders are a `DamageError`."""
-    with store_errors(path, "read"):
+    """Contents of a regular file of at most `largest` bytes; anything else there is a `DamageError`."""
+    with store_errors(path, "read"), _opened_to_read(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size > largest:
+            raise DamageError(f"{path} has {size} bytes, but at most {largest} are expected")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(size + 1)
+
+
+@contextmanager
+def _opened_to_read(path: Path) -> Iterator[int]:
+    try:
+        descriptor = open_regular_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise DamageError(f"{path} is missing") from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file under a fresh name, make it durable, rename it into place: all of it or nothing, through no link."""
+    temporary = path.parent / f".tmp-{path.name[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
+    with store_errors(path, "written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except FileNotFoundError:
-            raise DamageError(f"{path} is missing") from None
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket, or a device that is not there
-                raise DamageError(f"{path} is not a regular file") from None
+            descriptor = open_regular_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
+            sync_directory(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
             raise
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write everything, durably."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.fsync(descriptor)
+
+
+def neither_files_nor_folders(directory: Path) -> list[Path]:
+    """All links, pipes, sockets and devices in a directory and below; links are not followed."""
+    found, waiting = [], [directory]
+    while waiting:
+        folder = waiting.pop()
         try:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode):
-                raise DamageError(f"{path} is not a regular file")
-            if facts.st_size > largest:
-                raise DamageError(f"{path} has {facts.st_size} bytes, but at most {largest} are expected")
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read(facts.st_size + 1)
-        finally:
-            os.close(descriptor)
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(folder / entry.name)
+                    elif not entry.is_file(follow_symlinks=False):
+                        found.append(folder / entry.name)
+        except FileNotFoundError:  # a running process has removed it meanwhile
+            continue
+    return sorted(found)
 
 
 def checksum(data: bytes) -> Checksum:
@@ -92,7 +152,24 @@ def checksum(data: bytes) -> Checksum:
 
 
 def file_checksum(path: Path) -> Checksum:
-    """Size and SHA-256 of a file, whatever its size."""
-    with store_errors(path, "read"), open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    """Size and SHA-256 of a regular file, whatever its size."""
+    with store_errors(path, "read"), _opened_to_read(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        with open(descriptor, "rb", closefd=False) as file:
+            return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def check_contents(path: Path, found: Checksum, expected: Checksum) -> None:
+    """A `DamageError` that says how the contents of a file differ from those that are expected, if they do."""
+    if found["bytes"] != expected["bytes"]:
+        raise DamageError(f"{path} is damaged: it has {found['bytes']} bytes, but {expected['bytes']} are expected")
+    if found["sha256"] != expected["sha256"]:
+        short, wanted = found["sha256"][:12], expected["sha256"][:12]
+        raise DamageError(f"{path} is damaged: SHA-256 {short}..., but {wanted}... is expected")
+
+
+def is_checksum(value: object) -> bool:
+    """Whether a part of a JSON file is a size and a SHA-256."""
+    if not isinstance(value, dict) or value.keys() != {"bytes", "sha256"}:
+        return False
+    return type(value["bytes"]) is int and value["bytes"] >= 0 and isinstance(value["sha256"], str)

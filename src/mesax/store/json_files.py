@@ -12,9 +12,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from mesax.errors import DamageError, StoreError, UsageError
-from mesax.store.files import is_there, read_regular_file
+from mesax.store.files import Checksum, check_contents, checksum, is_there, neither_files_nor_folders, read_regular_file
 from mesax.store.json_values import Json, parse_object
 
+CHECKSUMS = "checksums.json"
+"""What the files of a finished run are (`mesax.store.sums`)."""
 LARGEST_JSON = 64 * 2**20
 LARGEST_ROWS = 2**30
 LARGEST_STATUS = 64
@@ -25,8 +27,16 @@ def existing_run(path: Path) -> Path:
     if not path.is_dir():
         raise UsageError(f"no run directory at {path}")
     if not is_there(path / "run.json"):
+        if is_there(path / CHECKSUMS):
+            raise DamageError(f"{path / 'run.json'} is missing")
         raise UsageError(f"no run directory at {path}: it has no run.json")
     return path
+
+
+def refuse_foreign_things(directory: Path) -> None:
+    """A `DamageError` if a run directory holds links, pipes or devices: reading or writing these may do harm."""
+    for path in neither_files_nor_folders(directory):
+        raise DamageError(f"{path} is a link, pipe or device: a run directory holds only files and folders")
 
 
 def read_status(directory: Path) -> str:
@@ -37,19 +47,22 @@ def read_status(directory: Path) -> str:
         return "unknown"
 
 
-def read_json(path: Path) -> Json:
-    """The object in a JSON file."""
+def read_json(path: Path, expected: Checksum | None = None) -> Json:
+    """The object in a JSON file, which must be what is `expected`."""
     try:
-        return parse_object(_contents(path, LARGEST_JSON))
+        return parse_object(_contents(path, LARGEST_JSON, expected))
     except ValueError as error:
         raise DamageError(f"{path} {error}") from None
 
 
-def read_rows(path: Path) -> list[Json]:
-    """The rows of a JSONL file, without a last line that was cut short; none if there is no file."""
-    if not is_there(path):
+def read_rows(path: Path, expected: Checksum | None = None) -> list[Json]:
+    """The rows of a JSONL file, which must be what is `expected`.
+
+    With no expectation, there are none if there is no file, and a last line that was cut short is left out.
+    """
+    if expected is None and not is_there(path):
         return []
-    *lines, unfinished = _contents(path, LARGEST_ROWS).split(b"\n")
+    *lines, unfinished = _contents(path, LARGEST_ROWS, expected).split(b"\n")
     rows = [_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     try:
         return [*rows, parse_object(unfinished)]  # only its line break is missing
@@ -57,9 +70,12 @@ def read_rows(path: Path) -> list[Json]:
         return rows
 
 
-def _contents(path: Path, largest: int) -> bytes:
-    """The bytes of a file of a run directory: whatever is to be checked against checksums.json is checked here."""
-    return read_regular_file(path, largest)
+def _contents(path: Path, largest: int, expected: Checksum | None = None) -> bytes:
+    """The bytes of a file of a run directory; a finished run knows what they must be."""
+    data = read_regular_file(path, largest)
+    if expected is not None:
+        check_contents(path, checksum(data), expected)
+    return data
 
 
 def _row(path: Path, number: int, line: bytes) -> Json:

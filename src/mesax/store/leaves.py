@@ -114,6 +114,11 @@ def as_kind_of(value: np.ndarray | jax.Array, like: object) -> object:
     return value if _is_key(like) else jnp.array(value)
 
 
+def is_finite(leaf: np.ndarray | jax.Array) -> bool:
+    """Whether a leaf has no infinite number and no NaN."""
+    return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(np.isfinite(np.asarray(leaf)).all())
+
+
 def _is_key(leaf: object) -> TypeGuard[jax.Array]:
     return isinstance(leaf, HasShape) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from mesax.errors import DamageError, UsageError
-from mesax.store.files import is_there
-from mesax.store.json_files import existing_run, read_json, read_rows, read_status
 from mesax.store.json_values import Json
+from mesax.store.run_directory import RunDirectory
 
 FINAL_WINDOW = 5
 """The final return of a task run is the mean of so many evaluations, the last ones."""
@@ -73,25 +72,25 @@ class RunResults:
 
 
 def load_run(path: str | Path) -> RunResults:
-    """The results of a run that has been evaluated."""
-    directory = existing_run(Path(path))
-    run, status = read_json(directory / "run.json"), read_status(directory)
+    """The results of a run that has been evaluated; those of a finished run must be what it wrote."""
+    stored = RunDirectory.open(Path(path))
+    directory, run, status = stored.path, stored.run, stored.status
     _check_run(directory / "run.json", run)
     evaluations = directory / "eval.jsonl"
-    curves = curves_from_rows(run, read_rows(evaluations), evaluations)
+    curves = curves_from_rows(run, stored.read_rows("eval.jsonl"), evaluations)
     if not curves:
         raise _not_evaluated(evaluations, status)
-    summary = _optional_json(directory / "summary.json")
+    summary = _optional_json(stored, "summary.json")
     if summary:
         _check_numbers(directory / "summary.json", summary, SUMMARY_NUMBERS)
-    metrics = tuple(read_rows(directory / "metrics.jsonl"))
-    return RunResults(directory, run, curves, summary, metrics, read_coverage(directory) or None, status)
+    metrics = tuple(stored.read_rows("metrics.jsonl"))
+    return RunResults(directory, run, curves, summary, metrics, read_coverage(stored) or None, status)
 
 
-def read_coverage(directory: Path) -> Json:
+def read_coverage(stored: RunDirectory) -> Json:
     """What coverage.json says of who visits what, with all `visitors` described; empty if there is none."""
-    path = directory / "coverage.json"
-    coverage = _optional_json(path)
+    path = stored.path / "coverage.json"
+    coverage = _optional_json(stored, "coverage.json")
     if not coverage:
         return {}
     _check_entries(path, coverage, ("visitors",))
@@ -115,8 +114,8 @@ def curves_from_rows(run: Json, rows: Iterable[Json], source: object = "eval.jso
         raise DamageError(f"{source} does not hold evaluations of this run's test tasks ({reason})") from None
 
 
-def _optional_json(path: Path) -> Json:
-    return read_json(path) if is_there(path) else {}
+def _optional_json(stored: RunDirectory, name: str) -> Json:
+    return stored.read_json(name) if stored.has(name) else {}
 
 
 def _curve(test_tasks: Sequence[Json], key: tuple[int, int], by_step: Mapping[int, Json]) -> Curve:

@@ -14,13 +14,32 @@ from functools import cached_property
 from io import FileIO
 from pathlib import Path
 
-from mesax.errors import StoreError, UsageError
-from mesax.store.files import store_errors, sync_directory
-from mesax.store.json_files import existing_run, read_json, read_rows, read_status
+from mesax.errors import DamageError, StoreError, UsageError
+from mesax.store.files import (
+    Checksum,
+    is_there,
+    open_regular_file,
+    store_errors,
+    sync_directory,
+    write_all,
+    write_file,
+)
+from mesax.store.json_files import (
+    CHECKSUMS,
+    existing_run,
+    read_json,
+    read_rows,
+    read_status,
+    refuse_foreign_things,
+)
 from mesax.store.json_values import Json, json_ready, parse_object
+from mesax.store.sums import Sums, check_sum, read_sums, write_sums
 
-CHECKSUMS = "checksums.json"
 STATUSES = ("running", "done", "failed", "preempted")
+MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json", "clock.jsonl")
+"""The results of a finished run; coverage.json is there only if explorers were trained."""
+KEPT_ONCE = ("run.json", "coverage.json", "clock.jsonl")
+"""Those of them that cannot be merged again from what the jobs wrote."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +71,20 @@ class RunDirectory:
 
     @staticmethod
     def open(path: Path) -> RunDirectory:
-        """An existing run directory."""
+        """An existing run directory, in which there are only files and folders."""
         directory = RunDirectory(existing_run(Path(path)))
+        refuse_foreign_things(directory.path)
         _ = directory.run
         return directory
 
     @cached_property
     def run(self) -> Json:
         """What run.json says: configuration, command, versions, tasks."""
-        return self.read_json("run.json")
+        try:
+            expected = self.expected("run.json")
+        except DamageError:  # of the sums: whoever reads a result finds it, and `resume` has to get past it
+            expected = None
+        return read_json(self.path / "run.json", expected)
 
     @property
     def status(self) -> str:
@@ -71,15 +95,16 @@ class RunDirectory:
         """Replace the status."""
         if word not in STATUSES:
             raise ValueError(f"status {word!r} is none of {', '.join(STATUSES)}")
-        _replace(self.path / "STATUS", f"{word}\n")
+        write_file(self.path / "STATUS", f"{word}\n".encode())
 
     def write_json(self, name: str, value: object) -> None:
         """Write a readable JSON file at once or not at all."""
-        _replace(self.path / name, json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n")
+        text = json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n"
+        write_file(self.path / name, text.encode())
 
     def read_json(self, name: str) -> Json:
-        """The object in a JSON file."""
-        return read_json(self.path / name)
+        """The object in a JSON file; in a finished run, it must be what was written."""
+        return read_json(self.path / name, self.expected(name))
 
     def append_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Add rows to a JSONL file, durably; a line that a crash cut short is removed first."""
@@ -87,22 +112,74 @@ class RunDirectory:
         path = self.path / name
         with store_errors(path, "written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "a+b", buffering=0) as file:
+            descriptor = open_regular_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            with FileIO(descriptor, "a+") as file:
                 end, glue = _end_of_rows(file)
                 file.truncate(end)
                 try:
-                    _write_all(file.fileno(), glue + data)
+                    write_all(file.fileno(), glue + data)
                 except OSError:
                     file.truncate(end)
                     raise
 
     def write_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Write a whole JSONL file at once or not at all."""
-        _replace(self.path / name, "".join(_line(row) for row in rows))
+        write_file(self.path / name, "".join(_line(row) for row in rows).encode())
 
     def read_rows(self, name: str) -> list[Json]:
-        """The rows of a JSONL file, without a last line that was cut short; none if there is no file."""
-        return read_rows(self.path / name)
+        """The rows of a JSONL file; none if there is no file, but in a finished run it must be what was written."""
+        return read_rows(self.path / name, self.expected(name))
+
+    @property
+    def sums(self) -> Sums | None:
+        """What the files of a finished run must be; None if it is not finished."""
+        return read_sums(self.path)
+
+    def expected(self, name: str) -> Checksum | None:
+        """What a file must be if the run is finished; one that a finished run does not know is a `DamageError`."""
+        sums = self.sums
+        if sums is None:
+            return None
+        if name not in sums:
+            raise DamageError(f"{self.path / name} does not belong to the finished run: {CHECKSUMS} does not name it")
+        return sums[name]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name, or should be."""
+        sums = self.sums
+        return is_there(self.path / name) or (sums is not None and name in sums)
+
+    def check(self, *names: str) -> None:
+        """A `DamageError` if one of these files is not what a finished run wrote."""
+        for name in names:
+            expected = self.expected(name)
+            if expected is not None:
+                check_sum(self.path / name, expected)
+
+    def check_results(self) -> None:
+        """A `DamageError` if a finished run lacks results, or one of them is not what was written."""
+        self.check(*(name for name in MERGED if name != "coverage.json" or self.has(name)))
+
+    def can_be_mended(self) -> bool:
+        """Whether all results that nothing else holds are what was written, as far as that is known."""
+        try:
+            sums = self.sums or {}
+        except DamageError:  # of the sums themselves, which are written again
+            return True
+        try:
+            self.check(*(name for name in sums if name in KEPT_ONCE))
+        except StoreError:
+            return False
+        return True
+
+    def seal(self, names: Iterable[str]) -> None:
+        """Write down what these files are: from now on whoever reads one checks it."""
+        write_sums(self.path, names)
+
+    def unseal(self) -> None:
+        """The files are about to change."""
+        with store_errors(self.path / CHECKSUMS, "removed"):
+            (self.path / CHECKSUMS).unlink(missing_ok=True)
 
     def job_directory(self, phase: str, job: int) -> Path:
         """Where one job of a phase keeps its files; not created."""
@@ -128,7 +205,8 @@ class RunDirectory:
         """Keep other processes from writing here; released by the system should this process die."""
         path = self.path / ".lock"
         with store_errors(path, "opened"):
-            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (closed below, after the caller's work)
+            descriptor = open_regular_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            file = open(descriptor, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed below)
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,15 +228,15 @@ class RunDirectory:
 
     def attend(self) -> None:
         """Say, for the life of this process, that a worker is at work here."""
-        descriptor = os.open(self.path / ".workers", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_regular_file(self.path / ".workers", os.O_RDWR | os.O_CREAT)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _await_stragglers(self) -> None:
         """Workers leave when the process that started them is killed, but not in the same instant."""
         path = self.path / ".workers"
-        if not path.exists():
+        if not is_there(path):
             return
-        with store_errors(path, "opened"), open(path, "r+b") as file:
+        with store_errors(path, "opened"), FileIO(open_regular_file(path, os.O_RDWR), "r+") as file:
             for _ in range(100):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,28 +274,6 @@ def _end_of_rows(file: FileIO) -> tuple[int, bytes]:
     except ValueError:
         return end + cut, b""
     return size, b"\n"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file under another name, make it durable, rename it into place."""
-    temporary = path.parent / f".tmp-{path.name}-{os.getpid()}"
-    with store_errors(path, "written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "wb", buffering=0) as file:
-                _write_all(file.fileno(), text.encode())
-            os.replace(temporary, path)
-            sync_directory(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.fsync(descriptor)
 
 
 def _refuse_existing(path: Path) -> None:

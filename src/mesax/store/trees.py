@@ -25,9 +25,9 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
 from mesax.errors import DamageError, StoreError
-from mesax.store.files import Checksum, checksum, file_checksum, read_regular_file
+from mesax.store.files import Checksum, check_contents, checksum, file_checksum, is_checksum, read_regular_file
 from mesax.store.json_values import HasList, Json, parse_object
-from mesax.store.leaves import Arrays, Entry, as_kind_of, check_like, decode, encode, named_leaves
+from mesax.store.leaves import Arrays, Entry, as_kind_of, check_like, decode, encode, is_finite, named_leaves
 from mesax.store.replacing import replace_directory, settled
 
 FORMAT = 1
@@ -114,6 +114,13 @@ class SavedTree:
         tree = jax.tree.unflatten(structure, [self._restored(entries[name], leaf) for name, leaf in wanted.items()])
         return tree if part is None else tree[part]
 
+    def check_finite(self) -> None:
+        """A `DamageError` if a number in it is infinite or none at all: no training ends in such weights."""
+        for entry in self._entries.values():
+            leaf = decode(entry, self._arrays, self.directory / ARRAYS)
+            if not is_finite(leaf):
+                raise DamageError(f"{self.directory / ARRAYS}: leaf {entry['path']} has numbers that are not finite")
+
     def _restored(self, entry: Entry, like: object) -> object:
         check_like(entry, like, self.directory)
         return as_kind_of(decode(entry, self._arrays, self.directory / ARRAYS), like)
@@ -189,10 +196,7 @@ def _well_formed(manifest: Json) -> bool:
     try:
         files = manifest["files"]
         sound = ARRAYS in files and MANIFEST not in files and isinstance(manifest["facts"], dict)
-        sound = sound and all(
-            PLAIN_NAME.fullmatch(name) and _is_size(file["bytes"]) and isinstance(file["sha256"], str)
-            for name, file in files.items()
-        )
+        sound = sound and all(PLAIN_NAME.fullmatch(name) and is_checksum(file) for name, file in files.items())
         return sound and all(
             all(isinstance(entry[key], str) for key in ("path", "dtype", "stored"))
             and isinstance(entry["shape"], list)
@@ -230,10 +234,5 @@ def _load_arrays(directory: Path, manifest: Manifest) -> Arrays:
 def _checked(path: Path, expected: Checksum) -> bytes:
     """The contents of a file, if they are what the manifest says."""
     data = read_regular_file(path, expected["bytes"])
-    found = checksum(data)
-    if found["bytes"] != expected["bytes"]:
-        raise DamageError(f"{path} has {found['bytes']} bytes, but {expected['bytes']} are expected")
-    if found["sha256"] != expected["sha256"]:
-        short, wanted = found["sha256"][:12], expected["sha256"][:12]
-        raise DamageError(f"{path} is damaged: SHA-256 {short}..., but {wanted}... is expected")
+    check_contents(path, checksum(data), expected)
     return data

@@ -2,78 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from mesax.errors import StoreError
-from mesax.store.files import file_checksum
-from mesax.store.json_files import read_json, read_rows
-from mesax.store.run_directory import CHECKSUMS, STATUSES, RunDirectory
-from mesax.store.trees import verify
+from mesax.store.files import neither_files_nor_folders
+from mesax.store.json_files import CHECKSUMS, read_json, read_rows
+from mesax.store.run_directory import MERGED, STATUSES, RunDirectory
+from mesax.store.sums import check_job, check_sum
+from mesax.store.trees import MANIFEST, verify
+
+OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html")
+OWN_FOLDERS = ("jobs", "policies", "figures", "bundle")
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What was looked at and what is wrong with it."""
+    """What was looked at, what is wrong with it, and what else there is."""
 
     status: str
     checked: int
     problems: list[str]
+    unknown: list[str] = field(default_factory=list)
+    """Names that no run writes: perhaps harmless, but nobody can check them."""
 
 
 def verify_run(run: RunDirectory) -> Findings:
     """Check all that has a checksum, and that the rest can be read."""
-    checked, problems = 0, []
-    for manifest in _files(run.path, "manifest.json"):
-        checked += 1
-        problems += verify(manifest.parent)
-    for name in ("*.json", "*.jsonl"):
-        for path in _files(run.path, name):
-            checked += 1
-            problems += _unreadable(path)
-    for record, key in ((run.path / CHECKSUMS, None), *((path, "rows") for path in _files(run.path, "done.json"))):
-        problems += _differing(record, key)
+    manifests, documents, rows = (_files(run.path, name) for name in (MANIFEST, "*.json", "*.jsonl"))
+    problems = [f"{path} is a link, pipe or device" for path in neither_files_nor_folders(run.path)]
+    problems += [problem for manifest in manifests for problem in verify(manifest.parent)]
+    problems += _told(partial(read_json, path) for path in documents)
+    problems += _told(partial(read_rows, path) for path in rows)
+    problems += _told(partial(check_job, done.parent) for done in _files(run.path, "done.json"))
+    problems += _differing(run)
     if run.status not in STATUSES:
         problems.append(f"{run.path / 'STATUS'} says {run.status!r}, which is none of {', '.join(STATUSES)}")
-    if run.status == "done":
-        problems += [f"{run.path / name} is missing" for name in _missing(run.path)]
-    return Findings(run.status, checked, sorted(set(problems)))
+    checked = len(manifests) + len(documents) + len(rows)
+    return Findings(run.status, checked, sorted(set(problems)), sorted(_unknown(run)))
 
 
 def _files(root: Path, name: str) -> list[Path]:
     """Files of that name, but not those that were being written when a process died."""
-    found = (path for path in root.rglob(name) if path.is_file() or path.is_symlink())
+    found = (path for path in root.rglob(name) if path.is_file() and not path.is_symlink())
     return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts))
 
 
-def _unreadable(path: Path) -> list[str]:
+def _told(checks: Iterator[Callable[[], object]]) -> list[str]:
+    """What the checks that fail say."""
+    problems = []
+    for check in checks:
+        try:
+            check()
+        except StoreError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _differing(run: RunDirectory) -> list[str]:
+    """Files of a finished run that are not what its checksums say, and results that these do not name."""
     try:
-        _ = read_rows(path) if path.suffix == ".jsonl" else read_json(path)
+        sums = run.sums or {}
     except StoreError as error:
         return [str(error)]
-    return []
+    differing = _told(partial(check_sum, run.path / name, expected) for name, expected in sums.items())
+    return differing + _told(iter([run.check_results] if run.status == "done" else []))
 
 
-def _differing(record: Path, key: str | None) -> list[str]:
-    """Files beside `record` that are not what it says of them."""
+def _unknown(run: RunDirectory) -> Iterator[str]:
+    for path in run.path.iterdir():
+        is_log = path.name.startswith("worker-") and path.suffix == ".log"
+        if not (path.name.startswith(".") or is_log or path.name in (*OWN_FILES, *OWN_FOLDERS)):
+            yield str(path)
     try:
-        content = read_json(record)
-    except StoreError as error:
-        return [str(error)] if record.exists() else []
-    checksums = content if key is None else content.get(key, {})
-    if not isinstance(checksums, dict):
-        return [f"{record} holds no checksums"]
-    return [problem for name, expected in checksums.items() for problem in _other_than(record.parent / name, expected)]
-
-
-def _other_than(path: Path, expected: object) -> list[str]:
-    if not path.is_file():
-        return [f"{path} is missing"]
-    try:
-        return [] if file_checksum(path) == expected else [f"{path} is damaged: its SHA-256 does not match"]
-    except StoreError as error:
-        return [str(error)]
-
-
-def _missing(root: Path) -> list[str]:
-    return [name for name in (CHECKSUMS, "eval.jsonl", "metrics.jsonl", "summary.json") if not (root / name).is_file()]
+        named = {Path(name).parent.name for name in run.sums or () if name.startswith("policies/")}
+    except StoreError:
+        return
+    for manifest in _files(run.path / "policies", MANIFEST) if named else ():
+        if manifest.parent.name not in named:
+            yield str(manifest.parent)

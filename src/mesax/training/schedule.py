@@ -20,6 +20,8 @@ EVALUATION_STREAM = 2**32 - 2
 REWARD_STREAM = 2**32 - 3
 STORE_STREAM = 2**32 - 4
 """Beyond all rounds, which draw from `fold_in(key, round)`."""
+MOST_STEPS = 2**31 - 1
+"""Of a budget: rounds and steps are counted in 32 bits."""
 SEGMENT_TRANSITIONS = 150_000
 """Transitions played or learned from in one call of a compiled program, at most: a second or two on one core."""
 
@@ -40,6 +42,8 @@ class Budget:
         for name in ("total_steps", "num_envs", "num_evaluations"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+            if getattr(self, name) > MOST_STEPS:
+                raise UsageError(f"{name.replace('_', '-')} must be at most {MOST_STEPS}, not {getattr(self, name)}")
 
     def steps_per_round(self, horizon: int) -> int:
         """Environment steps of one round."""
@@ -106,8 +110,8 @@ class Schedule(Budget):
         for name in ("updates_per_round", "batch_size", "replay_capacity"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if self.warmup_steps < 0:
-            raise UsageError(f"warmup-steps must not be negative, not {self.warmup_steps}")
+        if not 0 <= self.warmup_steps <= MOST_STEPS:
+            raise UsageError(f"warmup-steps must lie between 0 and {MOST_STEPS}, not {self.warmup_steps}")
         if self.num_envs > self.replay_capacity:
             raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
 

@@ -1,0 +1,51 @@
+"""Pictures of results: one that cannot be drawn is a line on standard error, and never costs the results.
+
+Drawing is heavy, and even its import may fail (matplotlib wants a directory to write to); so it is imported here, late.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mesax.errors import OneLineError
+
+if TYPE_CHECKING:
+    from mesax.results.comparison import FamilyComparison
+
+Drawn = TypeVar("Drawn")
+
+
+def attempt(name: str, draw: Callable[[], Drawn]) -> Drawn | None:
+    """What `draw` gives; if it fails, a line says why, and there is nothing."""
+    try:
+        return draw()
+    except Exception as error:
+        kind = "" if isinstance(error, OneLineError) else f"{type(error).__name__}: "
+        line = " ".join(f"the picture {name} cannot be drawn: {kind}{error}".split())
+        print(f"mesax: {line}", file=sys.stderr, flush=True)
+        return None
+
+
+def pictures_of_run(directory: Path) -> list[Path]:
+    """Draw every figure that a run has data for."""
+
+    def draw() -> list[Path]:
+        from mesax.results.drawing import draw_run  # noqa: PLC0415 (see above)
+
+        return draw_run(directory)
+
+    return attempt("of the run", draw) or []
+
+
+def pictures_of_comparison(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:
+    """Draw the figures of the runs on each family."""
+
+    def draw() -> list[Path]:
+        from mesax.results.drawing import draw_comparison  # noqa: PLC0415 (see above)
+
+        return draw_comparison(families, directory)
+
+    return attempt("of the comparison", draw) or []
