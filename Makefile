@@ -39,14 +39,18 @@ $(VENV)/.dev: $(VENV)/.core
 $(VENV)/.docs: $(VENV)/.core
 	$(call install,.[docs])
 
-# Learn the one-step climb game with MESA, with its learner alone and with the paper's MADDPG; then compare.
-QUICKSTART := mesa plain maddpg
-quickstart: $(VENV)/.core  ## Run MESA and two baselines on a climb game, print a table, draw a picture
-	@for method in $(QUICKSTART); do \
-	  $(BIN)/mesax run $$method climb-one --preset quick --out $(RUNS)/quickstart-$$method --reuse || exit $$?; \
-	done
-	@$(BIN)/mesax compare $(QUICKSTART:%=$(RUNS)/quickstart-%)
+# Learn a climb game of 10,000 joint actions with MESA, with random episodes in place of its explorers, and with its learner
+# alone; then compare. The controls learn beside MESA, on the other core.
+QUICKSTART := structured uniform plain
+LEARN = $(BIN)/mesax run $(1) climb-wide --out $(RUNS)/quickstart-$(1) --reuse --workers 1
+CONTROLS = $(RUNS)/quickstart-controls.log
+quickstart: $(VENV)/.core  ## Run MESA and two controls on a climb game, draw a picture, say what MESA gains
+	@mkdir -p $(RUNS)
+	@{ $(call LEARN,uniform) --quiet && $(call LEARN,plain) --quiet; } >$(CONTROLS) 2>&1 & controls=$$!; \
+	$(call LEARN,structured) || { code=$$?; wait $$controls; exit $$code; }; \
+	wait $$controls || { code=$$?; cat $(CONTROLS) >&2; exit $$code; }
 	@$(BIN)/mesax report $(QUICKSTART:%=$(RUNS)/quickstart-%)
+	@$(BIN)/mesax compare $(QUICKSTART:%=$(RUNS)/quickstart-%)
 
 test: $(VENV)/.dev  ## Run the tests (not those marked slow)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 -m 'not slow'

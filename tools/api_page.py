@@ -25,11 +25,15 @@ in [Design](design.md#the-seams).
 """
 GROUPS = {
     "Running experiments": ("Experiment", "experiment", "run_experiment", "experiment_of"),
-    "Methods": ("Mesa", "Plain", "Uniform", "Mixing", "Method", "Stage", "Start"),
+    "Methods": (
+        *("Mesa", "StructuredMesa", "SharedLatent", "Plain", "Uniform", "Diagonal"),
+        *("Mixing", "Method", "Stage", "Start"),
+    ),
     "Budgets and schedules": ("Budget", "Schedule", "Linear", "LinearSteps"),
     "Learners": (
         *("Learner", "OffPolicy", "OnPolicy", "Maddpg", "GumbelGradient", "ExpectedGradient", "JointImprovement"),
-        *("ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "Mappo", "Normalized", "Binned"),
+        *("ImmediateElites", "ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "Mappo"),
+        *("Normalized", "Binned"),
     ),
     "Networks": ("Mlp", "Gru", "Entities", "Adam"),
     "Rewards and features": (

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
         GumbelGradient as GumbelGradient,
     )
     from mesax.algorithms.actor_updates import (
+        ImmediateElites as ImmediateElites,
+    )
+    from mesax.algorithms.actor_updates import (
         JointImprovement as JointImprovement,
     )
     from mesax.algorithms.base import Learner as Learner
@@ -75,12 +78,15 @@ if TYPE_CHECKING:
     from mesax.explorers.foreign_loop import (
         load_explorers as load_explorers,
     )
+    from mesax.explorers.shared_latent import SharedLatent as SharedLatent
     from mesax.methods.base import Experiment as Experiment
     from mesax.methods.base import Method as Method
     from mesax.methods.base import Stage as Stage
+    from mesax.methods.controls import Diagonal as Diagonal
     from mesax.methods.controls import Plain as Plain
     from mesax.methods.controls import Uniform as Uniform
     from mesax.methods.mesa.method import Mesa as Mesa
+    from mesax.methods.mesa.structured import StructuredMesa as StructuredMesa
     from mesax.methods.preset import NamedLearner as NamedLearner
     from mesax.methods.preset import Preset as Preset
     from mesax.nets import Adam as Adam
@@ -138,7 +144,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _MODULES = {
-    "algorithms.actor_updates": ("ExpectedGradient", "GumbelGradient", "JointImprovement"),
+    "algorithms.actor_updates": ("ExpectedGradient", "GumbelGradient", "ImmediateElites", "JointImprovement"),
     "algorithms.base": ("Learner", "OffPolicy", "OnPolicy"),
     "algorithms.binned": ("Binned",),
     "algorithms.maddpg": ("Maddpg",),
@@ -157,9 +163,11 @@ _MODULES = {
     "experiments.catalogue": ("experiment",),
     "experiments.rebuild": ("experiment_of",),
     "explorers.foreign_loop": ("EpisodeMixer", "Explorers", "load_explorers"),
+    "explorers.shared_latent": ("SharedLatent",),
     "methods.base": ("Experiment", "Method", "Stage"),
-    "methods.controls": ("Plain", "Uniform"),
+    "methods.controls": ("Diagonal", "Plain", "Uniform"),
     "methods.mesa.method": ("Mesa",),
+    "methods.mesa.structured": ("StructuredMesa",),
     "methods.preset": ("NamedLearner", "Preset"),
     "nets": ("Adam", "Entities", "Gru", "Mlp"),
     "policy": ("Policy",),

@@ -60,6 +60,28 @@ class UniformPolicy(eqx.Module):
         return Label.of(self.number)
 
 
+class SameActionPolicy(eqx.Module):
+    """All agents play the same uniformly random action, a new one at every step."""
+
+    action_space: Discrete = eqx.field(static=True)
+    number: int = eqx.field(static=True, default=EXPLORER)
+    """Who plays (see `Label.actor`)."""
+
+    def start(self, key: Key) -> Memory:
+        """Nothing to remember."""
+        del key
+        return ()
+
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
+        """Ignore the observation."""
+        return jnp.broadcast_to(self.action_space.sample(key, (1,)), (obs.shape[0],)), memory
+
+    def label(self, memory: Memory) -> Label:
+        """The number given at construction."""
+        del memory
+        return Label.of(self.number)
+
+
 class EpsilonRandom(eqx.Module):
     """Each agent's discrete action is replaced by a uniformly random one with probability `epsilon`."""
 

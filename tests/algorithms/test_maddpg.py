@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable
@@ -292,6 +292,13 @@ def test_elites_are_the_best_distinct_joint_actions():
     )
     assert joint_of(elites) == [(0, 2), (1, 1), (0, 0)]
     np.testing.assert_allclose(elites.score, [0.9, 0.999 * 0.5, 0.999 * 0.3], rtol=1e-5)
+
+
+def test_what_elites_are_remembered_by():
+    """The last step's optimum has the highest reward, and the first step the highest target."""
+    rewards, targets = jnp.array([0.5, 0.5, 1.0]), jnp.array([2.0, 1.5, 1.0])
+    assert int(jnp.argmax(JointImprovement().elite_scores(rewards, targets))) == 0
+    assert int(jnp.argmax(ImmediateElites().elite_scores(rewards, targets))) == 2
 
 
 def test_old_elites_fade():

@@ -96,6 +96,16 @@ def test_rows_over_different_tasks_say_so_and_are_compared_over_what_both_have(s
     assert found["value"] == pytest.approx(np.mean(mesa.final_returns[shared]) - np.mean(plain.final_returns))
 
 
+def test_a_sentence_says_how_many_tasks_were_solved(store):
+    mesa, plain, few, other = runs_of(store, "mesa-0", "plain-0", "plain-1-few", "multi-mesa")
+    solved = [round(run_figures(run)["optimal_fraction"] * len(run.curves)) for run in (mesa, plain)]
+    [family] = by_family([mesa, plain])
+    expected = f"{family.title}: MESA solved {solved[0]} of 4 unseen tasks, the learner alone {solved[1]}."
+    assert family.verdict == expected
+    assert by_family([mesa, few])[0].verdict.endswith("of 2.")
+    assert by_family([other])[0].verdict == ""
+
+
 def test_json_holds_the_numbers_of_the_table(store, tmp_path, capsys):
     paths = [str(store[name]) for name in ("mesa-0", "mesa-1", "plain-0")]
     assert main(["compare", *paths, "--out", str(tmp_path), "--json"]) == 0

@@ -194,6 +194,11 @@ class JointImprovement:
         """Candidates that come from outside the episode."""
         return self.num_replay + self.num_explorer + self.num_elite
 
+    def elite_scores(self, rewards: Float[Array, "*steps"], targets: Float[Array, "*steps"]) -> Float[Array, "*steps"]:
+        """What joint actions are remembered by: their targets."""
+        del rewards
+        return targets
+
     def enumerates(self, action_space: ActionSpace, num_agents: int) -> bool:
         """Whether the joint action space is small enough to try all of it."""
         return isinstance(action_space, Discrete) and action_space.num_actions**num_agents <= self.enumerate_up_to
@@ -249,4 +254,18 @@ class JointImprovement:
         return jnp.clip(jnp.tanh(outputs) + noise, -1.0, 1.0)
 
 
-ActorUpdateConfig: TypeAlias = GumbelGradient | ExpectedGradient | JointImprovement
+@dataclass(frozen=True)
+class ImmediateElites(JointImprovement):
+    """The same, with a memory of the joint actions that were paid most at once.
+
+    Where every step asks for another joint action, targets are higher the more steps follow, and the memory of the
+    highest ones would hold whatever is played first.
+    """
+
+    def elite_scores(self, rewards: Float[Array, "*steps"], targets: Float[Array, "*steps"]) -> Float[Array, "*steps"]:
+        """By their reward."""
+        del targets
+        return rewards
+
+
+ActorUpdateConfig: TypeAlias = GumbelGradient | ExpectedGradient | JointImprovement | ImmediateElites

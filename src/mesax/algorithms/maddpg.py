@@ -221,11 +221,10 @@ class Maddpg(OffPolicy):
         critic_loss, gradients = jax.value_and_grad(self._critic_loss)(state.critics.net, batch, played, targets)
         critics = state.critics.descend(gradients, self.critic_optimizer)
 
-        elites = state.elites
-        if self._samples_candidates(spec):
-            elites = elites.observe(
-                played.reshape(-1, *played.shape[2:]), jnp.where(batch.mask, targets, -jnp.inf).reshape(-1)
-            )
+        elites, update = state.elites, self.actor_update
+        if isinstance(update, JointImprovement) and self._samples_candidates(spec):
+            score = jnp.where(batch.mask, update.elite_scores(batch.reward, targets), -jnp.inf)
+            elites = elites.observe(played.reshape(-1, *played.shape[2:]), score.reshape(-1))
         pool = self._pool(spec, batch, played, elites, key_pool)
         some = slice(self.actor_batch_size)
         (actor_loss, actor_entropy), gradients = jax.value_and_grad(self._actor_loss, has_aux=True)(

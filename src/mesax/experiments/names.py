@@ -24,6 +24,10 @@ WRAPPERS = {
         "meta-learned exploration policies around the learner (this paper)",
         "mesax.methods.mesa.method:mesa",
     ),
+    "structured": Wrapper(
+        "MESA whose explorers share randomness and know relations between actions (ours)",
+        "mesax.methods.mesa.structured:structured",
+    ),
     "plain": Wrapper(
         "the same learner alone: the control without explorers",
         "mesax.methods.controls:plain",
@@ -31,6 +35,10 @@ WRAPPERS = {
     "uniform": Wrapper(
         "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
         "mesax.methods.controls:uniform",
+    ),
+    "diagonal": Wrapper(
+        "the same, mixed with episodes in which all agents play one random action: a ceiling, told what to look for",
+        "mesax.methods.controls:diagonal",
     ),
 }
 """Methods that take a learner."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from mesax.errors import UsageError
 from mesax.formatting import format_measured
@@ -42,6 +43,24 @@ def _about(run: RunDirectory) -> Json:
     return known | {"train_tasks": tasks, "coverage": coverage}
 
 
+class _Making(NamedTuple):
+    """What a card says of how explorers were made."""
+
+    action_repeat: int
+    normalization: str
+    trained_by: str
+
+
+def _making(recipe: Json) -> _Making:
+    if recipe["type"] == "SharedLatentRecipe":
+        shared = f"a latent that all agents know, drawn once per {recipe['explorer']['drawn']}"
+        return _Making(1, "none: observations do not matter", f"fitting tables to a density over relations; {shared}")
+    standardized = recipe["algorithm"]["type"] == "Normalized"
+    given = "inside the policies: give raw observations" if standardized else "none: give observations as trained on"
+    trained_by = f"{recipe['algorithm']['type']}, paid by {recipe['reward']['type']}"
+    return _Making(recipe["action_repeat"], given, trained_by)
+
+
 def _card(facts: Json, about: Json, sha256: str) -> str:
     recipe = facts["recipe"]
     spec, number = recipe["spec"], facts["num_explorers"]
@@ -51,7 +70,7 @@ def _card(facts: Json, about: Json, sha256: str) -> str:
         if space["type"] == "Discrete"
         else f"{space['size']} numbers between -1 and 1"
     )
-    standardized = recipe["algorithm"]["type"] == "Normalized"
+    made = _making(recipe)
     rows = [
         f"| {row['name']} | {format_measured(row['distinct_visits'])} | {format_measured(row['high_reward_steps'])} |"
         for row in about["coverage"]
@@ -81,14 +100,9 @@ def _card(facts: Json, about: Json, sha256: str) -> str:
         f"| agents | {spec['num_agents']} |",
         f"| observation | {spec['obs_size']} numbers per agent, float32, shape `[agents, obs]` |",
         f"| action | {actions}, per agent |",
-        f"| episode | {spec['horizon']} steps at most; each action is held for {recipe['action_repeat']} |",
-        "| normalization | "
-        + (
-            "inside the policies: give raw observations |"
-            if standardized
-            else "none: give observations as trained on |"
-        ),
-        f"| trained by | {recipe['algorithm']['type']}, paid by {recipe['reward']['type']} |",
+        f"| episode | {spec['horizon']} steps at most; each action is held for {made.action_repeat} |",
+        f"| normalization | {made.normalization} |",
+        f"| trained by | {made.trained_by} |",
         "",
         "## Training",
         "",

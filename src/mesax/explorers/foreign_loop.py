@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
-from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
+from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, Recipe, restore_explorers
+from mesax.explorers.shared_latent import SharedLatentRecipe
 from mesax.nets import Memory
 from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
@@ -28,7 +29,8 @@ from mesax.store.trees import open_tree
 from mesax.types import Action, Actions, Box, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size
 
 KINDS = settings_in(
-    *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types")
+    *("mesax.algorithms", "mesax.explorers.recipe", "mesax.explorers.shared_latent", "mesax.nets", "mesax.policy"),
+    *("mesax.rewards", "mesax.types"),
 )
 """What a saved explorer may consist of: settings that mesax defines; a file cannot make anything else be built."""
 
@@ -53,7 +55,7 @@ def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
     if plain is None:
         raise StoreError(f"{directory} was saved by an older version, which did not write down how it was built")
     recipe = _recipe(path, plain, kinds)
-    if not isinstance(recipe, ExplorerRecipe):
+    if not isinstance(recipe, ExplorerRecipe | SharedLatentRecipe):
         raise StoreError(f"{directory} describes no explorers")
     return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
 
@@ -76,7 +78,7 @@ def _recipe(path: Path, plain: object, kinds: Sequence[type]) -> object:
 class Explorers:
     """A few exploration policies, trained to visit together what may pay."""
 
-    recipe: ExplorerRecipe
+    recipe: Recipe
     policies: Policy
     """Stacked over explorers."""
     about: dict[str, object] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,24 @@ MOST_EXPLORERS, MOST_AGENTS = 1024, 256
 """Limits for what may come from a stranger."""
 
 
+@runtime_checkable
+class Recipe(Protocol):
+    """A frozen dataclass that says how explorers are built: with their weights, all that it takes to let them play."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The environment they play in."""
+
+    def deployed(self, policy: Policy) -> Policy:
+        """An explorer, or a set of them, as it plays."""
+
+    def shape(self, number: int) -> PyTree:
+        """Shapes of `number` stacked explorers."""
+
+
 @dataclass(frozen=True)
 class ExplorerRecipe:
-    """Sizes and settings of explorers: with their weights, all that it takes to let them play."""
+    """Sizes and settings of explorers that a learner trained: with their weights, all it takes to let them play."""
 
     spec: EnvSpec
     """The environment they play in."""
@@ -70,17 +86,17 @@ class ExplorerRecipe:
         return jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
 
 
-def save_explorers(recipe: ExplorerRecipe, policies: list[PyTree], directory: Path) -> None:
+def save_explorers(recipe: Recipe, policies: list[PyTree], directory: Path) -> None:
     """Stack the policies and save them as one tree, with their recipe in plain words."""
     save_tree(directory, tree_stack(policies), {"num_explorers": len(policies), "recipe": to_plain(recipe)})
 
 
-def saved_explorers(recipe: ExplorerRecipe, directory: Path) -> ExplorationPolicySet:
+def saved_explorers(recipe: Recipe, directory: Path) -> ExplorationPolicySet:
     """The explorers that stage 2 saved, if they fit the recipe."""
     return restore_explorers(recipe, open_tree(directory, LARGEST_FILE))
 
 
-def restore_explorers(recipe: ExplorerRecipe, saved: SavedTree) -> ExplorationPolicySet:
+def restore_explorers(recipe: Recipe, saved: SavedTree) -> ExplorationPolicySet:
     """The explorers in a saved tree, if they fit the recipe."""
     number = saved.facts.get("num_explorers")
     if type(number) is not int or not 1 <= number <= MOST_EXPLORERS:

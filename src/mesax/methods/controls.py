@@ -1,19 +1,22 @@
-"""The two controls that show what learned explorers add.
+"""The controls that show what learned explorers add.
 
 Plain     the learner alone
 Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA mixes its own   (Algorithm 2)
+Diagonal  the same with an explorer that is told the structure of games in which all must agree: the ceiling there
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mesax.errors import UsageError
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Stage
 from mesax.methods.preset import Preset
-from mesax.policy import EXPLORER, UniformPolicy
+from mesax.policy import EXPLORER, SameActionPolicy, UniformPolicy
 from mesax.training.behavior import Mixing
 from mesax.training.loop import Start
+from mesax.types import Discrete
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,30 @@ class Uniform:
         return (adapt_stage(experiment, self.mixing, lambda services: start),)
 
 
+@dataclass(frozen=True)
+class Diagonal:
+    """MESA's mixing with a hand-written explorer: all agents play the same random action."""
+
+    mixing: Mixing = Mixing()
+
+    def check(self, experiment: Experiment) -> None:
+        """Actions must be discrete, and the learner must fit and learn from others' episodes."""
+        self.explorer(experiment)
+        check_adapt(experiment, self.mixing)
+
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Only the test tasks."""
+        start = Start(explorer=self.explorer(experiment))
+        return (adapt_stage(experiment, self.mixing, lambda services: start),)
+
+    def explorer(self, experiment: Experiment) -> SameActionPolicy:
+        """Who plays."""
+        space = experiment.family.env.spec.action_space
+        if not isinstance(space, Discrete):
+            raise UsageError(f"the diagonal control needs discrete actions; here each agent picks {space.size} numbers")
+        return SameActionPolicy(space)
+
+
 def plain(preset: Preset) -> Experiment:
     """The learner of a preset, alone."""
     return replace(preset.mesa, method=Plain())
@@ -53,3 +80,8 @@ def plain(preset: Preset) -> Experiment:
 def uniform(preset: Preset) -> Experiment:
     """The learner of a preset with random episodes, as many as MESA plays with its explorers."""
     return replace(preset.mesa, method=Uniform(preset.mixing))
+
+
+def diagonal(preset: Preset) -> Experiment:
+    """The learner of a preset with episodes of agents that agree, as many as MESA plays with its explorers."""
+    return replace(preset.mesa, method=Diagonal(preset.mixing))

@@ -17,6 +17,16 @@ NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
 
 
+SPOKEN = {
+    "mesa": "MESA",
+    "structured": "MESA with structured explorers",
+    "uniform": "uniform mixing",
+    "diagonal": "diagonal mixing",
+    "plain": "the learner alone",
+}
+"""Methods in a sentence."""
+
+
 @dataclass(frozen=True)
 class FamilyComparison:
     """Runs on tasks of one family, seeds pooled."""
@@ -42,6 +52,24 @@ class FamilyComparison:
             for label, run in zip(run_labels(self.runs), self.runs, strict=True)
         )
         return f" The rows are over different test tasks ({tasks}): the table below compares what can be compared."
+
+    @property
+    def verdict(self) -> str:
+        """How many tasks each run has solved, in one sentence; empty if nothing is compared."""
+        if len(self.runs) < 2:
+            return ""
+        figures = [run_figures(run) for run in self.runs]
+        labels = run_labels(self.runs)
+        methods = [str(run.run["method"]) for run in self.runs]
+        names = [SPOKEN.get(label, label) for label in labels] if labels == methods else labels
+        repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
+        what = "runs on unseen tasks" if repeated else "unseen tasks"
+        first, *others = (
+            (name, round(own["optimal_fraction"] * own["task_runs"]), own["task_runs"])
+            for name, own in zip(names, figures, strict=True)
+        )
+        told = [f"{name} {solved}" + ("" if number == first[2] else f" of {number}") for name, solved, number in others]
+        return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {what}, {', '.join(told)}."
 
     def as_json(self) -> Json:
         """The same as plain numbers."""
@@ -79,6 +107,9 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Js
         print(f"note     {note}")
     for picture in pictures_of_comparison(families, directory):
         print(f"drawn    {picture}")
+    for family in families:
+        if family.verdict:
+            print(family.verdict)
     return {"families": [family.as_json() for family in families], "note": note}
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import TaskFamily, TaskSplit
@@ -90,17 +90,25 @@ class Visits(NamedTuple):
 
 
 @dataclass(frozen=True)
+class _Configurations:
+    family: TaskFamily
+
+    def __call__(self, episodes: Episode) -> Int[Array, "envs time"]:
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
+        return jnp.where(episodes.mask, configurations, -1)
+
+
+@dataclass(frozen=True)
 class _Visits:
     reward: CoverageModel
     family: TaskFamily
 
     def __call__(self, state: CoverageState, episodes: Episode) -> Visits:
         found = self.reward.matches(self.family.env.spec, state, episodes)
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
         near = near_clusters(found, state.visits.shape[0])
         paid = self.reward.paid(self.family.env.spec, state, episodes)
-        return Visits(near, jnp.where(episodes.mask, configurations, -1), found.distance, paid)
+        return Visits(near, _Configurations(self.family)(episodes), found.distance, paid)
 
 
 @dataclass(frozen=True)
@@ -218,21 +226,42 @@ def coverage_pictures(
     num_episodes: int,
 ) -> dict[str, object]:
     """What uniform play and the explorers visit on the *unseen* tasks, for the coverage figure."""
-    family, spec = experiment.family, experiment.family.env.spec
+    spec = experiment.family.env.spec
+    in_a_plane = reward.feature_size(spec) == 2
+    entries = []
+    for entry, episodes in unseen_visits(experiment, explorers, high_reward, num_episodes):
+        if in_a_plane:
+            some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
+            path = compiled(_Features(reward, spec))(some)
+            entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
+        entries.append(entry)
+    return pictured(experiment.family, entries) | {
+        "dataset_size": int(state.subspace.valid.sum()),
+        "clusters": int(state.subspace.cluster_valid.sum()),
+        "plane": _plane(state) if in_a_plane else None,
+    }
+
+
+def unseen_visits(
+    experiment: Experiment, explorers: Mapping[str, Policy], high_reward: float, num_episodes: int
+) -> Iterator[tuple[dict[str, object], Episode]]:
+    """What uniform play and each explorer visit on the *unseen* tasks, with the episodes behind it."""
+    family = experiment.family
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    visitors: dict[str, Policy] = {"uniform": UniformPolicy(spec.action_space), **explorers}
+    visitors: dict[str, Policy] = {"uniform": UniformPolicy(family.env.spec.action_space), **explorers}
     rewarding = family.rewarding_configurations(split.train)
     targets = _targets(family, split)
-    entries: list[dict[str, object]] = []
+    known: dict[str, tuple[dict[str, object], Episode]] = {}
     for number, (name, policy) in enumerate(visitors.items()):
-        if name == EVERYONE and len(explorers) == 2:  # one explorer, and "all" of them
-            entries.append(entries[-1] | {"name": name})
+        if name == EVERYONE and len(known) == 2:  # uniform play, and the one explorer that there is
+            entry, episodes = known[next(reversed(known))]
+            yield entry | {"name": name}, episodes
             continue
         key = experiment.key(COVERAGE_STREAM, number)
         episodes = play_episodes(experiment.training_env, split.test, policy, key, num_episodes)
         which, _ = tasks_played(split.test, key, num_episodes)
-        visited = np.asarray(compiled(_Visits(reward, family))(state, episodes).configuration)
-        entry: dict[str, object] = {
+        visited = np.asarray(compiled(_Configurations(family))(episodes))
+        entry = {
             "name": name,
             "episodes": len(episodes.reward),
             "distinct_visits": _distinct(visited, rewarding).mean,
@@ -243,18 +272,16 @@ def coverage_pictures(
             "frequency": _frequency(family, visited),
             "orders": [] if rewarding is None else [visit_order(row, rewarding) for row in visited[:SHOWN_ORDERS]],
         }
-        if reward.feature_size(spec) == 2:
-            some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
-            path = compiled(_Features(reward, spec))(some)
-            entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
-        entries.append(entry)
+        known[name] = entry, episodes
+        yield entry, episodes
+
+
+def pictured(family: TaskFamily, visitors: list[dict[str, object]]) -> dict[str, object]:
+    """Visitors, with the shape in which their visits are shown."""
     return {
         "num_stages": (family.configuration_shape or (1,))[0],
         "shape": None if family.configuration_shape is None else list(family.configuration_shape[1:]),
-        "visitors": entries,
-        "dataset_size": int(state.subspace.valid.sum()),
-        "clusters": int(state.subspace.cluster_valid.sum()),
-        "plane": _plane(state) if reward.feature_size(spec) == 2 else None,
+        "visitors": visitors,
     }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.algorithms.base import Learner
-from mesax.compiling import compiled
 from mesax.envs.base import AnyEnvironment, TaskFamily
 from mesax.envs.host import repeating
 from mesax.errors import StoreError, TrainingError, UsageError
-from mesax.explorers.recipe import ExplorerRecipe, save_explorers, saved_explorers
+from mesax.explorers.recipe import ExplorerRecipe, Recipe, save_explorers, saved_explorers
 from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, padded
+from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good
+from mesax.methods.mesa.collect import Pairs, collect_group, high_reward_of, load_pairs
 from mesax.methods.mesa.coverage import (
     EVERYONE,
     CoverageReport,
@@ -37,11 +37,11 @@ from mesax.methods.mesa.coverage import (
     coverage_pictures,
     leak_check,
 )
-from mesax.methods.mesa.unfinished import all_episodes, explorer_like, get_explorer, put_episodes, put_explorer
+from mesax.methods.mesa.unfinished import explorer_like, get_explorer, put_explorer
 from mesax.policy import ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
-from mesax.rewards.high_reward import Collected, Threshold, build_subspace, deduplicate, valuable
-from mesax.store.trees import copy_tree, load_tree, read_manifest, save_tree
+from mesax.rewards.high_reward import Threshold, build_subspace
+from mesax.store.trees import copy_tree, read_manifest, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
@@ -52,7 +52,6 @@ from mesax.types import EnvSpec, Episode, leading_size, tree_index, tree_stack
 if TYPE_CHECKING:
     from mesax.methods.preset import Preset
 
-COLLECT_STREAM = 1
 EXPLORE_STREAM = 2
 COUNT_STREAM = 5
 CLEARLY_LESS = 0.9
@@ -191,49 +190,8 @@ class Mesa:
 
     def _collect(self, experiment: Experiment, group: list[int], services: Services) -> None:
         """Stage 1 on a group of training tasks."""
-        family = experiment.family
-        loop = self.collect_loop(experiment)
-        split = family.split(experiment.seed, experiment.num_train_tasks, 0)
-        lanes = padded(group, experiment.lanes)
-        tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)
-        keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in lanes])
-        with keeping_last_good(services):
-            for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=services):
-                put_episodes(services, chunk)
-                returns = [float(family.score(jnp.asarray(rewards))) for rewards in chunk.rewards]
-                services.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
-                if chunk.compile_seconds:
-                    services.compiled(chunk.compile_seconds)
-        for lane, task in enumerate(group):
-            self._keep_valuable(family, task, all_episodes(services, loop.blank_episode(()), lane), services)
-
-    def _keep_valuable(self, family: TaskFamily, task: int, harvest: list[Episode], services: Services) -> None:
-        """M_* of one training task: pairs and whole trajectories."""
-        episodes: Episode = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
-        reward, mask = np.asarray(episodes.reward), np.asarray(episodes.mask)
-        levels = self.threshold.levels(reward[mask])
-        values = valuable(reward, mask, levels, self.relabel_discount, self.least_value)
-        featurize = compiled(_Featurize(self.reward, family))
-        features, configurations = (
-            np.concatenate(parts) for parts in zip(*(featurize(part) for part in harvest), strict=True)
-        )
-        kept = values > 0
-        distinct, best = deduplicate(features[kept], values[kept])
-        pairs = {"features": distinct, "values": best, "configurations": np.unique(configurations[kept])}
-        sizes = {name: list(array.shape) for name, array in pairs.items()}
-        seen = {"steps": int(mask.sum()), "lowest": float(reward[mask].min()), "best": float(reward[mask].max())}
-        facts = {"task": task, "sizes": sizes, "rewards": seen | {"high": levels.high if kept.any() else None}}
-        save_tree(services.directory / f"pairs-{task:02d}", pairs, facts)
-        high = np.flatnonzero(np.any(mask & (reward >= levels.high), axis=1))
-        high = high[max(len(high) - self.keep_trajectories, 0) :]
-        save_tree(
-            services.directory / f"trajectories-{task:02d}",
-            tree_index(episodes, high),
-            {"task": task, "episodes": len(high)},
-        )
-        row = {"phase": "collect", "task": task, "step": int(mask.sum())}
-        row |= {"high_reward_pairs": int(kept.sum()), "distinct_pairs": len(distinct)}
-        services.rows("metrics", [row | {"reward_threshold": levels.high}])
+        featurize = _Featurize(self.reward, experiment.family)
+        collect_group(experiment, self, self.collect_loop(experiment), featurize, group, services)
 
     def _high_reward_set(self, experiment: Experiment, pairs: Pairs) -> CoverageState:
         """M_* with its clusters, which nobody has visited yet."""
@@ -371,53 +329,19 @@ class _Featurize:
         return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The valuable state-action pairs of all training tasks."""
-
-    features: np.ndarray
-    values: np.ndarray
-    configurations: np.ndarray
-    """Which configurations they belong to, in truth: for pictures only."""
-    collected: Collected
-    """All rewards seen on the way."""
-    high: float
-    """The lowest R* of a task that has such pairs; infinite if none has."""
-
-
-def load_pairs(directories: list[Path]) -> Pairs:
-    """The union of all training tasks' valuable pairs."""
-    parts, seen = [], []
-    for directory in directories:
-        for part in sorted(directory.glob("pairs-*")):
-            facts = read_manifest(part)["facts"]
-            sizes = facts["sizes"]
-            seen.append(facts["rewards"])
-            dtypes = {"features": jnp.float32, "values": jnp.float32, "configurations": jnp.int32}
-            like = {name: jax.ShapeDtypeStruct(tuple(sizes[name]), dtype) for name, dtype in dtypes.items()}
-            parts.append(load_tree(part, like))
-    merged = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
-    collected = Collected(
-        tasks=len(seen),
-        steps=sum(one["steps"] for one in seen),
-        lowest=min(one["lowest"] for one in seen),
-        best=max(one["best"] for one in seen),
-    )
-    high = min((one["high"] for one in seen if one["high"] is not None), default=np.inf)
-    return Pairs(merged["features"], merged["values"], np.unique(merged["configurations"]), collected, high)
-
-
-def high_reward_of(family: TaskFamily, pairs: Pairs) -> float:
-    """The reward that counts as high: the family's own word, else what stage 1 has found."""
-    return pairs.high if family.high_reward is None else family.high_reward
-
-
 def explorers_in(run: Path) -> Path:
     """Where a finished run has its explorers."""
     return run / "policies" / "explorers"
 
 
-def borrowed_explorers(method: Mesa, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
+class HasExplorers(Protocol):
+    """A method whose finished runs have explorers."""
+
+    def recipe(self, spec: EnvSpec) -> Recipe:
+        """How they are put to use in an environment of these sizes."""
+
+
+def borrowed_explorers(method: HasExplorers, spec: EnvSpec, run: Path) -> ExplorationPolicySet:
     """The explorers of another run, if they fit this environment and these settings."""
     directory = explorers_in(run)
     if not directory.is_dir():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
@@ -49,6 +49,17 @@ MULTI_STAGE_LEARNER = replace(
     critic_optimizer=Adam(2e-3),
     discount=0.95,
     target_rate=0.02,
+)
+# Ten thousand joint actions and more: most candidates come from explorers, and own random actions find nothing.
+WIDE_LEARNER = replace(
+    ONE_STEP_LEARNER,
+    actor_update=JointImprovement(num_explorer=32, num_policy=1, num_uniform=0),
+    exploration=Linear(0.05, 0.05, 0.0),
+)
+STAGES_LEARNER = replace(
+    MULTI_STAGE_LEARNER,
+    actor_update=ImmediateElites(num_explorer=32, num_policy=1, num_uniform=0),
+    exploration=WIDE_LEARNER.exploration,
 )
 EXPLORER = Maddpg(
     actor_net=Mlp((64,)),
@@ -97,6 +108,9 @@ class Game:
     """What MESA wraps in the quick preset, as all that follows."""
     updates_per_round: int
     explore_steps: int
+    collect: Schedule | None = None
+    """Stage 1, if not a shorter schedule of the same kind."""
+    num_test_tasks: int = 5
 
 
 GAMES = {
@@ -113,6 +127,33 @@ GAMES = {
         learner=MULTI_STAGE_LEARNER,
         updates_per_round=4,
         explore_steps=30_000,
+    ),
+    "climb-wide": Game(
+        ClimbFamily(num_actions=100, counts=(2,)),
+        Schedule(30_000, warmup_steps=500, num_evaluations=30),
+        learner=WIDE_LEARNER,
+        updates_per_round=2,
+        explore_steps=20_000,
+        collect=Schedule(30_000, warmup_steps=29_000, num_evaluations=1),
+        num_test_tasks=10,
+    ),
+    "climb-trio": Game(
+        ClimbFamily(num_agents=3, num_actions=30, counts=(3,)),
+        Schedule(40_000, warmup_steps=500, num_evaluations=30),
+        learner=WIDE_LEARNER,
+        updates_per_round=2,
+        explore_steps=20_000,
+        collect=Schedule(40_000, warmup_steps=39_000, num_evaluations=1),
+        num_test_tasks=10,
+    ),
+    "climb-stages": Game(
+        ClimbFamily(num_actions=30, num_stages=5, counts=(2,)),
+        Schedule(60_000, warmup_steps=500, num_envs=10, replay_capacity=20_000, num_evaluations=30),
+        learner=STAGES_LEARNER,
+        updates_per_round=4,
+        explore_steps=30_000,
+        collect=Schedule(20_000, warmup_steps=19_000, num_envs=10, replay_capacity=20_000, num_evaluations=1),
+        num_test_tasks=10,
     ),
 }
 
@@ -151,14 +192,14 @@ def _quick(game: Game) -> Experiment:
     schedule = replace(game.schedule, updates_per_round=game.updates_per_round)
     method = Mesa(
         explorer=EXPLORER,
-        collect=replace(schedule, total_steps=10_000, num_evaluations=10),
+        collect=game.collect or replace(schedule, total_steps=10_000, num_evaluations=10),
         explore=replace(schedule, total_steps=game.explore_steps, num_evaluations=10),
         least_value=0.1,
         reward=CoverageReward(normalize=True),
         global_count="probability",
         mixing=Mixing(Linear(0.8, 0.0, 0.6)),
     )
-    return Experiment(method, game.family, game.learner, schedule)
+    return Experiment(method, game.family, game.learner, schedule, num_test_tasks=game.num_test_tasks)
 
 
 def _smoke(game: Game) -> Experiment:

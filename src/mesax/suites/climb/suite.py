@@ -25,10 +25,13 @@ class ClimbSuite:
 
     @property
     def environments(self) -> Mapping[str, str]:
-        """Both games."""
+        """Those of the paper, and three larger ones in which all agents must agree."""
         return {
             "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",
             "climb-multi": "five-stage climb game: own (k, u) at every stage",
+            "climb-wide": "one-step climb game: 2 agents, 100 actions, both must play u",
+            "climb-trio": "one-step climb game: 3 agents, 30 actions, all must play u",
+            "climb-stages": "five-stage climb game: 2 agents, 30 actions, both must play the stage's u",
         }
 
     def family(self, environment: str) -> TaskFamily:
