@@ -48,7 +48,7 @@ DISCRETE = {
     "joint improvement from samples, MLP": replace(MLP, actor_update=SAMPLED),
 }
 # Each of these differs from what runs by default in its combination only: updates, partners and nets are all there.
-LONG = ("Gumbel, buffer partners, MLP", "joint improvement, GRU, twin critics")
+LONG = ("Gumbel, buffer partners, MLP", "expected, policy partners, GRU")
 CONTINUOUS = {
     "gradient, policy partners, GRU, twin critics": replace(GRU, actor_update=GumbelGradient("policy"), num_critics=2),
     "joint improvement, MLP": replace(MLP, actor_update=replace(SAMPLED, margin=0.01)),
