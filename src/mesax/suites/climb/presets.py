@@ -148,7 +148,7 @@ GAMES = {
     ),
     "climb-stages": Game(
         ClimbFamily(num_actions=30, num_stages=5, counts=(2,)),
-        Schedule(100_000, warmup_steps=500, num_envs=10, replay_capacity=20_000, num_evaluations=30),
+        Schedule(80_000, warmup_steps=500, num_envs=10, replay_capacity=20_000, num_evaluations=30),
         learner=STAGES_LEARNER,
         updates_per_round=4,
         explore_steps=30_000,
