@@ -19,8 +19,9 @@ from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, paper_difference, run_json
 from mesax.methods.base import LARGEST_SEED, Experiment
-from mesax.methods.controls import Plain, Uniform
+from mesax.methods.controls import Diagonal, Plain, Uniform
 from mesax.methods.mesa.method import Mesa
+from mesax.methods.mesa.structured import StructuredMesa
 from mesax.nets import Adam, Gru
 from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
@@ -28,6 +29,7 @@ from mesax.rewards.rnd import Rnd
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.registry import suite_of
 from mesax.training.schedule import Schedule
+from mesax.types import Box
 
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
 # The other learners share their class with one of these, and are wrapped below.
@@ -44,8 +46,12 @@ def mesa_of(env: str, preset: str) -> tuple[Experiment, Mesa]:
 @pytest.mark.parametrize("method, env, preset", CELLS)
 def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
     entry = experiment(method, env, preset)
+    if method in ("structured", "diagonal") and isinstance(entry.family.env.spec.action_space, Box):
+        with pytest.raises(UsageError, match="discrete actions"):
+            entry.method.check(entry)
+        return
     *earlier, last = entry.method.stages(entry)
-    assert [stage.name for stage in earlier] == (["collect", "explore"] if method == "mesa" else [])
+    assert [stage.name for stage in earlier] == (["collect", "explore"] if method in ("mesa", "structured") else [])
     horizon = entry.training_env.spec.horizon
     runs = entry.num_test_tasks * entry.num_repeats
     assert last.name == "adapt" and sum(last.job_steps) == runs * entry.schedule.steps(horizon)
@@ -89,12 +95,21 @@ def test_different_cells_have_different_digests():
 @pytest.mark.parametrize("env, preset", GAMES)
 def test_the_controls_share_learner_and_schedule_with_mesa(env, preset):
     entry, mesa = mesa_of(env, preset)
-    for method, kind in (("plain", Plain), ("uniform", Uniform)):
+    for method, kind in (
+        ("plain", Plain),
+        ("uniform", Uniform),
+        ("diagonal", Diagonal),
+        ("structured", StructuredMesa),
+    ):
         control = experiment(method, env, preset)
         assert isinstance(control.method, kind)
         for field in ("family", "algorithm", "schedule", "num_test_tasks", "num_train_tasks", "eval_episodes", "lanes"):
             assert getattr(control, field) == getattr(entry, field), field
     assert experiment("uniform", env, preset).method == Uniform(mesa.mixing)
+    assert experiment("diagonal", env, preset).method == Diagonal(mesa.mixing)
+    structured = experiment("structured", env, preset).method
+    assert isinstance(structured, StructuredMesa)
+    assert (structured.collect, structured.threshold, structured.mixing) == (mesa.collect, mesa.threshold, mesa.mixing)
     assert experiment("maddpg", env, preset).algorithm.actor_update == GumbelGradient("policy")
 
 
@@ -247,7 +262,9 @@ def test_the_coordinated_learner_is_the_own_one_with_another_update_and_a_joint_
 def test_names_that_do_not_fit_are_refused_with_what_would():
     with pytest.raises(UsageError, match="unknown learner 'sarsa'; choose one of maddpg, coordinated"):
         experiment("mesa", "climb-one", "quick", "sarsa")
-    with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, plain, uniform"):
+    with pytest.raises(
+        UsageError, match="'mappo' is a learner itself: --learner goes with mesa, structured, plain, uniform, diagonal"
+    ):
         experiment("mappo", "climb-one", "quick", "qmix")
     for method in WRAPPERS:
         with pytest.raises(
@@ -278,7 +295,8 @@ def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
     monkeypatch.setattr(ClimbSuite, "preset", poor)
     assert experiment("qmix", "climb-one", "smoke").method == Plain()
     with pytest.raises(
-        UsageError, match=r"^climb-one has no method 'vdn'; choose one of mesa, plain, uniform, qmix, mappo$"
+        UsageError,
+        match=r"^climb-one has no method 'vdn'; choose one of mesa, structured, plain, uniform, diagonal, qmix, mappo$",
     ):
         experiment("vdn", "climb-one", "smoke")
     with pytest.raises(UsageError, match=r"^climb-one has no learner 'vdn'; choose one of qmix$"):

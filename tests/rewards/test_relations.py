@@ -141,7 +141,7 @@ def test_every_task_counts_once():
 @pytest.mark.parametrize(
     ("spec", "tasks", "words"),
     [
-        (EnvSpec(2, 1, Box(3), 1), 5, ["discrete", "3 numbers"]),
+        (EnvSpec(2, 1, Box(3), 1), 5, ["discrete", "a box (size 3)"]),
         (THREE, 1, ["num-train-tasks", "at least 2", "not 1"]),
     ],
 )

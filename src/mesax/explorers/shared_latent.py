@@ -75,6 +75,7 @@ class SharedLatent:
     drawn: Literal["step", "episode"] = "step"
     """How often the latent is drawn."""
     num_updates: int = 400
+    """Steps of the fit, at all steps of an episode together."""
     batch_size: int = 512
     """Joint actions drawn at each step of an episode, from the explorer and from p* each, in an update."""
     learning_rate: float = 0.1

@@ -68,7 +68,9 @@ class Diagonal:
         """Who plays."""
         space = experiment.family.env.spec.action_space
         if not isinstance(space, Discrete):
-            raise UsageError(f"the diagonal control needs discrete actions; here each agent picks {space.size} numbers")
+            raise UsageError(
+                f"the diagonal control needs discrete actions; here an action is a point in a box (size {space.size})"
+            )
         return SameActionPolicy(space)
 
 

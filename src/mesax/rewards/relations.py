@@ -229,7 +229,7 @@ def check_relations(spec: EnvSpec, num_tasks: int) -> Discrete:
     if not isinstance(spec.action_space, Discrete):
         raise UsageError(
             "relations between actions need discrete actions, the same for all agents;"
-            f" here each agent picks {spec.action_space.size} numbers, and two of them are never equal"
+            f" here an action is a point in a box (size {spec.action_space.size}), and no two of them are ever equal"
         )
     if num_tasks < 2:
         raise UsageError(

@@ -148,7 +148,7 @@ GAMES = {
     ),
     "climb-stages": Game(
         ClimbFamily(num_actions=30, num_stages=5, counts=(2,)),
-        Schedule(60_000, warmup_steps=500, num_envs=10, replay_capacity=20_000, num_evaluations=30),
+        Schedule(80_000, warmup_steps=500, num_envs=10, replay_capacity=20_000, num_evaluations=30),
         learner=STAGES_LEARNER,
         updates_per_round=4,
         explore_steps=30_000,
@@ -207,7 +207,9 @@ def _smoke(game: Game) -> Experiment:
     assert isinstance(quick.method, Mesa)
     tiny = Schedule(1_000, warmup_steps=500, num_envs=10, batch_size=8, replay_capacity=1_000, num_evaluations=3)
     method = replace(quick.method, collect=tiny, explore=tiny, num_explorers=2, coverage_episodes=10)
-    return replace(quick, method=method, schedule=tiny, num_train_tasks=4, num_test_tasks=2, lanes=2)
+    # Few enough joint actions for random play to find what pays in so short a time.
+    few = replace(game.family, num_actions=10 if game.family.num_agents == 2 else 6)
+    return replace(quick, method=method, family=few, schedule=tiny, num_train_tasks=4, num_test_tasks=2, lanes=2)
 
 
 MESA = {"paper": _paper, "quick": _quick, "smoke": _smoke}
