@@ -33,6 +33,7 @@ from mesax.training.behavior import LearnerAlone  # noqa: E402
 from mesax.training.engines import OnHost, _Learn, _Player  # noqa: E402
 from mesax.training.host_rollout import play_on_host  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.loop import Start  # noqa: E402
 
 STEPS = 100
 BAR = 2.0
@@ -116,8 +117,8 @@ def overhead(rounds: int) -> dict[str, float]:
     lanes = entry.lanes
     keys = jax.random.split(jax.random.key(0), lanes)
     tasks = SwimmerTask(jnp.full((lanes, 1), 0.3))
-    engine = OnHost(loop, loop.env, 1)
-    state, _ = engine.begin(tasks, (), keys)
+    engine = OnHost(loop, loop.env, loop.env, 1)
+    state, _ = engine.begin(tasks, Start(), (), keys)
     player, learn = jax.jit(_Player(loop)), jax.jit(_Learn(loop), donate_argnums=0)
     found = {"total": 0.0, "engine": 0.0, "updates": 0.0, "policy": 0.0}
 
@@ -137,10 +138,10 @@ def overhead(rounds: int) -> dict[str, float]:
     for number in range(rounds + 1):  # the first compiles
         CLOCK["engine"] = 0.0
         started = time.process_time()
-        policy, keys_play, keys_learn = player(state.learner, state.reward, state.round, None, keys)
+        policy, keys_play = player(state.learner, state.reward, state.round, None, keys)
         played = play_on_host(loop.env, tasks, policy, keys_play, loop.schedule.num_envs)
         before = time.process_time()
-        state, metrics = learn(state, played, keys_learn)
+        state, metrics = learn(state, played, keys)
         jax.block_until_ready(metrics)
         ended = time.process_time()
         jax.block_until_ready(alone(policy, played.obs[:, :, :-1], keys_play))

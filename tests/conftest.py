@@ -1,5 +1,6 @@
 """What all tests share: JAX on the CPU with a compilation cache, deterministic keys, hypothesis settings."""
 
+import gc
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -48,12 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
 
 
+def pytest_collection_finish() -> None:
+    """Look for garbage seldom: tracing makes many objects that are none, and what is imported stays."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 20)
+
+
 TESTS = Path(__file__).parent
 LONGEST = (
-    "examples/test_examples.py",
     "execution/test_runner.py",
     "own/test_every_verb.py",
-    "execution/test_resume.py",
+    "methods/test_mesa_on_host.py",
     "algorithms/test_probes.py",
     "methods/test_mesa_particles.py",
     "training/test_host_rollout.py",

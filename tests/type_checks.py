@@ -1,21 +1,20 @@
 """Annotations as facts: jaxtyping with beartype on every part of mesax that holds arrays."""
 
+import importlib.util
 import os
+from pathlib import Path
 
 import jaxtyping
 
-PARTS = tuple(
-    f"mesax.{name}"
-    for name in (
-        *("types", "policy", "replay", "moments", "nets", "algorithms", "rewards"),
-        *(f"envs.{file}" for file in ("base", "climb", "host", "particles", "particle_climb", "simple_spread")),
-        *("envs.swimmer_climb", "explorers.shared_latent"),
-    )
+SOURCE = Path(str(importlib.util.find_spec("mesax").origin)).parent
+PARTS = (
+    *("mesax.types", "mesax.policy", "mesax.replay", "mesax.moments", "mesax.nets", "mesax.algorithms"),
+    *("mesax.rewards", "mesax.explorers", "mesax.training", "mesax.methods"),
+    *(f"mesax.envs.{path.stem}" for path in sorted((SOURCE / "envs").glob("[a-z]*.py"))),
 )
 """What they take and give back is held to its annotations, shapes included.
 
-Adapters are left out: they hold other people's objects, and check at every step what these really say. So are the
-driver and the methods around it, where the same values are on the host and on the device by turns.
+Adapters are left out: they hold other people's objects, and check at every step what these really say.
 """
 ON = os.environ.get("MESAX_TYPECHECK") != "0"
 """Can be left out, to debug without it."""

@@ -206,7 +206,7 @@ def test_periodic_targets_are_exact_copies():
 def repeater(epsilon: float | None) -> ValuePolicy:
     """Agents of three actions that see one observation and rate their last action highest."""
     weight = np.vstack([np.zeros((1, 3)), np.eye(3)])
-    head = Dense(jnp.asarray(np.stack([weight] * 2), jnp.float32), jnp.zeros((2, 3)))
+    head = tree_stack([Dense(jnp.asarray(weight, jnp.float32), jnp.zeros(3))] * 2)
     chance = None if epsilon is None else jnp.asarray(epsilon)
     return ValuePolicy(Team(FeedForward((), head), 2, shared=False), chance, Discrete(3), last_action=True)
 

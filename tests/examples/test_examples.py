@@ -1,13 +1,18 @@
 """The examples run as a reader would run them, and find what they say that they find."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
+import mesax
+from execution.test_runner import finished_run
 from mesax.cli.parser import main
 from mesax.envs.adapters.pettingzoo_export import parallel_env
 
@@ -34,13 +39,36 @@ def test_they_say_what_can_be_changed(name: str, monkeypatch: pytest.MonkeyPatch
     assert "--explore-steps" in capsys.readouterr().out
 
 
-def test_explorers_of_a_climb_game_hit_five_times_as_often(tmp_path: Path):
-    """The cheapest of them: explorers as the example trains them, few episodes for its learners."""
-    result = run("your_learner.py", tmp_path / "run", "--seeds", "1", "--episodes", "20")
-    assert result.returncode == 0, result.stdout + result.stderr
-    found = re.search(r"explorers are paid 1 ([\d.]+) times an episode", result.stdout)
-    assert float(found[1]) >= 5 * 0.03  # three stages, and one of a hundred pairs pays at each
-    assert result.stdout.count("reward per stage") == 3
+@pytest.fixture
+def your_learner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("your_learner")
+
+
+def test_a_learner_from_elsewhere_meets_explorers(
+    your_learner: ModuleType,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+):
+    """All of the example but its own training, which is begun: the explorers are those of a run for other tests."""
+    asked = []
+
+    def run_experiment(experiment: mesax.Experiment, path: Path, **about: str) -> dict[str, Any]:
+        experiment.method.check(experiment)
+        asked.append((experiment.family, path, about))
+        return json.loads((path / "summary.json").read_text())
+
+    path = finished_run(tmp_path_factory)
+    monkeypatch.setattr(mesax, "run_experiment", run_experiment)
+    monkeypatch.setattr(your_learner, "STAGES", 1)
+    monkeypatch.setattr(your_learner, "FAMILY", mesax.ClimbFamily(num_actions=your_learner.ACTIONS))
+    monkeypatch.setattr(sys, "argv", ["your_learner.py", "--out", str(path), "--seeds", "1", "--episodes", "20"])
+    your_learner.main()
+    shown = capsys.readouterr().out
+    assert asked == [(your_learner.FAMILY, path, {"env": "climb-pairs"})]
+    assert re.search(r"explorers are paid 1 [\d.]+ times an episode, random play [\d.]+ times", shown)
+    assert re.findall(r"^(\w+) +reward per stage .* over 4 learners", shown, re.M) == ["alone", "random", "explorers"]
 
 
 @pytest.mark.parametrize("name", ["your_environment", "another_environment"])
@@ -57,11 +85,9 @@ class Nobody:
         return None
 
 
-def test_the_learner_from_elsewhere_learns_the_safe_reward_at_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    example = importlib.import_module("your_learner")
-    env = parallel_env(example.FAMILY, 0)
-    assert example.learn(env, Nobody(), "alone", seed=0, num_episodes=40) >= 0.5
+def test_the_learner_from_elsewhere_learns_the_safe_reward_at_once(your_learner: ModuleType):
+    env = parallel_env(your_learner.FAMILY, 0)
+    assert your_learner.learn(env, Nobody(), "alone", seed=0, num_episodes=40) >= 0.5
 
 
 @pytest.mark.slow
@@ -78,6 +104,8 @@ def test_explorers_hit_five_times_as_often(name: str, tmp_path: Path):
 def test_a_learner_from_elsewhere_gains_from_explorers(tmp_path: Path):
     result = run("your_learner.py", tmp_path / "run")
     assert result.returncode == 0, result.stdout + result.stderr
+    found = re.search(r"explorers are paid 1 ([\d.]+) times an episode", result.stdout)
+    assert float(found[1]) >= 5 * 0.03  # three stages, and one of a hundred pairs pays at each
     returns = {
         name: float(value) for name, value in re.findall(r"^(\w+) +reward per stage ([\d.]+)", result.stdout, re.M)
     }

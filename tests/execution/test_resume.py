@@ -26,8 +26,6 @@ from mesax.methods.base import Experiment
 from mesax.runtime import CHECKPOINT_SECONDS
 from mesax.store import checkpoints as keeping
 from mesax.store.run_directory import RunDirectory
-from mesax.training import schedule
-from methods.test_mesa_on_host import EXPERIMENT, OnHost
 
 DETERMINED = {"eval.jsonl", "metrics.jsonl", "coverage.json", "arrays.safetensors", "manifest.json"}
 
@@ -71,21 +69,6 @@ def do(experiment: Experiment, path: Path, monkeypatch: pytest.MonkeyPatch, stop
                 except Preempted:
                     stops += 1
     return stops
-
-
-@pytest.mark.parametrize("place", ["jax", "host"])
-def test_a_run_stopped_at_every_pause_ends_in_the_same_bytes(tmp_path, monkeypatch, place):
-    """Collecting, each explorer, adapting; between chunks and within them."""
-    experiment = replace(EXPERIMENT, family=OnHost()) if place == "host" else EXPERIMENT
-    experiment = replace(experiment, method=replace(experiment.method, snapshot="best"))
-    do(experiment, tmp_path / "whole", monkeypatch)
-    monkeypatch.setattr(schedule, "SEGMENT_TRANSITIONS", 2 * 5 * experiment.schedule.transitions(2))
-    assert experiment.schedule.segment(2, 2) == 5 < experiment.schedule.chunks(2)[1]
-    stops = do(experiment, tmp_path / "stopped", monkeypatch, stop_at=2)
-    assert stops == 5 + 5 + 5, "six pauses in each job, and explorers are alone in their lane: one for each chunk"
-    whole = determined(tmp_path / "whole")
-    assert whole == determined(tmp_path / "stopped") and len(whole) > 20
-    assert not [*tmp_path.rglob("checkpoints"), *tmp_path.rglob("scratch")]
 
 
 def stop_tiny(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:

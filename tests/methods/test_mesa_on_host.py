@@ -1,4 +1,4 @@
-"""MESA in an environment that lives on the host: every stage finds what it finds in the same game in JAX."""
+"""MESA in an environment that lives on the host: every stage finds what it finds in JAX, and goes on when stopped."""
 
 import json
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from execution.test_resume import determined, do
 from hosted import Hosted
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.host import shortened
@@ -16,6 +17,7 @@ from mesax.errors import UsageError
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.policy import UniformPolicy
+from mesax.training import schedule
 from mesax.training.driver import BrokenEnvironmentError, play_episodes
 from methods.helpers import TINY, TWO_STAGE, IndependentQ, MemoryServices, run
 
@@ -79,6 +81,21 @@ def test_the_same_pairs_and_explorers_are_saved(both):
         assert names == [sorted(path.name for path in directory.iterdir()) for directory in found.outputs(stage)]
     frequencies = [[one["frequency"] for one in host.documents["coverage"]["visitors"]] for host in (expected, found)]
     np.testing.assert_allclose(frequencies[1], frequencies[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("place", ["jax", "host"])
+def test_a_run_stopped_at_every_pause_ends_in_the_same_bytes(tmp_path, monkeypatch, place):
+    """Collecting, each explorer, adapting; between chunks and within them (here, where all is compiled already)."""
+    experiment = replace(EXPERIMENT, family=OnHost()) if place == "host" else EXPERIMENT
+    experiment = replace(experiment, method=replace(experiment.method, snapshot="best"))
+    do(experiment, tmp_path / "whole", monkeypatch)
+    monkeypatch.setattr(schedule, "SEGMENT_TRANSITIONS", 2 * 5 * experiment.schedule.transitions(2))
+    assert experiment.schedule.segment(2, 2) == 5 < experiment.schedule.chunks(2)[1]
+    stops = do(experiment, tmp_path / "stopped", monkeypatch, stop_at=2)
+    assert stops == 5 + 5 + 5, "six pauses in each job, and explorers are alone in their lane: one for each chunk"
+    whole = determined(tmp_path / "whole")
+    assert whole == determined(tmp_path / "stopped") and len(whole) > 20
+    assert not [*tmp_path.rglob("checkpoints"), *tmp_path.rglob("scratch")]
 
 
 def test_a_broken_environment_leaves_the_last_good_learner(tmp_path: Path):

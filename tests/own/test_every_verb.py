@@ -13,6 +13,7 @@ from PIL import Image
 
 from mesax import load_explorers
 from mesax.errors import USAGE
+from mesax.formatting import NOT_MEASURED
 from mesax.store.run_directory import RunDirectory
 
 HERE = Path(__file__).resolve().parent
@@ -68,8 +69,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(killed: Path) -> Path:
     """The same, gone on with to its end."""
-    result = mesax("resume", killed, "--load", "tiny_meeting", "--workers", 2, "--quiet", "--json")
+    result = mesax("resume", killed, "--load", "tiny_meeting", "--workers", 2, "--json")
     assert result.returncode == 0, result.stderr
+    assert f"distinct visits {NOT_MEASURED}" in result.stderr
     assert json.loads(result.stdout.splitlines()[-1])["run_dir"] == str(killed)
     return killed
 
@@ -89,6 +91,18 @@ def test_it_is_killed_and_resumed(run: Path):
     assert directory.run["request"]["env"] == ENV and directory.run["suite"] == "foreign"
     assert directory.run["config"]["family"]["env"]["make"] == ENV
     assert len(directory.read_rows("clock.jsonl")) == 1  # the killed attempt could not write its own
+
+
+def test_what_nobody_could_measure_is_null(run: Path):
+    """Nobody said what truly pays in this world; what was paid is known."""
+    directory = RunDirectory.open(run)
+    found = [row for row in directory.read_rows("metrics.jsonl") if row.get("high_reward_pairs")]
+    assert found and all(row["reward_threshold"] is not None for row in found)
+    coverage = directory.read_json("coverage.json")
+    assert [visitor["distinct_visits"] for visitor in coverage["visitors"]] == [None] * 3
+    assert all(visitor["high_reward_steps"] is not None for visitor in coverage["visitors"])
+    assert coverage["leaks"]["precision"] is None and coverage["leaks"]["rewarding_steps"] is None
+    assert directory.read_json("summary.json")["explorers"]["visitors"]["uniform"]["distinct_visits"] is None
 
 
 def test_eval(run: Path):
@@ -114,9 +128,13 @@ def test_render(run: Path):
 
 
 def test_report_compare_and_verify_need_no_module(run: Path):
-    for code, _, errors in in_turn(["report", run], ["compare", run, "--json"], ["verify", run]):
-        assert code == 0, errors
-    assert ENV in (run / "report.html").read_text()
+    shown = in_turn(["report", run], ["compare", run], ["verify", run])
+    assert [code for code, _, _ in shown] == [0] * 3, shown
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert ENV in page and NOT_MEASURED in page
+    assert "the paper's configuration" not in page and "is no environment of the paper" in page
+    assert "mean of the last 3 evaluations" in page and "last 5" not in page
+    assert "mean of the last 3 evaluations" in " ".join(shown[1][1].split())
 
 
 def test_export(run: Path, tmp_path: Path):
@@ -124,13 +142,13 @@ def test_export(run: Path, tmp_path: Path):
     assert result.returncode == 0, result.stderr
     explorers = load_explorers(tmp_path / "bundle")
     assert explorers.spec.num_agents == 2 and explorers.about["env"] == ENV
+    assert NOT_MEASURED in (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
 
 
 def test_sweep(tmp_path: Path):
     out = tmp_path / "sweep"
     words = ["sweep", "--methods", "plain", "--envs", ENV, "--preset", "smoke", "--out", out, "--workers", 1, *LEARNER]
-    assert mesax(*words, "--plan").returncode == 0
-    result = mesax(*words, "--quiet", "--json")
-    assert result.returncode == 0, result.stderr
-    (done,) = json.loads(result.stdout.splitlines()[-1])["runs"]
+    plan, (code, output, errors) = in_turn([*words, "--plan"], [*words, "--quiet", "--json"])
+    assert (plan[0], code) == (0, 0), errors
+    (done,) = json.loads(output.splitlines()[-1])["runs"]
     assert done["ending"] == "done" and ":" not in Path(done["run_dir"]).name

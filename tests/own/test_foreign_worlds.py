@@ -45,7 +45,6 @@ WORLDS = {
     "speaker": World("mpe2", "foreign_worlds", "speaker", None, 2),
     "spread": World("jaxmarl", "foreign_worlds", "spread", None, 3),
 }
-CHEAP = "speaker"
 IN_TURN = """
 import contextlib, io, json, sys
 with contextlib.suppress(ImportError):
@@ -77,15 +76,39 @@ def in_turn(*commands: list[object], **environment: str) -> list[tuple[int, str,
     return [tuple(json.loads(line)) for line in result.stdout.splitlines() if line.startswith("[")]
 
 
-def checked(name: str, *options: object, **environment: str) -> tuple[int, dict[str, dict[str, str]]]:
-    """Exit code and findings of `env check`, by name."""
-    ((code, output, _),) = in_turn(["env", "check", name, "--seeds", 2, "--json", *options], **environment)
-    return code, {finding["name"]: finding for finding in json.loads(output.splitlines()[-1])["findings"]}
+Findings = tuple[int, dict[str, dict[str, str]]]
+"""Exit code and findings of `env check`, by name."""
+
+
+def check_in_turn(*commands: list[object], **environment: str) -> list[Findings]:
+    """`env check` of several worlds in one process."""
+    results = in_turn(*(["env", "check", *words, "--seeds", 2, "--json"] for words in commands), **environment)
+    found = [(code, json.loads(output.splitlines()[-1])["findings"]) for code, output, _ in results]
+    return [(code, {finding["name"]: finding for finding in findings}) for code, findings in found]
+
+
+def checked(*words: object, **environment: str) -> Findings:
+    """`env check` of one world."""
+    return check_in_turn(list(words), **environment)[0]
+
+
+IN_ONE_PROCESS = {
+    "foreign_worlds:foraging": ("lbforaging", []),
+    "foreign_worlds:speaker": ("mpe2", []),
+    "foraging:make": ("lbforaging", ["--steps", 1000]),
+}
+
+
+@pytest.fixture(scope="module")
+def found_in() -> dict[str, Findings]:
+    """What is found in the worlds that are installed and cheap."""
+    there = {name: options for name, (package, options) in IN_ONE_PROCESS.items() if find_spec(package)}
+    return dict(zip(there, check_in_turn(*([name, *options] for name, options in there.items())), strict=True))
 
 
 @needs("lbforaging")
-def test_foraging_as_it_comes_keeps_something_between_episodes():
-    code, found = checked("foreign_worlds:foraging")
+def test_foraging_as_it_comes_keeps_something_between_episodes(found_in: dict[str, Findings]):
+    code, found = found_in["foreign_worlds:foraging"]
     assert code == 2 and found["determinism"]["state"] == "problem"
     assert re.search(r"reset\(seed=\d+\) twice .*agent 'agent_\d' observes \d, then \d", found["determinism"]["detail"])
     assert "positions" in found["determinism"]["advice"]
@@ -105,8 +128,8 @@ def test_a_warehouse_counts_its_shelves_for_all_threads_together():
 
 
 @needs("mpe2")
-def test_rewards_that_are_always_below_zero():
-    code, found = checked("foreign_worlds:speaker")
+def test_rewards_that_are_always_below_zero(found_in: dict[str, Findings]):
+    code, found = found_in["foreign_worlds:speaker"]
     assert code == 0 and found["determinism"]["state"] == "ok"
     assert re.search(r"would go for \d+ of 1000 random steps, on 2 of 2 tasks.* from -0", found["stage 1"]["detail"])
 
@@ -121,14 +144,11 @@ def test_jaxmarl_is_played_too():
     assert re.search(r"2 of 2 tasks: rewards from -\d", found["stage 1"]["detail"])
 
 
-def marked(name: str) -> object:
-    marks = [needs(WORLDS[name].package)] + ([] if name == CHEAP else [pytest.mark.slow])
-    return pytest.param(name, marks=marks)
-
-
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [marked(name) for name in WORLDS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(world.package)) for name, world in WORLDS.items()])
 def test_every_verb(name: str, tmp_path: Path):
+    """As `test_every_verb.py` has it for a world of its own, which is checked for the same by default."""
     world, run, bundle = WORLDS[name], tmp_path / "run", tmp_path / "bundle"
     load = ["--load", world.module]
     found = in_turn(
@@ -178,11 +198,11 @@ def _check_resume(run: Path, load: list[str]) -> None:
 
 
 @needs("lbforaging")
-def test_foraging_takes_fifteen_lines(tmp_path: Path):
+def test_foraging_takes_fifteen_lines(found_in: dict[str, Findings]):
     page = (ROOT / "docs" / "level-based-foraging.md").read_text(encoding="utf-8")
     shown = re.search(r"`foraging.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
     assert len(shown.splitlines()) <= 15
     assert shown == (ROOT / "examples" / "foraging.py").read_text(encoding="utf-8").partition("\n\n")[2]
-    code, found = checked("foraging:make", "--steps", 1000)
+    code, found = found_in["foraging:make"]
     assert code == 0 and found["determinism"]["state"] == "ok"
     assert "rewards from 0.5 on are high" in found["stage 1"]["detail"]

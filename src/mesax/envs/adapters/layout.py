@@ -55,7 +55,7 @@ class AgentLayout:
         flat: np.ndarray = gymnasium_spaces().flatten(self.observation, observation)
         return flat
 
-    def foreign(self, action: np.ndarray) -> object:
+    def foreign(self, action: np.ndarray | np.integer) -> object:
         """The agent's row of a joint action, as its own space has it.
 
         Discrete: surplus actions of an agent that has fewer than others are taken modulo. Box: [-1, 1] becomes [low,
