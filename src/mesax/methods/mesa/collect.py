@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ Featurize: TypeAlias = Callable[[Episode], tuple[Float[Array, "envs time feature
 """From stacked episodes to the features and the true configuration of every step; hashable, it names a program."""
 
 
+@runtime_checkable
 class Collecting(Protocol):
     """What a method says of its stage 1."""
 
