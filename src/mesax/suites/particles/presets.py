@@ -135,9 +135,9 @@ class World:
 
 WORLDS = {
     #                  size  paper         quick
-    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 900_000, 12, 800_000, TO_THE_END, 0.85),
-    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 900_000, 12, 800_000, TO_THE_END, 0.85),
-    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_200_000, 12, 1_200_000, TO_THE_END, 0.85),
+    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, TO_THE_END, 0.85),
+    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, TO_THE_END, 0.85),
+    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 1_200_000, TO_THE_END, 0.85),
     "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, FADING, 0.8),
     "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, FADING, 0.8),
 }
@@ -189,7 +189,7 @@ def _quick(world: World) -> Experiment:
     schedule = Schedule(
         world.steps,
         num_envs=80,
-        num_evaluations=30,
+        num_evaluations=min(30, world.steps // 64_000),  # every ten rounds at most
         warmup_steps=50_000,
         updates_per_round=world.updates_per_round,
         batch_size=8,
