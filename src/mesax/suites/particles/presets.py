@@ -59,10 +59,6 @@ EXPLORER = Mappo(
     gae=0.9,
 )
 
-# A learner that has settled on a safe landmark needs explorers to leave it. Three agents need their own practice more.
-TO_THE_END = Mixing(Linear(0.9, 0.2, 0.9))
-FADING = Mixing(Linear(0.9, 0.0, 0.7))
-
 MADDPG = columns(
     paper=PAPER_MADDPG,
     quick=replace(
@@ -117,7 +113,9 @@ class World:
     updates_per_round: int
     explore_decisions: int
     """And explorers longer to learn."""
-    mixing: Mixing
+    explorers_leave: float
+    """Share of the run after which explorers play no more: a learner that has settled on a safe landmark needs them to
+    leave it, and then practice of its own."""
     stay: float
     """Long stays show a learner what a landmark is worth; wishes see to it that others are visited too."""
 
@@ -135,11 +133,11 @@ class World:
 
 WORLDS = {
     #                  size  paper         quick
-    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, TO_THE_END, 0.85),
-    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, TO_THE_END, 0.85),
-    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 1_200_000, TO_THE_END, 0.85),
-    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, FADING, 0.8),
-    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, FADING, 0.8),
+    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, 0.85, 0.85),
+    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, 0.85, 0.85),
+    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 1_200_000, 0.85, 0.85),
+    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8),
+    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, 0.7, 0.8),
 }
 
 
@@ -211,7 +209,7 @@ def _quick(world: World) -> Experiment:
         global_count="none",
         snapshot="fairest",
         coverage_episodes=300,
-        mixing=world.mixing,
+        mixing=Mixing(Linear(0.9, 0.0, world.explorers_leave)),
     )
     return Experiment(method, world.family, world.learner, schedule, num_train_tasks=30, eval_episodes=32, lanes=1)
 
