@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -334,6 +334,7 @@ def explorers_in(run: Path) -> Path:
     return run / "policies" / "explorers"
 
 
+@runtime_checkable
 class HasExplorers(Protocol):
     """A method whose finished runs have explorers."""
 
