@@ -110,8 +110,9 @@ SCRIPT = '''
 """A learner and a family of a user's own, in a script."""
 import dataclasses
 
+from mesax.algorithms.actor_updates import ExpectedGradient
 from mesax.algorithms.maddpg import Maddpg
-from mesax.envs.climb import ClimbFamily, ClimbGame
+from mesax.envs.climb import ClimbFamily
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
@@ -130,7 +131,7 @@ class MyFamily(ClimbFamily):
 
 
 SETTINGS = Schedule(400, 10, 2, 200, 1, 4, 100)
-learner = MyLearner(Mlp((8,)), Mlp((8,)), actor_optimizer=Adam(5e-3), critic_optimizer=Adam(5e-3))
+learner = MyLearner(Mlp((8,)), Mlp((8,)), actor_update=ExpectedGradient(), actor_optimizer=Adam(5e-3))
 experiment = Experiment(Plain(), MyFamily(num_actions=4), learner, SETTINGS, 0, 1, 2, lanes=1)
 if {condition}:
     for workers, name in {runs}:
