@@ -31,6 +31,8 @@ from mesax.suites.registry import suite_of
 from mesax.training.schedule import Schedule
 from mesax.types import Box
 
+EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"]}
+
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
 # The other learners share their class with one of these, and are wrapped below.
 CELLS = list(product((*WRAPPERS, "maddpg", "qmix", "mappo", "mappo-rnd"), ENVIRONMENTS, PRESETS))
@@ -51,7 +53,7 @@ def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
             entry.method.check(entry)
         return
     *earlier, last = entry.method.stages(entry)
-    assert [stage.name for stage in earlier] == (["collect", "explore"] if method in ("mesa", "structured") else [])
+    assert [stage.name for stage in earlier] == EARLIER_STAGES.get(method, [])
     horizon = entry.training_env.spec.horizon
     runs = entry.num_test_tasks * entry.num_repeats
     assert last.name == "adapt" and sum(last.job_steps) == runs * entry.schedule.steps(horizon)
@@ -257,7 +259,7 @@ def test_the_coordinated_learner_is_the_own_one_with_another_update_and_a_joint_
     assert isinstance(chosen.actor_update, JointImprovement) and not chosen.additive_critic
     back = {name: getattr(own, name) for name in ("actor_update", "actor_batch_size", "additive_critic")}
     assert replace(chosen, **back) == own
-    assert [stage.name for stage in entry.method.stages(entry)] == ["collect", "explore", "adapt"]
+    assert [stage.name for stage in entry.method.stages(entry)] == [*EARLIER_STAGES["mesa"], "adapt"]
 
 
 def test_names_that_do_not_fit_are_refused_with_what_would():

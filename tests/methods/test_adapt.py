@@ -159,7 +159,8 @@ def test_evaluations_before_the_break_are_kept(tmp_path: Path):
         ({"num_train_tasks": 8}, "has 9 tasks, fewer than 8 for training"),
         ({"num_repeats": 0}, "num-repeats must be at least 1, not 0"),
         ({"lanes": 0}, "lanes must be at least 1, not 0"),
-        ({"seed": -1}, "seed must not be negative, not -1"),
+        ({"seed": -1}, "seed must be at least 0 and at most 4294967295, not -1"),
+        ({"seed": 2**40}, "seed must be at least 0 and at most 4294967295, not 1099511627776"),
     ],
 )
 def test_impossible_experiments_are_refused(change: dict[str, int], words: str):

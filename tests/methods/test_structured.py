@@ -44,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def test_explorers_agree_on_actions_that_never_paid(finished):
-    coverage = read_coverage(finished.path)
+    coverage = read_coverage(finished)
     assert coverage["relation"] == "equality"
     assert coverage["relations"]["equality"] > coverage["relations"]["identities"]
     uniform, explorer = coverage["visitors"]

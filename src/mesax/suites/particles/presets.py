@@ -59,6 +59,10 @@ EXPLORER = Mappo(
     gae=0.9,
 )
 
+# A learner that has settled on a safe landmark needs explorers to leave it. Three agents need their own practice more.
+TO_THE_END = Mixing(Linear(0.9, 0.2, 0.9))
+FADING = Mixing(Linear(0.9, 0.0, 0.7))
+
 MADDPG = columns(
     paper=PAPER_MADDPG,
     quick=replace(
@@ -113,6 +117,7 @@ class World:
     updates_per_round: int
     explore_decisions: int
     """And explorers longer to learn."""
+    mixing: Mixing
     stay: float
     """Long stays show a learner what a landmark is worth; wishes see to it that others are visited too."""
 
@@ -130,11 +135,11 @@ class World:
 
 WORLDS = {
     #                  size  paper         quick
-    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 900_000, 12, 800_000, 0.85),
-    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 900_000, 12, 800_000, 0.85),
-    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_200_000, 12, 1_200_000, 0.85),
-    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.8),
-    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, 0.8),
+    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, TO_THE_END, 0.85),
+    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, TO_THE_END, 0.85),
+    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 1_200_000, TO_THE_END, 0.85),
+    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, FADING, 0.8),
+    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, FADING, 0.8),
 }
 
 
@@ -184,7 +189,7 @@ def _quick(world: World) -> Experiment:
     schedule = Schedule(
         world.steps,
         num_envs=80,
-        num_evaluations=30,
+        num_evaluations=min(30, world.steps // 64_000),  # every ten rounds at most
         warmup_steps=50_000,
         updates_per_round=world.updates_per_round,
         batch_size=8,
@@ -206,8 +211,7 @@ def _quick(world: World) -> Experiment:
         global_count="none",
         snapshot="fairest",
         coverage_episodes=300,
-        # Explorers play to the end: a learner that has settled on a safe landmark needs them to leave it.
-        mixing=Mixing(Linear(0.9, 0.2, 0.9)),
+        mixing=world.mixing,
     )
     return Experiment(method, world.family, world.learner, schedule, num_train_tasks=30, eval_episodes=32, lanes=1)
 
