@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 CACHE = Path(
     os.environ.get("MESAX_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mesax"
@@ -75,6 +76,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"LONGEST in {__file__} names files that are not there: {', '.join(missing)}")
     ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+TOGETHER = {
+    "runs": ("execution/", "cli/", "rendering/test_episode.py", "examples/", "explorers/test_bundle.py"),
+    "methods": ("methods/", "training/test_contracts.py"),
+}
+"""Files whose tests use the same runs and programs: in one process, what is traced for one is there for the others."""
+
+
+def place_of(nodeid: str) -> str:
+    """What is done by one worker: a group of files, or a file."""
+    file = nodeid.partition("::")[0]
+    inside = file.removeprefix(f"{TESTS.name}/")
+    return next((name for name, starts in TOGETHER.items() if inside.startswith(starts)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadfile`, with some files together."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return place_of(nodeid)
+
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

@@ -379,16 +379,22 @@ def test_a_piece_starts_from_the_memory_that_played(values_of: str):
         for algorithm in (whole, cut)
     )
     assert (len(one.mask), len(many.mask)) == (4, 8)
-    outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(state.actors.net.team, many.obs, many.actor_memory)
-    log = np.asarray(state.actors.net.log_probability(outputs, many.action))
-    values = np.asarray(cut.values(state.values.net, many.obs, many.value_memory)[1])
+
+    @jax.jit
+    def read(state, many):
+        actors = state.actors.net
+        outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(actors.team, many.obs, many.actor_memory)
+        forgetful = jax.vmap(unroll, in_axes=(None, 0))(actors.team, many.obs)
+        values = cut.values(state.values.net, many.obs, many.value_memory)[1]
+        return outputs, forgetful, actors.log_probability(outputs, many.action), values
+
+    outputs, forgetful, log, values = map(np.asarray, read(state, many))
     happened = np.asarray(many.mask)
     assert happened.sum() == LENGTHS.sum()
     np.testing.assert_allclose(log[happened], np.asarray(many.old_log)[happened], atol=1e-5)
     np.testing.assert_allclose(values[happened], np.asarray(many.old_values)[happened], atol=1e-5)
     _, told = update(cut, state, episodes(), Elapsed.at(0.0))
     assert float(told["clipped"]) == 0.0
-    forgetful = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, many.obs)
     assert not np.allclose(forgetful[happened], outputs[happened], atol=1e-4)
 
 

@@ -291,14 +291,21 @@ def test_importances_without_units_are_refused():
 def test_a_latent_enters_as_context(mixer):
     """Equal observations and values, another latent: another value of the team; a latent of no numbers is none."""
     spec = EnvSpec(3, 2, Discrete(3), 1)
-    built = mixer.build(spec, jax.random.key(0), latent_size=2)
     q, obs = jnp.arange(9.0).reshape(3, 3), jnp.ones((3, 2))
     plain = step_of(q, obs, jnp.array([0, 1, 2]))
 
+    @jax.jit
     def value(latent):
-        return float(built(eqx.tree_at(lambda step: step.latent, plain, jnp.asarray(latent)))[0])
+        built = mixer.build(spec, jax.random.key(0), latent_size=2)
+        return built(eqx.tree_at(lambda step: step.latent, plain, latent))[0]
 
-    assert value([0.0, 0.0]) != value([1.0, -1.0])
+    @jax.jit
+    def without_latent():
+        return [
+            built(plain)[0] for built in (mixer.build(spec, jax.random.key(0)), mixer.build(spec, jax.random.key(0), 0))
+        ]
+
+    assert float(value(np.zeros(2, np.float32))) != float(value(np.array([1.0, -1.0], np.float32)))
     assert plain.context.shape == (6,) and eqx.tree_at(lambda s: s.latent, plain, jnp.ones(2)).context.shape == (8,)
-    without = mixer.build(spec, jax.random.key(0))
-    assert float(without(plain)[0]) == float(mixer.build(spec, jax.random.key(0), 0)(plain)[0])
+    left_out, empty = without_latent()
+    assert float(left_out) == float(empty)

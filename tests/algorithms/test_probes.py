@@ -1,5 +1,6 @@
 """MADDPG, in every variant, solves the probe that isolates each of its capabilities, with values to about .1."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import jax
@@ -48,8 +49,13 @@ DISCRETE = {
     "joint improvement from samples, MLP": replace(MLP, actor_update=SAMPLED),
 }
 # Each of these differs from what runs by default in its combination only: updates, partners and nets are all there.
-LONG = ("Gumbel, buffer partners, MLP", "expected, policy partners, GRU")
+LONG = (
+    "Gumbel, buffer partners, MLP",
+    "expected, policy partners, GRU",
+    "gradient, policy partners, GRU, twin critics",
+)
 CONTINUOUS = {
+    "gradient, policy partners, MLP, twin critics": replace(MLP, actor_update=GumbelGradient("policy"), num_critics=2),
     "gradient, policy partners, GRU, twin critics": replace(GRU, actor_update=GumbelGradient("policy"), num_critics=2),
     "joint improvement, MLP": replace(MLP, actor_update=replace(SAMPLED, margin=0.01)),
 }
@@ -68,9 +74,13 @@ def train_all(env: Environment, algorithm: Maddpg, tasks: list, optimize: bool =
     return side_by_side(run, tasks, optimize)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in DISCRETE]
-)
+def variants(names: Iterable[str]) -> pytest.MarkDecorator:
+    """One test for each, the long ones marked so."""
+    marked = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in names]
+    return pytest.mark.parametrize("name", marked)
+
+
+@variants(DISCRETE)
 def test_discrete(name: str):
     algorithm = DISCRETE[name]
     remembers = isinstance(algorithm.actor_net, Gru)
@@ -101,7 +111,7 @@ def test_additive_critic(trace: float):
     assert wrong == ({"early termination"} if trace else set())
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@variants(CONTINUOUS)
 def test_continuous(name: str):
     targets = np.array([[[[0.6], [-0.3]], [[-0.5], [0.2]]], [[[0.0], [0.8]], [[0.3], [0.3]]]], np.float32)
     tasks = [ContinuousTask(target) for target in jnp.asarray(targets)]

@@ -44,6 +44,7 @@ VARIANTS = {
     "VDN, GRU, own nets, copied targets": replace(
         GRU, mixer=Sum(), share_agents=False, target=Periodic(10), double_q=False
     ),
+    "QMIX": replace(IQL, mixer=Monotonic(8, hyper_hidden=0)),
     "QMIX, GRU": replace(GRU, mixer=Monotonic(8, hyper_hidden=0)),
     "QPLEX": replace(IQL, mixer=DUPLEX),
 }
@@ -76,7 +77,10 @@ def errors_and_regrets(probes: dict, results: list) -> dict:
     return {title: worst(probe.task, *r) for (title, probe), r in zip(probes.items(), results, strict=True)}
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+# What remembers by default is VDN: the agents' nets know nothing of the mixer.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "QMIX, GRU" else []) for name in VARIANTS]
+)
 def test_discrete(name: str):
     algorithm = VARIANTS[name]
     remembers = isinstance(algorithm.agent_net, Gru)

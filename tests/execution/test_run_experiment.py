@@ -110,8 +110,9 @@ SCRIPT = '''
 """A learner and a family of a user's own, in a script."""
 import dataclasses
 
+from mesax.algorithms.actor_updates import ExpectedGradient
 from mesax.algorithms.maddpg import Maddpg
-from mesax.envs.climb import ClimbFamily, ClimbGame
+from mesax.envs.climb import ClimbFamily
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
@@ -130,23 +131,24 @@ class MyFamily(ClimbFamily):
 
 
 SETTINGS = Schedule(400, 10, 2, 200, 1, 4, 100)
-learner = MyLearner(Mlp((8,)), Mlp((8,)), actor_optimizer=Adam(5e-3), critic_optimizer=Adam(5e-3))
+learner = MyLearner(Mlp((8,)), Mlp((8,)), actor_update=ExpectedGradient(), actor_optimizer=Adam(5e-3))
 experiment = Experiment(Plain(), MyFamily(num_actions=4), learner, SETTINGS, 0, 1, 2, lanes=1)
 if {condition}:
-    run_experiment(experiment, "{name}", env="mine", workers={workers}, quiet=True)
+    for workers, name in {runs}:
+        run_experiment(experiment, name, env="mine", workers=workers, quiet=True)
 '''
 
 
-def run_script(folder: Path, name: str, workers: int, condition: str = '__name__ == "__main__"'):
-    (folder / "mine.py").write_text(SCRIPT.format(name=name, workers=workers, condition=condition))
+def run_script(folder: Path, runs: list[tuple[int, str]], condition: str = '__name__ == "__main__"'):
+    """One run after another, each by so many workers and of this name."""
+    (folder / "mine.py").write_text(SCRIPT.format(runs=runs, condition=condition))
     return subprocess.run([sys.executable, "mine.py"], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_classes_of_a_script_work_in_two_processes(tmp_path: Path, capsys):
     """The same bytes as in one; the command line continues such a run too, with the script loaded."""
-    for name, workers in (("one", 1), ("two", 2)):
-        result = run_script(tmp_path, name, workers)
-        assert result.returncode == 0, result.stderr
+    result = run_script(tmp_path, [(1, "one"), (2, "two")])
+    assert result.returncode == 0, result.stderr
     one, two = (RunDirectory.open(tmp_path / name) for name in ("one", "two"))
     assert one.run["config"]["algorithm"]["type"] == "mine:MyLearner" and one.run["modules"] == ["mine.py"]
     for name in ("eval.jsonl", "metrics.jsonl"):
@@ -162,7 +164,7 @@ def test_classes_of_a_script_work_in_two_processes(tmp_path: Path, capsys):
 
 
 def test_a_script_that_works_whenever_it_is_loaded_is_one_line(tmp_path: Path):
-    result = run_script(tmp_path, "run", 2, "True")
+    result = run_script(tmp_path, [(2, "run")], "True")
     assert result.returncode == 1
     assert "UsageError: adapt job" in result.stderr and 'under if __name__ == "__main__":' in result.stderr
 

@@ -62,7 +62,8 @@ def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
     assert hash(entry) == hash(experiment(method, env, preset))
 
 
-@pytest.mark.parametrize("method, env, preset", CELLS)
+# The settings of every cell are read back in `test_rebuild.py`; a run.json adds facts of methods and of presets.
+@pytest.mark.parametrize("method, env, preset", [cell for cell in CELLS if cell[0] == "mesa" or cell[2] == "smoke"])
 def test_a_request_survives_its_run_json(method, env, preset):
     request = Request(method, env, preset, 7, 2, (("schedule.num-envs", "16"),))
     entry = request.experiment()

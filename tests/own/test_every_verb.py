@@ -27,11 +27,6 @@ SMALL = [
 LEARNER = ["--algorithm.algorithm.actor-net.hidden", "8", "--algorithm.algorithm.critic-net.hidden", "8"]
 
 
-def mesax(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mesax.cli", *map(str, words)]
-    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-
-
 IN_TURN = """
 import contextlib, io, json, sys
 from mesax.cli.parser import main
@@ -66,21 +61,45 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+POLICIES = ("final", "explorer-1")
+
+
 @pytest.fixture(scope="module")
-def run(killed: Path) -> Path:
+def answers(killed: Path) -> dict[str, tuple[int, str, str]]:
+    """What every verb says of the killed run, which is gone on with to its end; and of a sweep beside it."""
+    load = ["--load", "tiny_meeting"]
+    sweep = ["sweep", "--methods", "plain", "--envs", ENV, "--preset", "smoke", "--out", killed.parent / "sweep"]
+    sweep += ["--workers", 1, *LEARNER]
+    commands: dict[str, list[object]] = {
+        "resume without its module": ["resume", killed],
+        "resume": ["resume", killed, *load, "--workers", 1, "--json"],
+        "eval without its module": ["eval", killed],
+        "eval": ["eval", killed, *load, "--episodes", 3, "--json"],
+        **{f"render {policy}": ["render", killed, *load, "--policy", policy] for policy in POLICIES},
+        **{verb: [verb, killed] for verb in ("report", "compare", "verify")},
+        "export": ["export", killed, "--out", killed.parent / "bundle"],
+        "sweep --plan": [*sweep, "--plan"],
+        "sweep": [*sweep, "--quiet", "--json"],
+    }
+    return dict(zip(commands, in_turn(*commands.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def run(killed: Path, answers: dict[str, tuple[int, str, str]]) -> Path:
     """The same, gone on with to its end."""
-    result = mesax("resume", killed, "--load", "tiny_meeting", "--workers", 2, "--json")
-    assert result.returncode == 0, result.stderr
-    assert f"distinct visits {NOT_MEASURED}" in result.stderr
-    assert json.loads(result.stdout.splitlines()[-1])["run_dir"] == str(killed)
+    code, output, errors = answers["resume"]
+    assert code == 0, errors
+    assert f"distinct visits {NOT_MEASURED}" in errors
+    assert json.loads(output.splitlines()[-1])["run_dir"] == str(killed)
     return killed
 
 
-def test_without_its_module_it_says_what_to_type(killed: Path):
-    result = mesax("resume", killed)
-    assert result.returncode == USAGE
-    (line,) = result.stderr.splitlines()
-    needed = f"type: mesax resume {killed} --load tiny_meeting"
+@pytest.mark.parametrize("verb", ["resume", "eval"])
+def test_without_its_module_it_says_what_to_type(killed: Path, answers, verb: str):
+    code, _, errors = answers[f"{verb} without its module"]
+    assert code == USAGE
+    (line,) = errors.splitlines()
+    needed = f"type: mesax {verb} {killed} --load tiny_meeting"
     assert "needs 'tiny_meeting:make', which is not part of mesax" in line and line.endswith(needed)
 
 
@@ -105,50 +124,45 @@ def test_what_nobody_could_measure_is_null(run: Path):
     assert directory.read_json("summary.json")["explorers"]["visitors"]["uniform"]["distinct_visits"] is None
 
 
-def test_eval(run: Path):
-    without, (code, output, errors) = in_turn(
-        ["eval", run], ["eval", run, "--load", "tiny_meeting", "--episodes", 3, "--json"]
-    )
-    assert without[0] == USAGE
+def test_eval(answers):
+    code, output, errors = answers["eval"]
     assert code == 0, errors
     assert len(json.loads(output.splitlines()[-1])["per_task"]) == 2
 
 
-def test_render(run: Path):
-    policies = ("final", "explorer-1")
-    shown = in_turn(*(["render", run, "--load", "tiny_meeting", "--policy", policy] for policy in policies))
-    for policy, (code, output, errors) in zip(policies, shown, strict=True):
-        assert code == 0, errors
-        drawn = [Path(line.split(maxsplit=1)[1]).name for line in output.splitlines()]
-        base = f"episode-task-00-{policy}"
-        assert drawn == [f"{base}.png", f"{base}.svg", f"{base}.gif", f"{base}-environment.gif"]
-        assert all((run / "figures" / name).stat().st_size > 5_000 for name in drawn[:3])
-        with Image.open(run / "figures" / drawn[3]) as film:
-            assert film.size == (16, 16)  # as the environment draws itself
+@pytest.mark.parametrize("policy", POLICIES)
+def test_render(run: Path, answers, policy: str):
+    code, output, errors = answers[f"render {policy}"]
+    assert code == 0, errors
+    drawn = [Path(line.split(maxsplit=1)[1]).name for line in output.splitlines()]
+    base = f"episode-task-00-{policy}"
+    assert drawn == [f"{base}.png", f"{base}.svg", f"{base}.gif", f"{base}-environment.gif"]
+    assert all((run / "figures" / name).stat().st_size > 5_000 for name in drawn[:3])
+    with Image.open(run / "figures" / drawn[3]) as film:
+        assert film.size == (16, 16)  # as the environment draws itself
 
 
-def test_report_compare_and_verify_need_no_module(run: Path):
-    shown = in_turn(["report", run], ["compare", run], ["verify", run])
-    assert [code for code, _, _ in shown] == [0] * 3, shown
+def test_report_compare_and_verify_need_no_module(run: Path, answers):
+    shown = {verb: answers[verb] for verb in ("report", "compare", "verify")}
+    assert [code for code, _, _ in shown.values()] == [0] * 3, shown
     page = (run / "report.html").read_text(encoding="utf-8")
     assert ENV in page and NOT_MEASURED in page
     assert "the paper's configuration" not in page and "is no environment of the paper" in page
     assert "mean of the last 3 evaluations" in page and "last 5" not in page
-    assert "mean of the last 3 evaluations" in " ".join(shown[1][1].split())
+    assert "mean of the last 3 evaluations" in " ".join(shown["compare"][1].split())
 
 
-def test_export(run: Path, tmp_path: Path):
-    result = mesax("export", run, "--out", tmp_path / "bundle")
-    assert result.returncode == 0, result.stderr
-    explorers = load_explorers(tmp_path / "bundle")
+def test_export(run: Path, answers):
+    code, _, errors = answers["export"]
+    assert code == 0, errors
+    explorers = load_explorers(run.parent / "bundle")
     assert explorers.spec.num_agents == 2 and explorers.about["env"] == ENV
-    assert NOT_MEASURED in (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
+    assert NOT_MEASURED in (run.parent / "bundle" / "README.md").read_text(encoding="utf-8")
 
 
-def test_sweep(tmp_path: Path):
-    out = tmp_path / "sweep"
-    words = ["sweep", "--methods", "plain", "--envs", ENV, "--preset", "smoke", "--out", out, "--workers", 1, *LEARNER]
-    plan, (code, output, errors) = in_turn([*words, "--plan"], [*words, "--quiet", "--json"])
-    assert (plan[0], code) == (0, 0), errors
+def test_sweep(answers):
+    assert answers["sweep --plan"][0] == 0
+    code, output, errors = answers["sweep"]
+    assert code == 0, errors
     (done,) = json.loads(output.splitlines()[-1])["runs"]
     assert done["ending"] == "done" and ":" not in Path(done["run_dir"]).name

@@ -47,7 +47,7 @@ def fresh(rnd: Rnd = RND, seed: int = 0) -> RndState:
 def test_the_bonus_by_hand():
     """One round: standardize the joint next observation, mean squared error, divide by the sums' deviation."""
     rnd, batch, state = replace(RND, discount=0.5, weight=2.0, task_weight=3.0), episodes(0), fresh()
-    _, paid = rnd.observe(SPEC, state, batch, KEY)
+    _, paid = jax.jit(lambda: rnd.observe(SPEC, state, batch, KEY))()
     mask = np.asarray(batch.mask)
     x = np.asarray(batch.obs)[:, 1:].reshape(6, 5, 6)
     x = np.clip((x - x[mask].mean(axis=0)) / x[mask].std(axis=0), -5, 5)
