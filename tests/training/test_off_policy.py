@@ -244,7 +244,7 @@ def test_schedules_meet_their_budget(total: int, warmup: int, envs: int, evaluat
         ({"num_envs": 0}, "num-envs must be at least 1, not 0"),
         ({"batch_size": 0}, "batch-size must be at least 1, not 0"),
         ({"num_evaluations": 0}, "num-evaluations must be at least 1, not 0"),
-        ({"warmup_steps": -1}, "must not be negative"),
+        ({"warmup_steps": -1}, "warmup-steps must lie between 0 and 2147483647, not -1"),
         ({"updates_per_round": 0}, "updates-per-round must be at least 1, not 0"),
         ({"num_envs": 60, "replay_capacity": 50}, "replay-capacity 50 is less than num-envs 60"),
     ],

@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -43,8 +44,18 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+class _WholeNames(argparse.HelpFormatter):
+    """Help whose names are never broken at a hyphen: they are there to be copied."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class _Parser(argparse.ArgumentParser):
-    """argparse, with one-line errors."""
+    """argparse, with one-line errors and names in one piece."""
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return _WholeNames(prog=self.prog)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
