@@ -52,10 +52,7 @@ class _WholeNames(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with one-line errors and names in one piece."""
-
-    def _get_formatter(self) -> argparse.HelpFormatter:
-        return _WholeNames(prog=self.prog)
+    """argparse, with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
@@ -141,13 +138,14 @@ def _with_joined_overrides(arguments: list[str]) -> list[str]:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="mesax", description="MESA: cooperative meta-exploration, in JAX.", allow_abbrev=False)
+    about = "MESA: cooperative meta-exploration, in JAX."
+    parser = _Parser(prog="mesax", description=about, allow_abbrev=False, formatter_class=_WholeNames)
     parser.add_argument("--version", action="version", version=f"mesax {__version__}")
     parser.set_defaults(verb_function=None, takes_overrides=True)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb")
 
     def verb(name: str, function: Callable[..., int], text: str, overrides: bool = False) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False, formatter_class=_WholeNames)
         sub.set_defaults(verb_function=function, takes_overrides=overrides)
         return sub
 
@@ -246,7 +244,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     actions = sub.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     text = "play an environment of PettingZoo or Gymnasium at random and say in words what fits and what does not"
-    action = actions.add_parser("check", help=text, description=text, allow_abbrev=False)
+    action = actions.add_parser("check", help=text, description=text, allow_abbrev=False, formatter_class=_WholeNames)
     action.add_argument("factory", metavar="MODULE:FACTORY", help="a function from a seed to an environment")
     action.add_argument("--seeds", type=int, default=3, help="tasks to play (default 3)")
     action.add_argument("--steps", type=int, default=500, help="steps on each (default 500)")
