@@ -205,14 +205,55 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
     np.testing.assert_array_equal(saved.policies.policy.weight[0], learnt[2 if snapshot == "last" else 1])
 
 
-def test_a_fairer_explorer_takes_the_place_of_one_that_is_paid_more():
+def test_the_fairest_explorer_is_the_last_that_leaves_hardly_more_out_than_any_before():
+    """A slow decline is not followed: each is compared with the fairest of all, not with the one that is kept."""
+    fairest, best = replace(METHOD, snapshot="fairest"), replace(METHOD, snapshot="best")
     rich, fair = (
         replace(CoverageReport.blank(2), coverage_return=paid, worst_steps=worst)
         for paid, worst in [(3.0, 0.1), (2.0, 1.5)]
     )
-    fairest, best = replace(METHOD, snapshot="fairest"), replace(METHOD, snapshot="best")
-    assert fairest._is_better(fair, rich) and not fairest._is_better(rich, fair)
-    assert best._is_better(rich, fair) and not best._is_better(fair, rich)
+    assert fairest._is_better(fair, rich, 1.5) and not fairest._is_better(rich, fair, 1.5)
+    assert best._is_better(rich, fair, 1.5) and not best._is_better(fair, rich, 1.5)
+    declining = [replace(fair, worst_steps=worst) for worst in (3.0, 2.8, 2.6, 2.4)]
+    assert [fairest._is_better(one, declining[0], 3.0) for one in declining] == [True, True, False, False]
+
+
+def test_training_ends_where_enough_is_seen_of_everything(
+    host: MemoryServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The second of five chunks has enough; the later ones are never asked for."""
+    asked = []
+
+    def learn_slowly(loop, tasks, keys, **_):
+        learner = jax.tree.map(lambda leaf: leaf[None], LEARNER.init(loop.env.spec, keys[0]))
+        for step in range(5):
+            asked.append(step)
+            yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
+
+    reports = iter([0.5, 2.0, 3.0, 3.0, 3.0])
+    monkeypatch.setattr(mesa_module, "learn", learn_slowly)
+    monkeypatch.setattr(
+        mesa_module, "coverage_of", lambda *_: replace(CoverageReport.blank(4), worst_steps=next(reports))
+    )
+    (tmp_path / "collect").symlink_to(host.root / "collect")
+    method = replace(METHOD, num_explorers=1, enough_steps=2.0, snapshot="fairest")
+    found = run(replace(EXPERIMENT, method=method), tmp_path, "explore")
+    assert asked == [0, 1]
+    assert [row["worst_steps"] for row in found.phase("explore")] == [0.5, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("number", [0.0, -1.0, float("nan")])
+def test_enough_is_something(number: float):
+    with pytest.raises(UsageError, match="enough-steps must be above 0"):
+        replace(METHOD, enough_steps=number)
+
+
+def test_wishes_that_features_cannot_tell_are_refused():
+    """Six features (two agents, three actions each) cannot tell orders of eight clusters apart."""
+    told = replace(METHOD.reward, tell_demand=True, wish_decay=0.5)
+    method = replace(METHOD, reward=told, num_clusters=16)
+    with pytest.raises(UsageError, match="wishes over 16 clusters cannot be told in"):
+        method.check(replace(EXPERIMENT, method=method))
 
 
 def test_explorers_without_a_common_count_are_jobs_of_their_own(host: MemoryServices, tmp_path: Path):

@@ -180,7 +180,8 @@ def meta_training(run: RunResults) -> Figure:
         _steps_axis(axes)
         low, high = min(0.0, axes.dataLim.y0), max(0.0, axes.dataLim.y1)
         axes.set_ylim(low, high + (0.06 * (high - low) or 1.0))
-    figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    named = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside right center", frameon=False)
     return figure
 
 

@@ -12,7 +12,7 @@ No concrete algorithm is named here: learner, explorer and environment arrive as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -41,6 +41,7 @@ from mesax.methods.mesa.unfinished import explorer_like, get_explorer, put_explo
 from mesax.policy import ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace
+from mesax.store.settings import to_plain
 from mesax.store.trees import copy_tree, read_manifest, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
@@ -115,6 +116,8 @@ class Mesa:
                 raise UsageError(f"{name.replace('_', '-')} must be at least {value}, not {getattr(self, name)}")
         if self.reward.has_wishes and self.num_clusters < 2:
             raise UsageError(f"wishes need at least 2 clusters to choose from, not num-clusters {self.num_clusters}")
+        if self.enough_steps is not None and not self.enough_steps > 0.0:
+            raise UsageError(f"enough-steps must be above 0, not {self.enough_steps}")
         if not 0.0 <= self.relabel_discount <= 1.0:
             raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
 
@@ -122,12 +125,23 @@ class Mesa:
         """Nets, schedules, repetitions and borrowed explorers that do not fit are refused now, not after stage 1."""
         spec = experiment.family.env.spec
         check_adapt(experiment, self.mixing)
+        self._check_wishes(spec)
         self.explore_loop(experiment.training_env)
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
         if self.explorers_from is None:
             self.collect_loop(experiment)
         else:
             borrowed_explorers(self, spec, Path(self.explorers_from))
+            check_paid_alike(self.recipe(spec), Path(self.explorers_from))
+
+    def _check_wishes(self, spec: EnvSpec) -> None:
+        """Explorers are told wishes as one point in feature space: few features cannot tell many clusters apart."""
+        size = self.reward.feature_size(spec)
+        if self.reward.has_wishes and self.num_clusters > size:
+            raise UsageError(
+                f"wishes over {self.num_clusters} clusters cannot be told in {size} features: use at most {size}"
+                " clusters (num-clusters), other features, or wish-decay 1"
+            )
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, explore, adapt; borrow, adapt if the explorers come from another run."""
@@ -206,7 +220,7 @@ class Mesa:
         state = self._high_reward_set(experiment, pairs)
         subspace, high_reward = state.subspace, high_reward_of(experiment.family, pairs)
         recipe, missed = self.recipe(experiment.family.env.spec), np.ones(self.num_clusters)
-        kept = services.kept({"done": 0, "best": explorer_like(recipe)})
+        kept = services.kept({"done": 0, "best": explorer_like(recipe), "fairest": 0.0})
         finished = 0 if kept is None else kept["done"]
         leaks = (
             leak_check(experiment, self.reward, state, min(20 * self.coverage_episodes, MOST_LEAK_EPISODES))
@@ -220,7 +234,7 @@ class Mesa:
             if done < finished:
                 policy, report = get_explorer(services, number, recipe)
             else:
-                best = kept["best"] if kept is not None and done == finished else None
+                best = (kept["best"], kept["fairest"]) if kept is not None and done == finished else None
                 with keeping_last_good(services):
                     policy, report = self._train_explorer(
                         experiment, state, high_reward, (done, number), services, best
@@ -267,14 +281,15 @@ class Mesa:
         high_reward: float,
         place: tuple[int, int],
         services: Services,
-        best: tuple[PyTree, CoverageReport] | None,
+        so_far: tuple[tuple[PyTree, CoverageReport], float] | None,
     ) -> tuple[PyTree, CoverageReport]:
         """One exploration policy and what it covers.
 
-        `place`: how many were trained before it in this job, and its number; `best` is the best one so far, if this
-        goes on.
+        `place`: how many were trained before it in this job, and its number; `so_far`, if this goes on: the best one,
+        and the most steps that any has had on what it leaves out.
         """
         family, (done, number) = experiment.family, place
+        best, fairest = (None, 0.0) if so_far is None else so_far
         spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
@@ -283,9 +298,10 @@ class Mesa:
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=services):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, high_reward, number)
-            if best is None or self._is_better(report, best[1]):
+            fairest = max(fairest, report.worst_steps)
+            if best is None or self._is_better(report, best[1], fairest):
                 best = (policy, report)
-            services.keep({"done": done, "best": best})
+            services.keep({"done": done, "best": best, "fairest": fairest})
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
             names = {"learnt_return": "intrinsic_return"}
@@ -299,13 +315,13 @@ class Mesa:
         assert best is not None
         return best
 
-    def _is_better(self, report: CoverageReport, best: CoverageReport) -> bool:
-        """Whether a later explorer takes the place of the best so far."""
+    def _is_better(self, report: CoverageReport, best: CoverageReport, fairest: float) -> bool:
+        """Whether a later explorer takes the place of the best so far; `fairest` is the most that any has had."""
         if self.snapshot == "last":
             return True
         if self.snapshot == "best":
             return report.coverage_return >= best.coverage_return
-        return report.worst_steps >= CLEARLY_LESS * best.worst_steps
+        return report.worst_steps >= CLEARLY_LESS * fairest
 
     def _coverage(
         self, experiment: Experiment, state: CoverageState, policy: Policy, high_reward: float, number: int
@@ -351,6 +367,21 @@ def borrowed_explorers(method: HasExplorers, spec: EnvSpec, run: Path) -> Explor
         return saved_explorers(method.recipe(spec), directory)
     except StoreError as error:
         raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error
+
+
+def check_paid_alike(recipe: ExplorerRecipe, run: Path) -> None:
+    """Refuse explorers that were paid for something else: what they are told in play would not be what they learned."""
+    then = read_manifest(explorers_in(run))["facts"].get("recipe")
+    now = to_plain(recipe)
+    defaults = {field.name: to_plain(field.default) for field in fields(recipe.reward)}
+    for name, value in now["reward"].items():
+        before = then["reward"].get(name, defaults.get(name)) if isinstance(then, dict) else value
+        if before != value:
+            setting = f"method.reward.{name}".replace("_", "-")
+            raise UsageError(
+                f"the explorers of {run} were trained with {setting} {before}, and {value} is asked for:"
+                f" say --{setting} {before}"
+            )
 
 
 def mesa(preset: Preset) -> Experiment:
