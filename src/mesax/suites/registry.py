@@ -14,13 +14,15 @@ from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.foreign.suite import suite_named
 from mesax.suites.particles.suite import ParticlesSuite
+from mesax.suites.proofs.suite import GAMES
 from mesax.suites.swimmer.suite import SwimmerSuite
 
-BUILT_IN: tuple[Suite, ...] = (
+OF_THE_PAPER: tuple[Suite, ...] = (
     ClimbSuite(),
     ParticlesSuite(),
     SwimmerSuite(),
 )
+BUILT_IN: tuple[Suite, ...] = (*OF_THE_PAPER, *GAMES)
 GROUP = "mesax.suites"
 """Entry points of installed packages: each names a `Suite`."""
 
@@ -60,8 +62,8 @@ def suite_of_run(run: Mapping[str, object], modules: Iterable[ModuleType] = ()) 
 
 
 def is_of_the_paper(run: Mapping[str, object]) -> bool:
-    """Whether a run.json is about an environment of the built-in suites, which the paper has too."""
-    return any(run.get("env") in suite.environments for suite in BUILT_IN)
+    """Whether a run.json is about an environment of the paper's own worlds."""
+    return any(run.get("env") in suite.environments for suite in OF_THE_PAPER)
 
 
 def environments() -> dict[str, str]:
