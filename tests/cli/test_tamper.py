@@ -31,7 +31,7 @@ from mesax.store.json_files import CHECKSUMS
 from mesax.store.run_directory import RunDirectory
 
 NAME = "mesa-climb-one-smoke-seed0"
-SECONDS = 20
+SECONDS = 60
 """A verb that takes so long waits for something that never comes; the machine may be busy."""
 CLOCKS = ("wall_seconds", "env_steps_per_second", "run_dir", "seconds", "written")
 POLICY, EXPLORERS, JOB = "policies/task-00-run-00", "policies/explorers", "jobs/adapt/000"
