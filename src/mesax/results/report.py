@@ -17,7 +17,7 @@ from mesax.rendering import canvas
 from mesax.results.comparison import by_family, without_repetition
 from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
-from mesax.results.pictures import attempt
+from mesax.results.safe_drawing import attempt
 from mesax.results.summary import compare_runs, final_interval, solved_interval
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
 from mesax.store.files import write_file
@@ -62,14 +62,19 @@ summary { cursor: pointer; font-weight: 600; }
 """
 
 
+PAGES = (".html", ".htm")
+
+
 def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     """Write one self-contained HTML page about the runs and return its path; an old page is replaced."""
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
     target = Path(path)
-    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
     if target.is_dir():
         raise UsageError(f"{target} is a directory; name the file to write")
+    if target.suffix.lower() not in PAGES:  # a mistaken name must not cost anybody the results of a run
+        raise UsageError(f"{target} is not the name of a file that ends in {' or '.join(PAGES)}")
+    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
     write_file(target, report_html(runs).encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
 
