@@ -185,6 +185,11 @@ class ValueDecomposition(OffPolicy):
 
     def init(self, spec: EnvSpec, key: Key) -> ValueState:
         """Fresh nets; targets start equal."""
+        values = self.build(spec, key)
+        return ValueState(Trainable.create(values, self.optimizer), values, jnp.zeros((), jnp.int32))
+
+    def build(self, spec: EnvSpec, key: Key) -> Values:
+        """Fresh nets of the agents, and what mixes their values."""
         space = self._space(spec)
         key_agents, key_mixer = jax.random.split(key)
         sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
@@ -192,8 +197,7 @@ class ValueDecomposition(OffPolicy):
         agents = Team.create(
             self.agent_net, spec.num_agents, sizes, key_agents, shared=self.share_agents, head_gain=0.1
         )
-        values = Values(agents, self.mixer.build(spec, key_mixer))
-        return ValueState(Trainable.create(values, self.optimizer), values, jnp.zeros((), jnp.int32))
+        return Values(agents, self.mixer.build(spec, key_mixer))
 
     def greedy(self, spec: EnvSpec, state: ValueState) -> Policy:
         """Highest values."""
@@ -278,7 +282,7 @@ def steps_of(
     """Every step as mixers see it."""
     played = space.encode(action)
     latents = jnp.broadcast_to(latent[:, None], (*obs.shape[:2], latent.shape[-1]))
-    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents)
+    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents, q)
 
 
 def each(function: Callable[[Step], Float[Array, "..."]], steps: Step) -> Float[Array, "batch time ..."]:
