@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.climb import ClimbFamily
 from mesax.methods.base import Experiment
@@ -21,7 +21,7 @@ from mesax.nets import Adam, Gru, Mlp
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
@@ -86,6 +86,14 @@ QMIX = columns(
         target=Soft(0.02),
         exploration=LinearSteps(1.0, 0.05, 25_000),
     ),
+)
+MAVEN = columns(
+    # As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps; sixteen ways
+    # to play, as on its authors' matrix games.
+    paper=maven(
+        replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), 16
+    ),
+    quick=maven(QMIX["quick"], 16),
 )
 MAPPO = columns(
     # As released: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
@@ -171,6 +179,8 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(QMIX[name], mixer=Sum())),
             "qmix": NamedLearner(replace(QMIX[name], mixer=Monotonic())),
             "qplex": NamedLearner(replace(QMIX[name], mixer=Duplex())),
+            "dmaq": NamedLearner(replace(QMIX[name], mixer=StateDuplex())),
+            "maven": NamedLearner(MAVEN[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),
         },
