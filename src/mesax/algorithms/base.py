@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from mesax.policy import Policy
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
 State = TypeVar("State")
+EPISODE_ERROR = "episode_error"
+"""A metric with a number for every episode of the batch, by which a prioritized replay draws; few learners have it."""
 
 
 @runtime_checkable
@@ -60,7 +62,7 @@ class _Defaults:
         del spec, key
         return jnp.zeros(0)
 
-    def observe(self, spec: EnvSpec, state: State, fresh: Episode) -> State:
+    def observe(self, spec: EnvSpec, state: PyTree, fresh: Episode) -> PyTree:
         """Nothing to note."""
         del spec, fresh
         return state
