@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from mesax.algorithms.base import EPISODE_ERROR, OffPolicy
 from mesax.algorithms.mixers import Duplex, Sum
 from mesax.algorithms.targets import lambda_returns
-from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, ValueState
+from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, Values, ValueState
 from mesax.errors import UsageError
 from mesax.nets import Adam, Team, Trainable
 from mesax.policy import Policy
@@ -74,6 +74,8 @@ class Curiosity:
     """Of the intrinsic reward, over the run."""
     gain: float = 10.0
     """Factor of the values that are predicted: small ones would be predicted too soon."""
+    head_gain: float = 0.5
+    """Of the curious VDN's last layer at the start: before anything is paid, its random values are all the news."""
     target_rate: float = 0.005
     """Polyak step of the curious VDN's target, which is also what is predicted."""
     optimizer: Adam = Adam()
@@ -81,8 +83,8 @@ class Curiosity:
 
     def __post_init__(self) -> None:
         """Refuse what predicts nothing."""
-        if self.gain <= 0.0:
-            raise UsageError(f"gain must be above 0, not {self.gain}")
+        if self.gain <= 0.0 or self.head_gain < 0.0:
+            raise UsageError(f"gain must be above 0 and head-gain not negative, not {self.gain} and {self.head_gain}")
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class BestReturns:
     weight: float = 0.1
     """Of the remembered returns in the loss."""
     capacity: int = 2**17
-    """Entries; where two states want the same one, the later state has it."""
+    """Entries; where two states want the same one, the later one has it."""
     size: int = 4
     """Numbers that a state is projected to."""
     tolerance: float = 0.05
@@ -123,6 +125,7 @@ class BestReturns:
             jnp.zeros(self.capacity, jnp.uint32),
             jnp.zeros(self.capacity),
             jnp.zeros(()),
+            jnp.zeros(()),
         )
 
 
@@ -144,11 +147,8 @@ class EpisodicMemory(eqx.Module):
     value: Float[Array, " capacity"]
     known: Float[Array, ""]
     """Share of the latest round's steps whose states were in the table already."""
-
-    @property
-    def occupancy(self) -> Float[Array, ""]:
-        """Share of entries that are taken."""
-        return jnp.mean((self.tag != EMPTY).astype(jnp.float32))
+    occupancy: Float[Array, ""]
+    """Share of entries that are taken."""
 
     def entries(self, states: States) -> tuple[Int[Array, "*batch"], UInt32[Array, "*batch"]]:
         """(entry, tag) that each state would have."""
@@ -170,16 +170,16 @@ class EpisodicMemory(eqx.Module):
         """With the returns of these steps: the larger one on a hit, a new entry (which may displace another) else."""
         slot, tag = (part.reshape(-1) for part in self.entries(states))
         returns, mask = returns.reshape(-1), mask.reshape(-1)
-        capacity, number = self.tag.size, returns.size
-        here = jnp.where(mask, slot, capacity)  # what never happened is written nowhere
-        last = jnp.full(capacity, -1).at[here].max(jnp.arange(number), mode="drop")
-        written = last >= 0
-        owner = jnp.where(written, tag[last], self.tag)  # of several states that want an entry, the latest has it
-        kept = jnp.where(owner == self.tag, self.value, -jnp.inf)
-        mine = mask & (owner[slot] == tag)
-        value = kept.at[jnp.where(mine, slot, capacity)].max(returns, mode="drop")
-        known = masked_mean((self.tag[slot] == tag).astype(jnp.float32), mask)
-        return EpisodicMemory(self.projection, owner, jnp.where(owner == EMPTY, 0.0, value), known)
+        before, best = self.tag[slot], self.value[slot]
+        known = masked_mean((before == tag).astype(jnp.float32), mask)
+        # What never happened is written nowhere. Of several new states that want an entry, the largest tag has it.
+        here = jnp.where(mask, slot, self.tag.size)
+        tags = self.tag.at[here].set(EMPTY, mode="drop").at[here].max(tag, mode="drop")
+        owner = tags[slot]
+        value = self.value.at[here].set(jnp.where(owner == before, best, -jnp.inf), mode="drop")
+        value = value.at[jnp.where(owner == tag, here, self.tag.size)].max(returns, mode="drop")
+        occupancy = jnp.mean((tags != EMPTY).astype(jnp.float32))
+        return EpisodicMemory(self.projection, tags, value, known, occupancy)
 
 
 def scrambled(number: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
@@ -238,22 +238,19 @@ class Emc(OffPolicy):
             )
 
     def init(self, spec: EnvSpec, key: Key) -> EmcState:
-        """Fresh nets, an empty memory; the curious VDN starts with the control learner's nets."""
-        control = self.control.init(spec, key)
-        key_predictor, key_memory = jax.random.split(jax.random.fold_in(key, 1))
+        """Fresh nets, an empty memory."""
+        keys = jax.random.split(jax.random.fold_in(key, 1), 3)
         curiosity = None
         if self.curiosity is not None:
-            agents = control.values.net.agents
-            values = self.curious.init(spec, key)
-            values = ValueState(
-                Trainable.create(replace(values.target, agents=agents), self.control.optimizer),
-                replace(values.target, agents=agents),
-                values.updates,
+            agents = self.control.fresh_agents(spec, keys[0], self.curiosity.head_gain)
+            values = Values(agents, Sum().build(spec, keys[0]))
+            predictor = self.control.fresh_agents(spec, keys[1])
+            curiosity = CuriosityState(
+                ValueState(Trainable.create(values, self.control.optimizer), values, jnp.zeros((), jnp.int32)),
+                Trainable.create(predictor, self.curiosity.optimizer),
             )
-            predictor = self.control.init(spec, key_predictor).target.agents
-            curiosity = CuriosityState(values, Trainable.create(predictor, self.curiosity.optimizer))
-        memory = None if self.memory is None else self.memory.build(spec, key_memory)
-        return EmcState(control, curiosity, memory)
+        memory = None if self.memory is None else self.memory.build(spec, keys[2])
+        return EmcState(self.control.init(spec, key), curiosity, memory)
 
     @property
     def curious(self) -> ValueDecomposition:

@@ -197,15 +197,15 @@ class ValueDecomposition(OffPolicy):
 
     def init(self, spec: EnvSpec, key: Key) -> ValueState:
         """Fresh nets; targets start equal."""
-        space = self.space(spec)
         key_agents, key_mixer = jax.random.split(key)
-        sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
-        # Values near zero at first: the largest of several random ones would be bootstrapped.
-        agents = Team.create(
-            self.agent_net, spec.num_agents, sizes, key_agents, shared=self.share_agents, head_gain=0.1
-        )
-        values = Values(agents, self.mixer.build(spec, key_mixer))
+        values = Values(self.fresh_agents(spec, key_agents), self.mixer.build(spec, key_mixer))
         return ValueState(Trainable.create(values, self.optimizer), values, jnp.zeros((), jnp.int32))
+
+    def fresh_agents(self, spec: EnvSpec, key: Key, head_gain: float = 0.1) -> Team:
+        """New nets; values are near zero at first, because the largest of several random ones would be bootstrapped."""
+        space = self.space(spec)
+        sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
+        return Team.create(self.agent_net, spec.num_agents, sizes, key, shared=self.share_agents, head_gain=head_gain)
 
     def greedy(self, spec: EnvSpec, state: ValueState) -> Policy:
         """Highest values."""

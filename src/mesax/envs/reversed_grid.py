@@ -25,7 +25,7 @@ from mesax.types import Discrete, EnvSpec, Key
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1), (0, 0))
 """Up, down, left, right, stay, in rows and columns."""
 AREA = (2, 3)
-"""Rows and columns of the area on either side of the middle."""
+"""Rows above and below the goals' own, and columns on either side of the middle, that the area has."""
 
 
 class GridState(eqx.Module):
@@ -87,9 +87,9 @@ class ReversedGrid:
 
     def seen(self, state: GridState) -> Bool[Array, " agents"]:
         """Which agents are in the area around the goals."""
-        middle = jnp.array([self.rows // 2, self.columns // 2])
-        beyond = jnp.array([AREA[0] + 1, AREA[1]])
-        return jnp.all((state.place >= middle - jnp.array(AREA)) & (state.place < middle + beyond), axis=1)
+        rows, columns = AREA
+        off = state.place - jnp.array([[self.rows // 2, self.columns // 2]])
+        return jnp.all((off >= jnp.array([[-rows, -columns]])) & (off <= jnp.array([[rows, columns - 1]])), axis=1)
 
     def _observe(self, state: GridState) -> Float[Array, "agents obs"]:
         row, column = state.place[:, 0], state.place[:, 1]

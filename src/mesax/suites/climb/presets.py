@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
@@ -85,6 +86,20 @@ QMIX = columns(
         discount=0.95,
         target=Soft(0.02),
         exploration=LinearSteps(1.0, 0.05, 25_000),
+    ),
+)
+# With QPLEX and the memory of the release's large games; curiosity as in its small ones. Agents see their last action:
+# what follows the only step of a game looks the same whatever was played.
+EMC = columns(
+    paper=Emc(
+        replace(QMIX["paper"], mixer=Duplex()),
+        Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01)),
+        BestReturns(0.1, capacity=2**14, tolerance=1e-3),
+    ),
+    quick=Emc(
+        replace(QMIX["quick"], mixer=Duplex(), last_action=True),
+        Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01), optimizer=Adam(2e-3)),
+        BestReturns(0.1, capacity=2**14, tolerance=1e-3),
     ),
 )
 MAPPO = columns(
@@ -171,6 +186,7 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(QMIX[name], mixer=Sum())),
             "qmix": NamedLearner(replace(QMIX[name], mixer=Monotonic())),
             "qplex": NamedLearner(replace(QMIX[name], mixer=Duplex())),
+            "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),
         },

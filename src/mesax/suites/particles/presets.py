@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
@@ -81,6 +82,14 @@ QMIX = columns(
         discount=0.97,
         target=Soft(0.02),
         exploration=LinearSteps(1.0, 0.05, 1_000_000),
+    ),
+)
+# What QPLEX is told beside its own targets: settings of the release's hard maps, and of a shorter run.
+EMC = columns(
+    paper=(Curiosity(Falling(0.1, 0.9, 100_000, floor=0.01)), BestReturns(0.01, capacity=2**20, tolerance=0.05)),
+    quick=(
+        Curiosity(Falling(0.1, 0.9, 50_000, floor=0.0), optimizer=Adam(1e-3)),
+        BestReturns(0.01, capacity=2**20, tolerance=0.05),
     ),
 )
 MAPPO = columns(
@@ -158,6 +167,7 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(qmix, mixer=Sum())),
             "qmix": NamedLearner(replace(qmix, mixer=Monotonic())),
             "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
+            "emc": NamedLearner(Emc(replace(qmix, mixer=Duplex()), *EMC[name])),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },

@@ -1,7 +1,8 @@
 """Proof games: small games of other papers, on which a baseline shows that it does what its authors say.
 
-A game is a module of this folder with a constant `FAMILY` and a function `preset(name) -> Preset`; it usually starts from
-`mesax.suites.foreign.presets.preset(FAMILY, name)`, which fits any environment, and replaces the learners it is about.
+A game is a module of this folder with a constant `FAMILY` and a function `preset(name) -> Preset`; it usually starts
+from `mesax.suites.foreign.presets.preset(FAMILY, name)`, which fits any environment, and replaces the learners it is
+about.
 """
 
 from __future__ import annotations
@@ -65,5 +66,7 @@ class ProofSuite:
         return self._game.goal(family, task)
 
 
-GAMES: tuple[ProofSuite, ...] = ()
+GAMES: tuple[ProofSuite, ...] = (
+    ProofSuite("reversed-grid", "EMC's reversed gridworld: 2 agents must arrive at the same time, or pay"),
+)
 """A line for each game."""
