@@ -192,7 +192,7 @@ def test_the_latest_states_have_a_full_memory():
     many = filled(table(16), *((float(number), float(number)) for number in range(200)))
     kept = [value for value in recalled(many, *map(float, range(200))) if value is not None]
     assert float(many.occupancy) == 1.0 and len(kept) == 16  # one state each, and with its own return
-    assert [value for value in recalled(many, *kept)] == kept
+    assert recalled(many, *kept) == kept
 
 
 def test_equal_states_of_many_agents_share_a_cell_and_others_do_not():
@@ -230,7 +230,7 @@ def test_a_memory_beyond_this_machine_is_refused():
 
 def test_curiosity_about_a_single_step_needs_the_last_action():
     once = replace(SPEC, horizon=1)
-    with pytest.raises(UsageError, match="set control.last-action to true"):
+    with pytest.raises(UsageError, match=r"set control\.last-action to true"):
         EMC.check(once, 8)
     EMC.check(SPEC, 8)
     replace(EMC, control=replace(VDN, last_action=True)).check(once, 8)
@@ -251,5 +251,5 @@ def test_curiosity_about_a_single_step_needs_the_last_action():
     ],
 )
 def test_impossible_settings_are_refused(make):
-    with pytest.raises(UsageError, match=", not |, not"):
+    with pytest.raises(UsageError, match=r"not (from )?-?\d"):
         make()

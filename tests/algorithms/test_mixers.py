@@ -43,7 +43,7 @@ def random_mixer(config, seed: int, scale: float = 1.0):
 def step_of(q, obs, joint) -> Step:
     """A joint action, from all values `[agents, actions]`."""
     q, obs, action = (jnp.asarray(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
-    return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0))
+    return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0), q)
 
 
 @jax.jit
@@ -54,7 +54,7 @@ def mixed(mixer, step: Step):
 @jax.jit
 def slopes(mixer, step: Step):
     """How the value moves with each agent's own, and with the mixer's weights."""
-    change = jax.grad(lambda mixer, q: mixer(Step(q, step.best, step.obs, step.action, step.latent))[0], argnums=(1, 0))
+    change = jax.grad(lambda mixer, q: mixer(eqx.tree_at(lambda step: step.q, step, q))[0], argnums=(1, 0))
     return change(mixer, step.q)
 
 

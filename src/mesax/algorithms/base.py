@@ -40,6 +40,12 @@ class Learner(Protocol[State]):
     def greedy(self, spec: EnvSpec, state: State) -> Policy:
         """Policy without exploration, for evaluation."""
 
+    def variants(self, spec: EnvSpec, state: State) -> Policy | None:
+        """Every form that the policy without exploration may take in an episode, stacked `[forms, ...]`; mostly None.
+
+        They are evaluated one by one beside it: how good is the best of them, and how good is any.
+        """
+
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """What an episode that somebody else plays is labeled with: a draw of the learner's prior, empty for most."""
 
@@ -56,6 +62,11 @@ class _Defaults:
     def check(self, spec: EnvSpec, num_envs: int) -> None:
         """Any round will do."""
         del spec, num_envs
+
+    def variants(self, spec: EnvSpec, state: State) -> Policy | None:
+        """One form only."""
+        del spec, state
+        return None
 
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """No latent."""

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from mesax.algorithms.base import EPISODE_ERROR, OffPolicy
 from mesax.algorithms.mixers import Duplex, Sum
 from mesax.algorithms.targets import lambda_returns
-from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, Values, ValueState
+from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, Values, ValueState, choices_of
 from mesax.errors import UsageError
 from mesax.nets import Adam, Team, Trainable
 from mesax.policy import Policy
@@ -279,7 +279,7 @@ class Emc(OffPolicy):
     ) -> tuple[EmcState, Metrics]:
         """One step of the curious VDN, of the predictor and of the control learner."""
         del key
-        space = self.control.space(spec)
+        space = choices_of(spec)
         metrics: Metrics = {}
         hint = None
         if self.memory is not None:  # looked up here: the table is not to travel with lanes that take turns

@@ -43,6 +43,8 @@ class Step(eqx.Module):
     """One-hot."""
     latent: Float[Array, "*steps latent"]
     """Of the episode (see `Label`); mostly empty."""
+    values: Float[Array, "*steps agents actions"]
+    """Of every action of every agent, not of those played alone."""
 
     @property
     def context(self) -> Float[Array, " context"]:

@@ -197,31 +197,35 @@ class ValueDecomposition(OffPolicy):
 
     def init(self, spec: EnvSpec, key: Key) -> ValueState:
         """Fresh nets; targets start equal."""
-        key_agents, key_mixer = jax.random.split(key)
-        values = Values(self.fresh_agents(spec, key_agents), self.mixer.build(spec, key_mixer))
+        values = self.build(spec, key)
         return ValueState(Trainable.create(values, self.optimizer), values, jnp.zeros((), jnp.int32))
+
+    def build(self, spec: EnvSpec, key: Key) -> Values:
+        """Fresh nets of the agents, and what mixes their values."""
+        key_agents, key_mixer = jax.random.split(key)
+        return Values(self.fresh_agents(spec, key_agents), self.mixer.build(spec, key_mixer))
 
     def fresh_agents(self, spec: EnvSpec, key: Key, head_gain: float = 0.1) -> Team:
         """New nets; values are near zero at first, because the largest of several random ones would be bootstrapped."""
-        space = self.space(spec)
+        space = self._space(spec)
         sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
         return Team.create(self.agent_net, spec.num_agents, sizes, key, shared=self.share_agents, head_gain=head_gain)
 
     def greedy(self, spec: EnvSpec, state: ValueState) -> Policy:
         """Highest values."""
-        return ValuePolicy(state.values.net.agents, None, self.space(spec), self.last_action)
+        return ValuePolicy(state.values.net.agents, None, self._space(spec), self.last_action)
 
     def behavior(self, spec: EnvSpec, state: ValueState, elapsed: Elapsed) -> Policy:
         """Highest values, or random actions."""
         epsilon = self.exploration(elapsed)
-        return ValuePolicy(state.values.net.agents, epsilon, self.space(spec), self.last_action)
+        return ValuePolicy(state.values.net.agents, epsilon, self._space(spec), self.last_action)
 
     def update(
         self, spec: EnvSpec, state: ValueState, batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[ValueState, Metrics]:
         """One step of the online nets, and of the target nets if it is their turn."""
         del elapsed, key
-        space = self.space(spec)
+        space = self._space(spec)
 
         def learn(state: ValueState, batch: Episode) -> tuple[ValueState, Metrics]:
             state, metrics, _ = self.learn(space, state, batch)
@@ -297,13 +301,17 @@ class ValueDecomposition(OffPolicy):
         of_values = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
         return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
 
-    def space(self, spec: EnvSpec) -> Discrete:
-        """The actions to choose from; refuses others."""
-        if not isinstance(spec.action_space, Discrete):
-            raise UsageError(
-                "ValueDecomposition needs discrete actions; Binned(ValueDecomposition(...)) cuts a box into bins"
-            )
-        return spec.action_space
+    def _space(self, spec: EnvSpec) -> Discrete:
+        return choices_of(spec)
+
+
+def choices_of(spec: EnvSpec) -> Discrete:
+    """The actions to choose from; a box is refused."""
+    if not isinstance(spec.action_space, Discrete):
+        raise UsageError(
+            "ValueDecomposition needs discrete actions; Binned(ValueDecomposition(...)) cuts a box into bins"
+        )
+    return spec.action_space
 
 
 def steps_of(
@@ -316,7 +324,7 @@ def steps_of(
     """Every step as mixers see it."""
     played = space.encode(action)
     latents = jnp.broadcast_to(latent[:, None], (*obs.shape[:2], latent.shape[-1]))
-    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents)
+    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents, q)
 
 
 def each(function: Callable[[Step], Float[Array, "..."]], steps: Step) -> Float[Array, "batch time ..."]:

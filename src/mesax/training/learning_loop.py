@@ -177,6 +177,11 @@ class LearningLoop:
         policy = self.algorithm.greedy(self.reward_model.learner_spec(spec), learner)
         return self.reward_model.equip(spec, reward, policy)
 
+    def variants(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy | None:
+        """Every form that it may take in an episode, stacked; None if there is one only."""
+        forms = self.algorithm.variants(self.reward_model.learner_spec(spec), learner)
+        return None if forms is None else jax.vmap(lambda form: self.reward_model.equip(spec, reward, form))(forms)
+
     def store(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
         """Relabel a round's episodes and put them into the replay."""
         state, _, log = self._take_in(state, episodes, key)

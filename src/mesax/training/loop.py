@@ -89,6 +89,9 @@ class Loop(Protocol):
     def greedy(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy:
         """The learned policy as it plays in an environment of these sizes: for evaluation and to be saved."""
 
+    def variants(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy | None:
+        """Every form that it may take in an episode, stacked; None if there is one only."""
+
 
 def returns_of(played: Episode, learned_from: Episode) -> Metrics:
     """What a round's episodes returned, in the task's reward and in the one that is learned from.
