@@ -55,10 +55,11 @@ def test_a_step_and_an_episode_agree_under_every_code():
 
     @jax.jit
     def both(xs):
-        def one(xs):
-            return jax.lax.scan(lambda memory, x: team.step(memory, x), team.start(), xs)[1]
-
-        return unroll_batch(team, xs), jax.vmap(one)(xs)
+        memory, outputs = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), team.start()), []
+        for time in range(4):
+            memory, output = jax.vmap(team.step)(memory, xs[:, time])
+            outputs.append(output)
+        return unroll_batch(team, xs), jnp.stack(outputs, axis=1)
 
     along, stepped = both(xs)
     np.testing.assert_allclose(along, stepped, atol=1e-5)

@@ -17,6 +17,8 @@ from mesax.policy import Policy
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
 State = TypeVar("State")
+EPISODE_ERROR = "episode_error"
+"""A metric with a number for every episode of the batch, by which a prioritized replay draws; few learners have it."""
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
@@ -94,6 +95,20 @@ MAVEN = columns(
         replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), 16
     ),
     quick=maven(QMIX["quick"], 16),
+)
+# With QPLEX and the memory of the release's large games; curiosity as in its small ones. Agents see their last action:
+# what follows the only step of a game looks the same whatever was played.
+EMC = columns(
+    paper=Emc(
+        replace(QMIX["paper"], mixer=Duplex()),
+        Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01)),
+        BestReturns(0.1, capacity=2**14, tolerance=1e-3),
+    ),
+    quick=Emc(
+        replace(QMIX["quick"], mixer=Duplex(), last_action=True),
+        Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01), optimizer=Adam(2e-3)),
+        BestReturns(0.1, capacity=2**14, tolerance=1e-3),
+    ),
 )
 MAPPO = columns(
     # As released: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
@@ -181,6 +196,7 @@ def preset(environment: str, name: str) -> Preset:
             "qplex": NamedLearner(replace(QMIX[name], mixer=Duplex())),
             "dmaq": NamedLearner(replace(QMIX[name], mixer=StateDuplex())),
             "maven": NamedLearner(MAVEN[name]),
+            "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),
         },

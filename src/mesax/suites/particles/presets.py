@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
@@ -89,6 +90,14 @@ LATENTS = 2
 MAVEN = maven(
     replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), LATENTS
 )
+# What QPLEX is told beside its own targets: settings of the release's hard maps, and of a shorter run.
+EMC = columns(
+    paper=(Curiosity(Falling(0.1, 0.9, 100_000, floor=0.01)), BestReturns(0.01, capacity=2**20, tolerance=0.05)),
+    quick=(
+        Curiosity(Falling(0.1, 0.9, 50_000, floor=0.0), optimizer=Adam(1e-3)),
+        BestReturns(0.01, capacity=2**20, tolerance=0.05),
+    ),
+)
 MAPPO = columns(
     # As released for particle worlds: GRU-64, two layers before it, chunks of 10 steps, one minibatch.
     paper=Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(7e-4), epochs=10, chunk=10),
@@ -166,6 +175,7 @@ def preset(environment: str, name: str) -> Preset:
             "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
             "dmaq": NamedLearner(replace(qmix, mixer=StateDuplex())),
             "maven": NamedLearner(MAVEN if name == "paper" else maven(qmix, LATENTS)),
+            "emc": NamedLearner(Emc(replace(qmix, mixer=Duplex()), *EMC[name])),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },

@@ -1,24 +1,22 @@
-"""QPLEX's own game in every preset: eight copies, each learned from its own random numbers, from random actions alone."""
+"""QPLEX's own game in every preset, learned from random actions, as its authors did."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.envs.copies import Copies
 from mesax.envs.matrix import MatrixGame
-from mesax.methods.preset import NamedLearner, Preset
+from mesax.methods.preset import Preset
 from mesax.nets import Adam, Mlp
-from mesax.suites.foreign import presets as any_world
-from mesax.suites.tables import columns, maven, on_policy
+from mesax.suites.proofs.presets import by_mixer, proof
+from mesax.suites.tables import columns, maven
 from mesax.training.schedule import Schedule
 from mesax.types import LinearSteps
 
 FAMILY = Copies(MatrixGame(), optimal_return=8.0, suboptimal_return=0.0, optimal_threshold=7.5, high_reward=8.0)
-COPIES = 8
 
-# PyMARL's settings; actions are random to the end, as its authors had them, so all payoffs are seen equally often.
+# PyMARL's settings; actions are random to the end, so all payoffs are seen equally often.
 RELEASED = ValueDecomposition(exploration=LinearSteps(1.0, 1.0, 1))
 QMIX = columns(
     paper=RELEASED,
@@ -32,15 +30,4 @@ SCHEDULE = columns(
 
 def preset(name: str) -> Preset:
     """The game in one preset."""
-    whole, qmix = any_world.preset(FAMILY, name), QMIX[name]
-    mesa = whole.mesa
-    if name != "smoke":
-        mesa = replace(mesa, schedule=SCHEDULE[name], num_test_tasks=COPIES, lanes=COPIES)
-    budget = on_policy(mesa.schedule, 32)
-    learners = {
-        label: NamedLearner(entry.algorithm, None if entry.algorithm.needs_replay else budget, entry.reward_model)
-        for label, entry in whole.learners.items()
-    }
-    mixers = {"iql": Independent(), "vdn": Sum(), "qmix": Monotonic(), "qplex": Duplex(), "dmaq": StateDuplex()}
-    own = {label: NamedLearner(replace(qmix, mixer=mixer)) for label, mixer in mixers.items()}
-    return Preset(mesa, learners | own | {"maven": NamedLearner(maven(qmix, 16))})
+    return proof(FAMILY, name, SCHEDULE[name], {**by_mixer(QMIX[name]), "maven": maven(QMIX[name], 16)})

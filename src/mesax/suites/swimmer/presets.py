@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from mesax.algorithms.actor_updates import GumbelGradient
 from mesax.algorithms.binned import Binned
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
@@ -94,6 +95,24 @@ MAVEN: dict[str, Binned | Normalized] = columns(
     ),
     quick=Normalized(Binned(maven(QUICK_QMIX, 2))),
 )
+EMC: dict[str, Binned | Normalized] = columns(
+    paper=Binned(
+        Emc(
+            replace(PAPER_QMIX, mixer=Duplex()),
+            Curiosity(Falling(0.1, 0.9, 100_000, floor=0.01)),
+            BestReturns(0.01, capacity=2**20, tolerance=0.05),
+        )
+    ),
+    quick=Normalized(
+        Binned(
+            Emc(
+                replace(QUICK_QMIX, mixer=Duplex()),
+                Curiosity(Falling(0.1, 0.9, 20_000), optimizer=Adam(1e-3)),
+                BestReturns(0.01, capacity=2**18, tolerance=0.2),
+            )
+        )
+    ),
+)
 MAPPO: dict[str, Mappo | Normalized] = columns(
     # As released: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
     paper=Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10),
@@ -128,6 +147,7 @@ def preset(name: str) -> Preset:
             "qplex": NamedLearner(_values(Duplex())[name]),
             "dmaq": NamedLearner(_values(StateDuplex())[name]),
             "maven": NamedLearner(MAVEN[name]),
+            "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
