@@ -15,8 +15,12 @@ UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # What works on stored results must open at once.
 WITHOUT_JAX = [
     "mesax",
-    *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking")),
-    *(f"mesax.results.{name}" for name in ("intervals", "curves", "summary", "comparison", "drawing", "report")),
+    *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking", "studying")),
+    *(
+        f"mesax.results.{name}"
+        for name in ("intervals", "curves", "summary", "comparison", "drawing", "report", "theory")
+    ),
+    "mesax.theory.study",
     *(f"mesax.store.{name}" for name in ("reading", "run_directory", "modules", "settings")),
     "mesax.execution.sweep",
     "mesax.experiments.names",

@@ -15,12 +15,10 @@ from mesax.experiments.names import OWN_PRESET
 from mesax.formatting import format_number
 from mesax.rendering import canvas
 from mesax.results.comparison import by_family, without_repetition
-from mesax.results.curves import optimal_fraction
 from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
-from mesax.results.intervals import bootstrap_interval
 from mesax.results.safe_drawing import attempt
-from mesax.results.summary import compare_runs
+from mesax.results.summary import compare_runs, final_interval, solved_interval
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
 from mesax.store.files import write_file
 from mesax.store.json_values import flatten
@@ -122,12 +120,11 @@ def _warnings(runs: Sequence[RunResults]) -> str:
 def _cards(runs: Sequence[RunResults]) -> str:
     cards = []
     for label, run in zip(run_labels(runs), runs, strict=True):
-        interval = bootstrap_interval(run.final_returns, run.tasks)
-        solved = optimal_fraction(run.final_returns, run.family["optimal_threshold"])
+        interval, solved = final_interval(run), solved_interval(run)
         cards.append(
             f'<div class="card">{escape(label)}<b>{format_number(interval.value)}</b>'
             f"[{format_number(interval.low)}, {format_number(interval.high)}]<br>"
-            f"{solved:.0%} of {len(run.curves)} task runs solved</div>"
+            f"{solved.value:.0%} of {len(run.curves)} task runs solved ({solved.low:.0%} to {solved.high:.0%})</div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 
