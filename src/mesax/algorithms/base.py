@@ -12,6 +12,7 @@ from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from mesax.errors import UsageError
 from mesax.policy import Policy
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
@@ -60,10 +61,14 @@ class _Defaults:
     """What most learners leave alone."""
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:
-        """Any round will do."""
-        del spec, num_envs
+        """Any round will do; all that is paid must be one reward."""
+        del num_envs
+        if spec.bonus_discount is not None:
+            raise UsageError(
+                f"{type(self).__name__} has one value for all that is paid: set the reward model's apart to false"
+            )
 
-    def variants(self, spec: EnvSpec, state: State) -> Policy | None:
+    def variants(self, spec: EnvSpec, state: PyTree) -> Policy | None:
         """One form only."""
         del spec, state
         return None

@@ -25,7 +25,7 @@ from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.mixers import Mixer, MixerConfig, Monotonic, Step
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
-from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
+from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
@@ -47,6 +47,7 @@ NAMES: dict[str, str] = {
     "vdn": "VDN: value decomposition by a sum",
     "qmix": "QMIX: monotonic value decomposition",
     "qplex": "QPLEX: value decomposition into advantages, which represents every game with an optimum",
+    "dmaq": "QPLEX with the mixer of its authors' matrix games: weights from the state, deeper importances",
 }
 NOTHING = -1
 """Stands for the action before the first one; its one-hot form is all zeros."""
@@ -103,7 +104,7 @@ class ValuePolicy(eqx.Module):
     their actions never reach this memory, and what it answers is not obeyed either.
     """
 
-    agents: Team
+    agents: Team | CodedTeam
     epsilon: Float[Array, ""] | None
     """Chance of a random action per agent; None: never."""
     action_space: Discrete = eqx.field(static=True)
@@ -133,7 +134,7 @@ class ValuePolicy(eqx.Module):
 class Values(eqx.Module):
     """The agents' nets and what makes one value of theirs."""
 
-    agents: Team
+    agents: Team | CodedTeam
     mixer: Mixer
 
 
@@ -170,7 +171,8 @@ class ValueDecomposition(OffPolicy):
     """Off-policy learner of values for discrete actions; its mixer makes it IQL, VDN, QMIX or QPLEX."""
 
     mixer: MixerConfig = Monotonic()
-    """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex (QPLEX)."""
+    """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex or StateDuplex
+    (QPLEX)."""
     agent_net: NetConfig = Gru(64, num_layers=1)
     share_agents: bool = True
     """One net for all agents (told its identity) instead of one each."""
@@ -285,7 +287,7 @@ class ValueDecomposition(OffPolicy):
         updates = state.updates + 1
         return ValueState(values, self.target.follow(state.target, values.net, updates), updates), metrics, errors
 
-    def agent_values(self, space: Discrete, agents: Team, batch: Episode) -> ActionValues:
+    def agent_values(self, space: Discrete, agents: Team | CodedTeam, batch: Episode) -> ActionValues:
         """Every action's value to every agent along the episodes, from the actions that were played."""
         last = None
         if self.last_action:

@@ -16,11 +16,12 @@ from mesax.nets.sequence import (
     unroll,
     unroll_batch,
 )
-from mesax.nets.team import Additive, Ensemble, NetConfig, Team
+from mesax.nets.team import Additive, CodedTeam, Ensemble, NetConfig, Team
 
 __all__ = [
     "Adam",
     "Additive",
+    "CodedTeam",
     "Dense",
     "Ensemble",
     "Entities",

@@ -12,7 +12,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Imm
 from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.climb import ClimbFamily
 from mesax.methods.base import Experiment
@@ -22,7 +22,7 @@ from mesax.nets import Adam, Gru, Mlp
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
@@ -87,6 +87,14 @@ QMIX = columns(
         target=Soft(0.02),
         exploration=LinearSteps(1.0, 0.05, 25_000),
     ),
+)
+MAVEN = columns(
+    # As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps; sixteen ways
+    # to play, as on its authors' matrix games.
+    paper=maven(
+        replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), 16
+    ),
+    quick=maven(QMIX["quick"], 16),
 )
 # With QPLEX and the memory of the release's large games; curiosity as in its small ones. Agents see their last action:
 # what follows the only step of a game looks the same whatever was played.
@@ -186,6 +194,8 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(QMIX[name], mixer=Sum())),
             "qmix": NamedLearner(replace(QMIX[name], mixer=Monotonic())),
             "qplex": NamedLearner(replace(QMIX[name], mixer=Duplex())),
+            "dmaq": NamedLearner(replace(QMIX[name], mixer=StateDuplex())),
+            "maven": NamedLearner(MAVEN[name]),
             "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),

@@ -12,7 +12,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.methods.base import Experiment
@@ -22,7 +22,7 @@ from mesax.nets import Adam, Entities, Gru, Mlp
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
@@ -83,6 +83,12 @@ QMIX = columns(
         target=Soft(0.02),
         exploration=LinearSteps(1.0, 0.05, 1_000_000),
     ),
+)
+LATENTS = 2
+"""Ways to play of MAVEN, as released."""
+# As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps.
+MAVEN = maven(
+    replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), LATENTS
 )
 # What QPLEX is told beside its own targets: settings of the release's hard maps, and of a shorter run.
 EMC = columns(
@@ -167,6 +173,8 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(qmix, mixer=Sum())),
             "qmix": NamedLearner(replace(qmix, mixer=Monotonic())),
             "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
+            "dmaq": NamedLearner(replace(qmix, mixer=StateDuplex())),
+            "maven": NamedLearner(MAVEN if name == "paper" else maven(qmix, LATENTS)),
             "emc": NamedLearner(Emc(replace(qmix, mixer=Duplex()), *EMC[name])),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),

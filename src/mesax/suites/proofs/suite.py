@@ -67,6 +67,8 @@ class ProofSuite:
 
 
 GAMES: tuple[ProofSuite, ...] = (
+    ProofSuite("steps-matrix", "MAVEN's 10-step matrix game: a turn at the end of one of two branches earns more"),
+    ProofSuite("qplex-matrix", "QPLEX's matrix game: 8 if both play the first action, -12 if one of them does"),
     ProofSuite("reversed-grid", "EMC's reversed gridworld: 2 agents must arrive at the same time, or pay"),
 )
 """A line for each game."""
