@@ -180,13 +180,21 @@ class Ensemble(StepByStep[Input]):
 
     @staticmethod
     def create(
-        config: NetConfig, members: int, sizes: tuple[int, int], key: Key, *, additive: bool = False
+        config: NetConfig,
+        members: int,
+        sizes: tuple[int, int],
+        key: Key,
+        *,
+        additive: bool = False,
+        head_gain: float = 1.0,
     ) -> Ensemble:
         """Independent scalar-valued nets of `sizes = (joint observation, joint action)`."""
         obs, action = sizes
 
         def build(key: Key) -> Net[Input]:
-            return Additive(config.build(obs, 1 + action, key)) if additive else config.build(obs + action, 1, key)
+            if additive:
+                return Additive(config.build(obs, 1 + action, key, head_gain))
+            return config.build(obs + action, 1, key, head_gain)
 
         return Ensemble(jax.vmap(build)(jax.random.split(key, members)))
 
