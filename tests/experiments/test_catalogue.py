@@ -27,6 +27,7 @@ from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.rnd import Rnd
 from mesax.suites.climb.suite import ClimbSuite
+from mesax.suites.proofs import suite as proofs
 from mesax.suites.registry import suite_of
 from mesax.training.schedule import Schedule
 from mesax.types import Box
@@ -37,6 +38,7 @@ OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
 # The other learners share their class with one of these, and are wrapped below.
 CELLS = list(product((*WRAPPERS, "maddpg", "qmix", "mappo", "mappo-rnd"), ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))
+PROOF_GAMES = [game.name for game in proofs.GAMES]
 
 
 def mesa_of(env: str, preset: str) -> tuple[Experiment, Mesa]:
@@ -181,6 +183,8 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
     learner = request.experiment().algorithm
     if env == "swimmer":
         assert isinstance(learner, Normalized) == (preset != "paper") == ("algorithm" in paths)
+    elif env in PROOF_GAMES:
+        assert "algorithm.algorithm.actor-update" in paths or preset == "paper"
     else:
         own = ExpectedGradient if env.startswith("mpe") else JointImprovement
         assert isinstance(learner.actor_update, own) == (preset != "paper") == ("algorithm.actor-update" in paths)
@@ -271,13 +275,14 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
         experiment("mappo", "climb-one", "quick", "qmix")
     for method in WRAPPERS:
         with pytest.raises(
-            UsageError, match=r"'mappo' learns on-policy.*; choose one of maddpg, .*qplex, or run it alone"
+            UsageError, match=r"'mappo' learns on-policy.*; choose one of maddpg, .*qplex, .*or run it alone"
         ):
             experiment(method, "climb-one", "quick", "mappo")
 
 
 def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
-    modules = [import_module(f"mesax.algorithms.{name}") for name in ("maddpg", "mappo", "value_decomposition")]
+    names = ("emc", "maddpg", "mappo", "maven", "value_decomposition")
+    modules = [import_module(f"mesax.algorithms.{name}") for name in names]
     assert [item for module in modules for item in module.NAMES.items()] == list(LEARNERS.items()), "and none twice"
     assert list(METHODS) == [*WRAPPERS, *LEARNERS]
 

@@ -25,8 +25,8 @@ QMIX = columns(paper=RELEASED, quick=replace(RELEASED, agent_net=Mlp((64,)), las
 # MAVEN explores by its z: hardly an action is random. Sixteen ways to play, as its authors had.
 MAVEN = {name: maven(replace(values, exploration=LinearSteps(1.0, 0.01, 100)), 16) for name, values in QMIX.items()}
 SCHEDULE = columns(
-    paper=Schedule(105_000, 1, 50, warmup_steps=1, updates_per_round=1, batch_size=32, replay_capacity=1_000),
-    quick=Schedule(105_000, 4, 50, warmup_steps=1, updates_per_round=4, batch_size=32, replay_capacity=1_000),
+    paper=Schedule(105_000, 1, 21, warmup_steps=1, updates_per_round=1, batch_size=32, replay_capacity=1_000),
+    quick=Schedule(105_000, 4, 21, warmup_steps=1, updates_per_round=4, batch_size=32, replay_capacity=1_000),
 )
 
 
