@@ -47,8 +47,9 @@ LEARNER = Maddpg(
     exploration=Linear(0.05, 0.05, 0.0),
 )
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
-# depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little that
-# values must start small and entropy be cheap: at two agents' price, policies alone stay uniform (docs/tuning.md).
+# depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little
+# that values must start small and entropy be cheap: at two agents' price the learner alone stays uniform
+# (docs/tuning.md).
 ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, critic_head_gain=0.01, entropy_bonus=0.005)
 EXPLORER = Mappo(
     values_of="own",
@@ -66,8 +67,8 @@ MADDPG = columns(
         PAPER_MADDPG,
         actor_net=Mlp((64, 64)),
         critic_net=Mlp((64, 64)),
-        # As published in what it computes. A critic of random values would collapse the actors before the first reward, and
-        # targets would keep its bias for longer than a run (docs/tuning.md).
+        # What it computes is as published. A critic of random values would collapse the actors before the first reward,
+        # and targets would keep its bias for longer than a run (docs/tuning.md).
         critic_head_gain=0.01,
         target_rate=0.02,
         discount=0.97,
