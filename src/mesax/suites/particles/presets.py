@@ -49,7 +49,8 @@ LEARNER = Maddpg(
 )
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
 # depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little
-# that values must start small and entropy be cheap: at two agents' price, policies alone stay uniform (docs/tuning.md).
+# that values must start small and entropy be cheap: at two agents' price the learner alone stays uniform
+# (docs/tuning.md).
 ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, critic_head_gain=0.01, entropy_bonus=0.005)
 EXPLORER = Mappo(
     values_of="own",
@@ -67,7 +68,7 @@ MADDPG = columns(
         PAPER_MADDPG,
         actor_net=Mlp((64, 64)),
         critic_net=Mlp((64, 64)),
-        # As published in what it computes. A critic of random values would collapse the actors before the first reward,
+        # What it computes is as published. A critic of random values would collapse the actors before the first reward,
         # and targets would keep its bias for longer than a run (docs/tuning.md).
         critic_head_gain=0.01,
         target_rate=0.02,
