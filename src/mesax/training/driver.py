@@ -76,6 +76,8 @@ class Chunk:
     """The greedy policy as it plays in the environment itself."""
     compile_seconds: float
     """Time spent until the first step of this run was taken; 0 after the first chunk."""
+    reward: PyTree = None
+    """The state of the reward model."""
 
 
 def learn(
@@ -113,7 +115,8 @@ def learn(
         rewards = engine.evaluate(tasks, state, keys, step) if eval_episodes else np.zeros((lanes, 0))
         learner = checked(metrics | {"rewards": rewards})
         policy = _policies(loop, eval_env.spec, learner, state.reward)
-        return Chunk(step, rewards, metrics, episodes, learner, policy, seconds)
+        reward = jax.tree.map(np.asarray, state.reward)
+        return Chunk(step, rewards, metrics, episodes, learner, policy, seconds, reward)
 
     saved = None if keeper is None else keeper.left()
     if saved is None:
