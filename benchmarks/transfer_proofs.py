@@ -20,7 +20,7 @@ configure()
 import jax  # noqa: E402  (the runtime must be configured first)
 import numpy as np  # noqa: E402
 
-from mesax.envs.key_doors import DOOR, GOAL, KEY  # noqa: E402
+from mesax.envs.proofs.key_doors import DOOR, GOAL, KEY  # noqa: E402
 from mesax.execution.run_experiment import run_experiment  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
 from mesax.methods.base import Experiment  # noqa: E402

@@ -5,7 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.envs.key_doors import DOOR, GOAL, HAS_KEY, KEY, OPEN, KeyDoorFamily, KeyDoors, KeyDoorState, KeyDoorTask
+from mesax.envs.proofs.key_doors import (
+    DOOR,
+    GOAL,
+    HAS_KEY,
+    KEY,
+    OPEN,
+    KeyDoorFamily,
+    KeyDoors,
+    KeyDoorState,
+    KeyDoorTask,
+)
 from mesax.errors import UsageError
 from mesax.types import Transition
 

@@ -77,6 +77,10 @@ class Guided:
         """The learner's own."""
         return self.algorithm.greedy(spec, state)
 
+    def variants(self, spec: EnvSpec, state: MappoState) -> Policy | None:
+        """The learner's own."""
+        return self.algorithm.variants(spec, state)
+
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """The learner's own."""
         return self.algorithm.latent(spec, key)

@@ -136,7 +136,8 @@ class CBet:
 
         def start(services: Services) -> Start:
             explored, key = _learned(loop, services, first), experiment.key(FRESH_STREAM)
-            return Start(learner=guided_by(experiment.algorithm, loop.learner_spec, explored, key))
+            spec = experiment.reward_model.learner_spec(experiment.training_env.spec)
+            return Start(learner=guided_by(experiment.algorithm, spec, explored, key))
 
         return (first, adapt_stage(experiment, start_of=start))
 

@@ -1,7 +1,7 @@
 """Networks as values (`sequence`), of several kinds, with their optimizer (`optim`)."""
 
 from mesax.nets.actions import ActionNet, PerAction
-from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, waves
+from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
 from mesax.nets.optim import Adam, NetT, Trainable, polyak, with_fresh_optimizers
 from mesax.nets.recurrent import Gru, Recurrent
@@ -17,12 +17,13 @@ from mesax.nets.sequence import (
     unroll,
     unroll_batch,
 )
-from mesax.nets.team import Additive, Ensemble, NetConfig, Team
+from mesax.nets.team import Additive, CodedTeam, Ensemble, NetConfig, Team
 
 __all__ = [
     "ActionNet",
     "Adam",
     "Additive",
+    "CodedTeam",
     "Dense",
     "Ensemble",
     "Entities",
@@ -37,6 +38,7 @@ __all__ = [
     "NetConfig",
     "NetT",
     "PerAction",
+    "Products",
     "Recurrent",
     "StepByStep",
     "Team",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mesax.algorithms.mappo import Mappo
-from mesax.envs.key_doors import HAS_KEY, OPEN, KeyDoorFamily
+from mesax.envs.proofs.key_doors import HAS_KEY, OPEN, KeyDoorFamily
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset

@@ -58,6 +58,9 @@ class ProofSuite:
 
 
 GAMES: tuple[ProofSuite, ...] = (
+    ProofSuite("steps-matrix", "MAVEN's 10-step matrix game: a turn at the end of one of two branches earns more"),
+    ProofSuite("qplex-matrix", "QPLEX's matrix game: 8 if both play the first action, -12 if one of them does"),
+    ProofSuite("reversed-grid", "EMC's reversed gridworld: 2 agents must arrive at the same time, or pay"),
     ProofSuite("key-doors", "key and door: a goal behind a door whose key lies elsewhere, in rooms of any layout"),
 )
 """A line for each game."""
