@@ -71,7 +71,7 @@ def test_what_was_seen_keeps_its_scales():
 
 
 def test_only_mappo_takes_a_guide():
-    with pytest.raises(UsageError, match="only the actors of MAPPO can have a guide, not those of Maddpg"):
-        guided(Normalized(Maddpg()))
+    with pytest.raises(UsageError, match="not to those of Maddpg: its learner is mappo or mappo-rnd"):
+        guided(Normalized(Maddpg())).check(SPEC, 4)
     with pytest.raises(UsageError, match="for a guided learner only, not for Mappo"):
         unguided(MAPPO)

@@ -52,8 +52,8 @@ class GuidedTeam(StepByStep[Array]):
 class Guided:
     """MAPPO whose actors are added to those of a guide."""
 
-    algorithm: Mappo
-    """Who learns."""
+    algorithm: Learner
+    """Who learns: MAPPO, and nobody else yet."""
 
     @property
     def needs_replay(self) -> bool:
@@ -61,13 +61,23 @@ class Guided:
         return self.algorithm.needs_replay
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:
-        """As the learner does."""
-        self.algorithm.check(spec, num_envs)
+        """As the learner does, which must be MAPPO."""
+        self.mappo.check(spec, num_envs)
+
+    @property
+    def mappo(self) -> Mappo:
+        """The learner, if it is one that can be guided."""
+        if not isinstance(self.algorithm, Mappo):
+            raise UsageError(
+                "method 'cbet' adds logits to those of MAPPO's actors, not to those of"
+                f" {type(self.algorithm).__name__}: its learner is mappo or mappo-rnd"
+            )
+        return self.algorithm
 
     def init(self, spec: EnvSpec, key: Key) -> MappoState:
         """Fresh nets, and a guide that is another fresh net until `guided_by` gives a better one."""
-        own = self.algorithm.init(spec, key)
-        return _with_guide(self.algorithm, own, self.algorithm.init(spec, jax.random.fold_in(key, 1)))
+        mappo = self.mappo
+        return _with_guide(mappo, mappo.init(spec, key), mappo.init(spec, jax.random.fold_in(key, 1)))
 
     def behavior(self, spec: EnvSpec, state: MappoState, elapsed: Elapsed) -> Policy:
         """The learner's own."""
@@ -107,12 +117,10 @@ def guided(learner: Learner) -> Guided | Normalized:
     """The learner with a guide beneath its actors."""
     if isinstance(learner, Normalized):
         return replace(learner, algorithm=guided(learner.algorithm))
-    if not isinstance(learner, Mappo):
-        raise UsageError(f"only the actors of MAPPO can have a guide, not those of {type(learner).__name__}")
     return Guided(learner)
 
 
-def unguided(learner: Learner) -> Mappo | Normalized:
+def unguided(learner: Learner) -> Learner:
     """The learner without its guide: who learns to be one."""
     if isinstance(learner, Normalized):
         return replace(learner, algorithm=unguided(learner.algorithm))
@@ -127,4 +135,5 @@ def guided_by(learner: Learner, spec: EnvSpec, explored: MappoState | Normalized
         assert isinstance(explored, NormalizedState)
         return NormalizedState(guided_by(learner.algorithm, spec, explored.learner, key), explored.moments)
     assert isinstance(learner, Guided) and isinstance(explored, MappoState)
-    return _with_guide(learner.algorithm, learner.algorithm.init(spec, key), explored)
+    mappo = learner.mappo
+    return _with_guide(mappo, mappo.init(spec, key), explored)

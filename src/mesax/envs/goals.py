@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mesax.envs.base import AnyEnvironment, Environment, HostBatch, HostEnvironment, HostStep, State, Step, Task
+from mesax.errors import UsageError
 from mesax.types import Action, AnyArray, EnvSpec, Episode, Key
 
 
@@ -27,6 +28,24 @@ class Goal(Protocol):
         self, env: AnyEnvironment, task: Task, obs: Float[AnyArray, "*batch agents obs"]
     ) -> Float[AnyArray, "*batch agents goal"]:
         """What each agent is told at an observation, in JAX or in NumPy; what all share may have one entry for all."""
+
+
+@dataclass(frozen=True)
+class UnknownGoal:
+    """In place of a goal where nobody says what tasks ask for: whoever wants to know is told what to do instead."""
+
+    def size(self, env: AnyEnvironment) -> int:
+        """Refused."""
+        raise UsageError(
+            f"method 'goal' tells agents what a task asks for, and the suite of {type(env).__name__} does not say what"
+            " that is: use 'pretrain', which is told nothing, or a suite of your own whose Preset has a goal"
+        )
+
+    def __call__(
+        self, env: AnyEnvironment, task: Task, obs: Float[AnyArray, "*batch agents obs"]
+    ) -> Float[AnyArray, "*batch agents goal"]:
+        """Never asked for."""
+        raise NotImplementedError(f"{type(self).__name__} has no size, so no environment can tell it")
 
 
 def _told_spec(env: AnyEnvironment, goal: Goal) -> EnvSpec:

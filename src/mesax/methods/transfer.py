@@ -20,10 +20,10 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from mesax.algorithms.guided import guided, guided_by, unguided
+from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.normalized import Normalized
 from mesax.envs.base import AnyEnvironment
-from mesax.envs.goals import Goal, telling
+from mesax.envs.goals import Goal, UnknownGoal, telling
 from mesax.errors import StoreError, UsageError
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage, keeping_last_good
@@ -269,22 +269,13 @@ def pretrain(preset: Preset) -> Experiment:
 
 def goal(preset: Preset) -> Experiment:
     """Goal around the learner of a preset; actors may have a net that makes the most of what they are told."""
-    if preset.goal is None:
-        raise UsageError(
-            "method 'goal' tells agents what a task asks for, and the suite of this environment does not say what that"
-            " is: use 'pretrain', which is told nothing, or a suite of your own whose Preset has a goal"
-        )
-    experiment = replace(preset.mesa, method=Pretrain(_as_long_as_mesa(preset), preset.goal))
-    if preset.goal_net is None or not isinstance(experiment.algorithm, Mappo):
+    experiment = replace(preset.mesa, method=Pretrain(_as_long_as_mesa(preset), preset.goal or UnknownGoal()))
+    if preset.goal_net is None or not isinstance(experiment.algorithm, Maddpg | Mappo):
         return experiment
     return replace(experiment, algorithm=replace(experiment.algorithm, actor_net=preset.goal_net))
 
 
 def cbet(preset: Preset) -> Experiment:
     """C-BET on the learner of a preset, which must be MAPPO."""
-    learner = preset.mesa.algorithm
-    own = learner.algorithm if isinstance(learner, Normalized) else learner
-    if not isinstance(own, Mappo):
-        raise UsageError("method 'cbet' adds logits to those of MAPPO's actors: its learner is mappo or mappo-rnd")
     method = CBet(_as_long_as_mesa(preset), CountReward(preset.keys or ProjectedKeys()))
-    return replace(preset.mesa, algorithm=guided(learner), method=method)
+    return replace(preset.mesa, algorithm=guided(preset.mesa.algorithm), method=method)
