@@ -60,7 +60,7 @@ LOG_STD_RANGE = (-5.0, math.log(LARGEST_STD))
 class Actors(eqx.Module):
     """Decentralized actors; continuous ones share a standard deviation that depends on nothing."""
 
-    team: Team
+    team: Net[Array]
     log_std: Float[Array, " size"]
     action_space: ActionSpace = eqx.field(static=True)
 

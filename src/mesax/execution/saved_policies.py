@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mesax.envs.base import HostEnvironment, ShowsItself, Task
+from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
@@ -80,7 +81,7 @@ def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed:
             policy = final_policy(run, experiment, task, repeat)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), task), repeat)
             one = jax.tree.map(lambda leaf, task=task: leaf[task : task + 1], test)
-            rewards = np.mean(play_episodes(family.env, one, policy, key, episodes).reward, axis=0)
+            rewards = np.mean(play_episodes(experiment.env, one, policy, key, episodes).reward, axis=0)
             rows.append(
                 {
                     "task": task,
@@ -136,12 +137,12 @@ class _Played(NamedTuple):
 
 
 def _played(run: RunDirectory, experiment: Experiment, task: int, name: str) -> _Played:
-    env, key = experiment.family.env, experiment.key(RENDER_STREAM, task)
+    env, key = experiment.env, experiment.key(RENDER_STREAM, task)
     policy = named_policy(run, experiment, name, task)
     split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
     number = EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES
-    episodes = play_episodes(env, one, policy, key, number)
+    episodes = without_goal(experiment.family.env, play_episodes(env, one, policy, key, number))
     first_seed = int(episode_seeds(key, number, 1, env.spec.horizon)[0])
     return _Played(task, tree_index(one, 0), episodes, first_seed)
 

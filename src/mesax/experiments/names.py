@@ -17,6 +17,8 @@ class Wrapper(NamedTuple):
     text: str
     build: str
     """`module:function` of this package, from a `Preset` to an `Experiment`."""
+    learner: str | None = None
+    """Whom it wraps unless told otherwise: anyone will do; None: MESA's own, and only such as learn from replay."""
 
 
 WRAPPERS = {
@@ -39,6 +41,21 @@ WRAPPERS = {
     "diagonal": Wrapper(
         "the same, mixed with episodes in which all agents play one random action: a ceiling, told what to look for",
         "mesax.methods.controls:diagonal",
+    ),
+    "pretrain": Wrapper(
+        "one policy over all training tasks, then tuned on each test task",
+        "mesax.methods.transfer:pretrain",
+        "mappo",
+    ),
+    "goal": Wrapper(
+        "the same, told what every task asks for: privileged",
+        "mesax.methods.transfer:goal",
+        "mappo",
+    ),
+    "cbet": Wrapper(
+        "C-BET: exploration learned from rare states and changes, beneath a fresh learner of each test task",
+        "mesax.methods.transfer:cbet",
+        "mappo",
     ),
 }
 """Methods that take a learner."""

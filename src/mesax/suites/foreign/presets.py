@@ -28,6 +28,7 @@ from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
 from mesax.policy import UniformPolicy
+from mesax.rewards.counts import ProjectedKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.high_reward import Threshold
@@ -65,6 +66,7 @@ def preset(family: TaskFamily, name: str) -> Preset:
             "mappo": NamedLearner(mappo()[name], budget),
             "mappo-rnd": NamedLearner(mappo()[name], budget, Rnd()),
         },
+        keys=ProjectedKeys(features(family).obs_weight),
     )
 
 

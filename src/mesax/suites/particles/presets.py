@@ -14,11 +14,12 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, TargetLandmark
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Entities, Gru, Mlp
+from mesax.rewards.counts import PlaceKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
@@ -152,6 +153,12 @@ class World:
         world = self.family.world
         return SortedOccupancy(world.num_landmarks, world.num_own, world.radius)
 
+    @property
+    def keys(self) -> PlaceKeys:
+        """Which states and changes are the same, for exploration by counts."""
+        world = self.family.world
+        return PlaceKeys(world.num_landmarks, world.num_own, world.radius)
+
 
 WORLDS = {
     #                  size  paper         quick
@@ -186,6 +193,8 @@ def preset(environment: str, name: str) -> Preset:
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
+        goal=TargetLandmark(),
+        keys=WORLDS[environment].keys,
     )
 
 

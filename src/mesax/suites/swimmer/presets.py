@@ -6,6 +6,7 @@ rest, on tasks that no result reports, is said in docs/methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,11 +18,12 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.swimmer_climb import SwimmerFamily
+from mesax.envs.swimmer_climb import SwimmerFamily, TargetAngle
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.rewards.counts import BinnedEntries
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
 from mesax.rewards.rnd import Rnd
@@ -130,6 +132,8 @@ MAPPO: dict[str, Mappo | Normalized] = columns(
 )
 MOST_MAPPO_ENVS = 16
 FAMILY = SwimmerFamily()
+KEYS = BinnedEntries((0, 3), width=round(math.radians(5.0), 4))
+"""Both joints as an agent sees them, in bins of 5 degrees."""
 
 
 def preset(name: str) -> Preset:
@@ -151,6 +155,8 @@ def preset(name: str) -> Preset:
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
+        goal=TargetAngle(),
+        keys=KEYS,
     )
 
 
