@@ -23,12 +23,19 @@ def experiment(method: str, environment: str, preset: str, learner: str | None =
         raise UsageError(f"unknown preset '{preset}'; choose one of {', '.join(PRESETS)}")
     chosen = suite.preset(environment, preset)
     if method in WRAPPERS:
+        if learner is not None and WRAPPERS[method].brings_learner:
+            raise UsageError(f"method '{method}' brings its own learner: --learner goes with {', '.join(wrapping())}")
         return builder(method)(chosen if learner is None else _around(environment, chosen, learner))
     if method not in chosen.learners:
         raise _unknown("method", method, environment, [*WRAPPERS, *chosen.learners])
     if learner is not None:
-        raise UsageError(f"method '{method}' is a learner itself: --learner goes with {', '.join(WRAPPERS)}")
+        raise UsageError(f"method '{method}' is a learner itself: --learner goes with {', '.join(wrapping())}")
     return builder("plain")(chosen.with_learner(method))
+
+
+def wrapping() -> list[str]:
+    """Methods around a learner that may be chosen."""
+    return [name for name, wrapper in WRAPPERS.items() if not wrapper.brings_learner]
 
 
 def builder(method: str) -> Callable[[Preset], Experiment]:

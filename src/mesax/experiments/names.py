@@ -17,6 +17,8 @@ class Wrapper(NamedTuple):
     text: str
     build: str
     """`module:function` of this package, from a `Preset` to an `Experiment`."""
+    brings_learner: bool = False
+    """Whether the learner is its own, and `--learner` refused."""
 
 
 WRAPPERS = {
@@ -40,8 +42,13 @@ WRAPPERS = {
         "the same, mixed with episodes in which all agents play one random action: a ceiling, told what to look for",
         "mesax.methods.controls:diagonal",
     ),
+    "maesn": Wrapper(
+        "MA-MAESN: policies, latents and step sizes meta-learned on the training tasks, by policy gradient",
+        "mesax.methods.maesn:maesn",
+        brings_learner=True,
+    ),
 }
-"""Methods that take a learner."""
+"""Methods that have more than a learner."""
 
 
 def _learners() -> dict[str, str]:

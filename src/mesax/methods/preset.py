@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
 from mesax.methods.base import Experiment
@@ -30,6 +30,8 @@ class Preset:
     mesa: Experiment
     """MESA's experiment; the controls share all of it but the method."""
     learners: Mapping[str, NamedLearner]
+    own: Mapping[str, NamedLearner] = field(default_factory=dict)
+    """Learners of methods that bring their own, by the method's name; a method knows what to do without."""
 
     @property
     def mixing(self) -> Mixing:

@@ -1,7 +1,7 @@
 """Proof games: small games of other papers, on which a baseline shows that it does what its authors say.
 
-A game is a module of this folder with a constant `FAMILY` and a function `preset(name) -> Preset`; it usually starts from
-`mesax.suites.foreign.presets.preset(FAMILY, name)`, which fits any environment, and replaces the learners it is about.
+A game is a module of this folder with a constant `FAMILY` and a function `preset(name) -> Preset`; it usually starts
+from `mesax.suites.foreign.presets.preset(FAMILY, name)`, which fits any environment, and replaces the learners it is about.
 """
 
 from __future__ import annotations
@@ -65,5 +65,7 @@ class ProofSuite:
         return self._game.goal(family, task)
 
 
-GAMES: tuple[ProofSuite, ...] = ()
+GAMES: tuple[ProofSuite, ...] = (
+    ProofSuite("half-circle", "a point in a plane, goals on a half-circle that pay only nearby: for maesn"),
+)
 """A line for each game."""
