@@ -49,6 +49,8 @@ WRAPPERS = {
     ),
 }
 """Methods that have more than a learner."""
+AROUND_ANY = [name for name, wrapper in WRAPPERS.items() if not wrapper.brings_learner]
+"""Those that wrap a learner of one's choice."""
 
 
 def _learners() -> dict[str, str]:

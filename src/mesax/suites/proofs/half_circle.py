@@ -34,7 +34,7 @@ def preset(name: str) -> Preset:
     mesa = plain.mesa
     if name == "quick":
         mesa = replace(mesa, num_train_tasks=20, num_test_tasks=20, lanes=20, eval_episodes=1)
-        method = replace(method, collect=replace(method.collect, total_steps=100_000))
-        mesa = replace(mesa, method=replace(method, explore=replace(method.explore, total_steps=800_000)))
+        method = replace(method, collect=replace(method.collect, total_steps=60_000))
+        mesa = replace(mesa, method=replace(method, explore=replace(method.explore, total_steps=600_000)))
     budget = Budget(9 * EPISODES * FAMILY.env.spec.horizon, EPISODES, 9)
     return Preset(mesa, plain.learners, {"maesn": NamedLearner(LEARNER[name], budget)})

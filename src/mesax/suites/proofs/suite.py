@@ -70,5 +70,6 @@ GAMES: tuple[ProofSuite, ...] = (
     ProofSuite("steps-matrix", "MAVEN's 10-step matrix game: a turn at the end of one of two branches earns more"),
     ProofSuite("qplex-matrix", "QPLEX's matrix game: 8 if both play the first action, -12 if one of them does"),
     ProofSuite("reversed-grid", "EMC's reversed gridworld: 2 agents must arrive at the same time, or pay"),
+    ProofSuite("half-circle", "a point in a plane, goals on a half-circle that pay only nearby: for maesn"),
 )
 """A line for each game."""
