@@ -75,7 +75,7 @@ def test_meta_training_can_be_borrowed(finished, tmp_path):
         nothing.method.check(nothing)
 
 
-@pytest.mark.parametrize("env, preset", product(ENVIRONMENTS, PRESETS))
+@pytest.mark.parametrize("env, preset", list(product(ENVIRONMENTS, PRESETS)))
 def test_meta_training_takes_as_many_steps_as_mesa(env, preset):
     entry, mesa = named("maesn", env, preset), named("mesa", env, preset)
     assert entry.method.plan(entry).steps == pytest.approx(meta_training_steps(mesa), rel=0.05)
