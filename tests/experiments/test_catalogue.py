@@ -14,7 +14,7 @@ from mesax.algorithms.binned import Binned
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, paper_difference, run_json
@@ -32,7 +32,7 @@ from mesax.suites.registry import suite_of
 from mesax.training.schedule import Schedule
 from mesax.types import Box
 
-EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"]}
+EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
 EARLIER_STAGES |= {method: ["pretrain"] for method in ("pretrain", "goal", "cbet")}
 
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
@@ -278,7 +278,7 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
         UsageError, match="'mappo' is a learner itself: --learner goes with mesa, structured, plain, uniform, diagonal"
     ):
         experiment("mappo", "climb-one", "quick", "qmix")
-    for method in (name for name, wrapper in WRAPPERS.items() if wrapper.learner is None):
+    for method in (name for name in AROUND_ANY if WRAPPERS[name].learner is None):
         with pytest.raises(
             UsageError, match=r"'mappo' learns on-policy.*; choose one of maddpg, .*qplex, .*or run it alone"
         ):

@@ -27,7 +27,7 @@ from mesax.errors import (
     WorkerLost,
     says_out_of_memory,
 )
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
 """The options of `run` that take no value."""
@@ -173,7 +173,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
     sub.add_argument("env", metavar="ENV", help=ENV_HELP)
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
-    sub.add_argument("--learner", help=f"with {', '.join(WRAPPERS)}: wrap this learner ({', '.join(LEARNERS)})")
+    sub.add_argument("--learner", help=f"with {', '.join(AROUND_ANY)}: wrap this learner ({', '.join(LEARNERS)})")
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
     sub.add_argument("--out", type=_path, help="run directory (default runs/<id>)")
