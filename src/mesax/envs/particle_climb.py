@@ -19,12 +19,15 @@ from mesax.envs.base import ClimbReturns, Step, TaskInfo, TaskSplit
 from mesax.envs.particles import (
     ACTIONS,
     DIRECTIONS,
+    SQUARE_TURNS,
     Bodies,
     Integration,
     ParticlePhysics,
     offsets_to,
     offsets_to_others,
+    turned_actions,
 )
+from mesax.envs.structure import Symmetries, TeamView
 from mesax.errors import UsageError
 from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, tree_index
 
@@ -102,6 +105,17 @@ class ParticleClimb:
         """Own velocity (and position if wanted), offsets to all landmarks, offsets to the other agents."""
         size = self.num_own + 2 * self.num_landmarks + 2 * (self.num_agents - 1)
         return EnvSpec(self.num_agents, size, ACTIONS, self.horizon)
+
+    @property
+    def team_view(self) -> TeamView:
+        """Places are the landmarks."""
+        return TeamView(self.num_own, self.num_landmarks)
+
+    @property
+    def symmetries(self) -> Symmetries:
+        """Quarter turns and reflections of the square: all that is observed is vectors in the plane."""
+        vectors = np.eye(self.spec.obs_size // 2)
+        return Symmetries(np.stack([np.kron(vectors, turn) for turn in SQUARE_TURNS]), turned_actions())
 
     def reset(self, task: ParticleTask, key: Key) -> tuple[ParticleState, Float[Array, "agents obs"]]:
         """Agents at random places, at rest."""
@@ -242,6 +256,10 @@ class ParticleClimbFamily(ClimbReturns):
         line = np.linspace(-self.world.start_range, self.world.start_range, 21)
         starts = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 1, 2)
         return float(np.mean(np.linalg.norm(starts - layout[None], axis=-1)))
+
+    def mean_difficulty(self, seed: int = 0, num_tasks: int = 50) -> float:
+        """The same as a number of the whole family: its mean over unseen tasks."""
+        return float(np.mean([self.mean_distance(self._draw(seed, -1 - index)[0]) for index in range(num_tasks)]))
 
     def _within(self, distance: float) -> bool:
         return self.difficulty is None or self.difficulty[0] <= distance <= self.difficulty[1]
