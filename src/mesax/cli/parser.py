@@ -25,6 +25,7 @@ from mesax.errors import (
     TrainingError,
     UsageError,
     WorkerLost,
+    says_out_of_memory,
 )
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 
@@ -80,9 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", IO_ERROR)
     except KeyboardInterrupt:
         return fail("stopped", 130)
-    except MemoryError as error:
-        return fail(f"there is not enough memory{f': {error}' if str(error) else ''}", FAILED)
     except Exception as error:
+        if says_out_of_memory(type(error).__name__, str(error)):
+            return fail(f"there is not enough memory{f': {error}' if str(error) else ''}", FAILED)
         if os.environ.get(TRACEBACK):
             raise
         text = f"{type(error).__name__}: {error}"

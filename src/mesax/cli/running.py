@@ -136,7 +136,7 @@ def _execute(
 
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
     """Table, figures and files of a finished run."""
-    from mesax.results.pictures import pictures_of_run
+    from mesax.results.safe_drawing import draw_run_safely
     from mesax.results.tables import comparison_table, print_table, task_table
     from mesax.store.reading import load_run
 
@@ -146,7 +146,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     if "largest_cut_short" in summary:
         share = summary["largest_cut_short"]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
-    for picture in pictures_of_run(path):
+    for picture in draw_run_safely(path):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:

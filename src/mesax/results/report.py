@@ -15,12 +15,10 @@ from mesax.experiments.names import OWN_PRESET
 from mesax.formatting import format_number
 from mesax.rendering import canvas
 from mesax.results.comparison import by_family, without_repetition
-from mesax.results.curves import optimal_fraction
 from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
-from mesax.results.intervals import bootstrap_interval
-from mesax.results.pictures import attempt
-from mesax.results.summary import compare_runs
+from mesax.results.safe_drawing import attempt
+from mesax.results.summary import compare_runs, final_interval, solved_interval
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
 from mesax.store.files import write_file
 from mesax.store.json_values import flatten
@@ -64,14 +62,19 @@ summary { cursor: pointer; font-weight: 600; }
 """
 
 
+PAGES = (".html", ".htm")
+
+
 def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     """Write one self-contained HTML page about the runs and return its path; an old page is replaced."""
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
     target = Path(path)
-    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
     if target.is_dir():
         raise UsageError(f"{target} is a directory; name the file to write")
+    if target.suffix.lower() not in PAGES:  # a mistaken name must not cost anybody the results of a run
+        raise UsageError(f"{target} is not the name of a file that ends in {' or '.join(PAGES)}")
+    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
     write_file(target, report_html(runs).encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
 
@@ -117,12 +120,11 @@ def _warnings(runs: Sequence[RunResults]) -> str:
 def _cards(runs: Sequence[RunResults]) -> str:
     cards = []
     for label, run in zip(run_labels(runs), runs, strict=True):
-        interval = bootstrap_interval(run.final_returns, run.tasks)
-        solved = optimal_fraction(run.final_returns, run.family["optimal_threshold"])
+        interval, solved = final_interval(run), solved_interval(run)
         cards.append(
             f'<div class="card">{escape(label)}<b>{format_number(interval.value)}</b>'
             f"[{format_number(interval.low)}, {format_number(interval.high)}]<br>"
-            f"{solved:.0%} of {len(run.curves)} task runs solved</div>"
+            f"{solved.value:.0%} of {len(run.curves)} task runs solved ({solved.low:.0%} to {solved.high:.0%})</div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 
