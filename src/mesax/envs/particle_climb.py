@@ -145,6 +145,10 @@ class ParticleClimb:
         pay = jnp.where(on_target == task.count, 1.0, jnp.where(on_target == 0, 1.0 - self.delta, 0.0))
         return jnp.where(jnp.all(jnp.any(occupied, axis=1)), pay, 0.0)
 
+    def would_pay(self, task: ParticleTask, transition: Transition) -> Float[Array, ""]:
+        """For a step in any layout: the task's target is a number, and landmarks are seen in the order of theirs."""
+        return self.reward(task, self.occupied(self.landmark_offsets(transition.next_obs)))
+
     def observe(self, task: ParticleTask, state: ParticleState) -> Float[Array, "agents obs"]:
         """What each agent sees; landmarks in the task's order, other agents by number."""
         number = self.num_agents

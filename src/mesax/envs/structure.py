@@ -1,6 +1,7 @@
-"""What a world may say about itself beyond its sizes: how observations are made of agents, and its symmetries.
+"""What a world may say about itself beyond its sizes: how observations are made of agents, its symmetries, its rewards.
 
-Explorers use the first to play in a world with more agents than they know, the second to play it turned.
+Explorers use the first to play in a world with more agents than they know, the second to play it turned; the ablation
+uses the third to label what was played in other tasks.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
+
+from mesax.types import Transition
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,11 @@ class HasSymmetries(Protocol):
     @property
     def symmetries(self) -> Symmetries:
         """How."""
+
+
+@runtime_checkable
+class TellsRewards(Protocol):
+    """A world that can tell what a task would pay for a step that was made in another."""
+
+    def would_pay(self, task: PyTree, transition: Transition) -> Float[Array, ""]:
+        """The task's reward of any step."""
