@@ -164,7 +164,7 @@ def test_transferred_explorers_play(saved: Path, how, rest):
     policy = Transfer(THREE, THREE.spec, how, rest, turn=True).deployed(saved)
     obs = THREE.observe(TASK, state())
     action, memory = policy.act(policy.start(jax.random.key(0)), obs, jax.random.key(1))
-    assert action.shape == (3,) and 0 <= int(action.min()) and int(action.max()) < 5
+    assert action.shape == (3,) and int(action.min()) >= 0 and int(action.max()) < 5
     assert int(policy.label(memory).actor) in (1, 2)
 
 

@@ -14,7 +14,7 @@ from mesax.store.reading import RunResults
 
 
 def reached(run: RunResults) -> dict[str, list[float]]:
-    """High-reward steps per episode on each unseen task before anything is learned, of uniform play and of explorers."""
+    """High-reward steps per episode on each unseen task before anything is learned: of uniform play, of explorers."""
     visitors = (run.coverage or {}).get("visitors", ())
     steps = {
         str(one["name"]): [value for value in one.get("task_steps") or () if value is not None] for one in visitors

@@ -90,7 +90,7 @@ class Found:
 
 
 Render: TypeAlias = Callable[[RunResults, str, Path], list[Path]]
-"""Draws an episode of a policy (`final`, `explorer-1`, ...) of a run into a directory; it needs JAX, and is handed in."""
+"""Draws an episode of a policy (`final`, `explorer-1`, ...) of a run into a directory; it needs JAX, so it is given."""
 Draw: TypeAlias = Callable[[Sequence[Found], Path, Render], list[Path]]
 
 
