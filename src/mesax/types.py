@@ -301,3 +301,11 @@ class FeatureMap(Protocol):
 
     def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
         """Features of one transition."""
+
+
+@runtime_checkable
+class TeamSized(Protocol):
+    """A setting that depends on the number of agents, and can be had for another with weights of the same shapes."""
+
+    def for_team(self, num_agents: int) -> TeamSized:
+        """The same for so many agents."""

@@ -232,6 +232,14 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, default=Path("runs/theory"), help="where to write (default runs/theory)")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
+    sub = verb(
+        "reproduce", studying.reproduce, "draw a figure of the paper from stored runs; say what is missing and its cost"
+    )
+    sub.add_argument("piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, theory")
+    sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are stored (default runs)")
+    sub.add_argument("--out", type=_path, default=Path("runs/paper"), help="where to draw (default runs/paper)")
+    sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+
     sub = verb("verify", checking.verify, "check every file of a run against its checksum")
     run_argument(sub)
 

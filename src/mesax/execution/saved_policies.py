@@ -21,7 +21,7 @@ from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
-from mesax.store.trees import MANIFEST, open_tree
+from mesax.store.trees import MANIFEST, open_tree, read_manifest
 from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
 from mesax.training.driver import play_episodes
@@ -62,12 +62,18 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
     run.check(f"policies/explorers/{MANIFEST}")
-    explorers = borrowed_explorers(experiment.method, spec, run.path).policies
-    number = jax.tree.leaves(explorers)[0].shape[0]
+    method = experiment.method
+    number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        number = min(number, method.num_explorers)
     choices = [f"explorer-{index}" for index in range(1, number + 1)]
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
-    policy: Policy = experiment.method.recipe(spec).deployed(tree_index(explorers, choices.index(name)))
+    index = choices.index(name)
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        return method.borrowed(experiment, explorers_in(run.path), index, 1)
+    explorers = borrowed_explorers(method, spec, run.path).policies
+    policy: Policy = method.recipe(spec).deployed(tree_index(explorers, index))
     return policy
 
 

@@ -36,6 +36,10 @@ WRAPPERS = {
         "the same learner alone: the control without explorers",
         "mesax.methods.controls:plain",
     ),
+    "filled": Wrapper(
+        "the same learner alone, its replay filled with what paid in training tasks (the paper's ablation)",
+        "mesax.methods.filled:filled",
+    ),
     "uniform": Wrapper(
         "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
         "mesax.methods.controls:uniform",

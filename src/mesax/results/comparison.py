@@ -157,11 +157,12 @@ def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
     pooled = []
     for members in alike.values():
         seeds = [member.run["seed"] for member in members]
-        pooled += [_pool(members)] if len(set(seeds)) == len(seeds) > 1 else members
+        pooled += [pool(members)] if len(set(seeds)) == len(seeds) > 1 else members
     return pooled
 
 
-def _pool(members: Sequence[RunResults]) -> RunResults:
+def pool(members: Sequence[RunResults]) -> RunResults:
+    """Runs of several seeds as one, with the tasks of all."""
     curves: list[Curve] = []
     test_tasks: list[Json] = []
     for member in members:

@@ -141,11 +141,17 @@ class World:
     leave it, and then practice of its own."""
     stay: float
     """Long stays show a learner what a landmark is worth; wishes see to it that others are visited too."""
+    count: int = 2
+    """k."""
+    half_width: float = 1.0
+    """Of the arena: difficulty is distance (paper, Sec. 6.5)."""
 
     @property
     def family(self) -> ParticleClimbFamily:
         """Its tasks."""
-        return ParticleClimbFamily(ParticleClimb(self.num_agents, self.num_landmarks))
+        size = self.half_width
+        world = ParticleClimb(self.num_agents, self.num_landmarks, start_range=size, wall=size)
+        return ParticleClimbFamily(world, self.count, landmark_range=size - 0.1)
 
     @property
     def occupancy(self) -> SortedOccupancy:
@@ -167,6 +173,10 @@ WORLDS = {
     "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 1_200_000, 0.85, 0.85),
     "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8),
     "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, 0.7, 0.8),
+    # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
+    "mpe-2a5l-hard": World(2, 5, 3_000_000, 2, LEARNER, 2_000_000, 12, 800_000, 0.85, 0.85, half_width=1.5),
+    "mpe-3a5l-hard": World(3, 5, 6_000_000, 4, LEARNER, 2_400_000, 12, 2_400_000, 0.7, 0.8, half_width=1.5),
+    "mpe-3a5l-hard-k3": World(3, 5, 6_000_000, 4, LEARNER, 2_400_000, 12, 2_400_000, 0.7, 0.8, 3, half_width=1.5),
 }
 
 
