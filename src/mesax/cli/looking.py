@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from mesax.cli.running import stored_experiment
+from mesax.cli.running import keep_episodes, stored_experiment
 from mesax.cli.telling import prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS
@@ -96,10 +96,14 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """A self-contained HTML page."""
-    from mesax.results.report import write_report
+    """A self-contained HTML page; episodes that a finished run has not recorded yet are played first."""
+    from mesax.results.report import REPORT, load_evaluated, shown_players, write_report
 
-    path = write_report(options.runs, options.out or options.runs[0] / "report.html")
+    if options.episodes:
+        runs, _ = load_evaluated(options.runs)
+        for run in shown_players(runs):
+            keep_episodes(run.directory, options.load, options.quiet)
+    path = write_report(options.runs, options.out or options.runs[0] / REPORT)
     print(f"written  {path}")
     return 0
 

@@ -223,9 +223,13 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")
 
-    sub = verb("report", looking.report, "a self-contained HTML page about one or several runs")
+    sub = verb("report", looking.report, "a self-contained HTML page about runs, or about all runs below a directory")
     run_argument(sub, many=True)
-    sub.add_argument("--out", type=_path, help="file to write (default: report.html in the first run)")
+    load_option(sub)
+    sub.add_argument("--out", type=_path, help="file to write (default: report.html in the first directory)")
+    text = "do not play episodes that a run has not recorded"
+    sub.add_argument("--no-episodes", dest="episodes", action="store_false", help=text)
+    sub.add_argument("--quiet", action="store_true", help="no progress")
 
     sub = verb("verify", checking.verify, "check every file of a run against its checksum")
     run_argument(sub)

@@ -122,6 +122,8 @@ def _execute(
     from mesax.execution.mending import reopen
     from mesax.execution.runner import available_cores, execute
     from mesax.execution.workers import how_to_continue
+    from mesax.results.pictures import attempt
+    from mesax.store.modules import how_to_load, load_modules
 
     workers = available_cores() if options.workers is None else options.workers
     try:
@@ -131,6 +133,8 @@ def _execute(
             summary = execute(directory, experiment, workers, quiet=options.quiet)
     except Preempted:
         return fail(f"stopped and saved; {how_to_continue(directory)}", PREEMPTED)
+    modules = load_modules(how_to_load(experiment))  # which the experiment was built from
+    attempt(f"of episodes of {directory.path}", lambda: _record(directory, experiment, modules, options.quiet))
     return _show(directory.path, options, summary)
 
 
@@ -152,6 +156,38 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     if options.json:
         print(json.dumps(summary))
     return 0
+
+
+def keep_episodes(path: Path, load: Sequence[str], quiet: bool = False) -> None:
+    """Record episodes of a finished run that has none yet; what goes wrong is a line, and costs no result."""
+    from mesax.rendering.recorded import has_episodes
+    from mesax.store.run_directory import RunDirectory
+
+    directory = RunDirectory.open(path)
+    if directory.status != "done" or has_episodes(path):
+        return
+    prepare_jax()
+    from mesax.experiments.rebuild import experiment_of
+    from mesax.results.pictures import attempt
+    from mesax.store.modules import load_modules
+    from mesax.suites.registry import packages_of_suites
+
+    def rebuilt_and_played() -> None:
+        modules = (*load_modules(load), *packages_of_suites())
+        _record(directory, experiment_of(directory.run, modules), modules, quiet)
+
+    attempt(f"of episodes of {path}", rebuilt_and_played)
+
+
+def _record(
+    directory: RunDirectory, experiment: Experiment, modules: Sequence[ModuleType], quiet: bool = False
+) -> None:
+    """Play episodes for the report."""
+    from mesax.execution import recording
+
+    if not quiet:
+        print(f"playing  episodes of {directory.path} for its report", file=sys.stderr, flush=True)
+    recording.record_episodes(directory, experiment, modules)
 
 
 def sweep_runs(options: argparse.Namespace) -> int:

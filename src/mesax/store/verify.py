@@ -14,7 +14,7 @@ from mesax.store.run_directory import MERGED, STATUSES, RunDirectory
 from mesax.store.sums import check_job, check_sum
 from mesax.store.trees import MANIFEST, verify
 
-OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html")
+OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html", "episodes.json")
 OWN_FOLDERS = ("jobs", "policies", "figures", "bundle")
 
 
