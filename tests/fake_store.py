@@ -290,7 +290,7 @@ def _summary(fake: FakeRun, run: Json, rows: list[Json], path: Path) -> Json:
 def curve(task: int, steps: list[int], returns: list[float], **groups: list[float]) -> Curve:
     """The evaluations of one task; `k_1=` is the group "k=1"."""
     arrays = {name.replace("_", "="): np.array(values) for name, values in groups.items()}
-    return Curve(task, f"task {task}", 0, np.array(steps), np.array(returns), arrays)
+    return Curve(task, f"task {task}", 0, 0, np.array(steps), np.array(returns), arrays)
 
 
 def run_json(num_tasks: int = 2) -> Json:

@@ -1,5 +1,6 @@
 """Networks: layers by hand, GRU against NumPy, episodes against steps, entities, teams, optimizers."""
 
+import re
 from dataclasses import replace
 
 import equinox as eqx
@@ -67,6 +68,41 @@ def test_parts_stand_for_their_concatenation(config):
     net, x = build("single", config), XS[0, 0]
     step = jax.jit(lambda x: net.step(net.start(), x)[1])
     np.testing.assert_allclose(step((x[:1], x[1:])), step(x), rtol=1e-5, atol=1e-6)
+
+
+def test_products_of_rounded_factors_by_hand():
+    """bfloat16 has 8 digits: 1 + 1/256 is 1 in it, while sums keep 24; gradients multiply rounded factors too."""
+    fine = 1.0 + 2.0**-8
+    x, weight = jnp.array([[256.0, fine], [fine, 3.0]]), jnp.array([[1.0, 2.0], [fine, 4.0]])
+    layer = Dense(weight, jnp.array([0.0, fine]), "bfloat16")
+    np.testing.assert_array_equal(layer(x), [[257.0, 516.0 + fine], [4.0, 14.0 + fine]])
+    np.testing.assert_array_equal(layer((x[:, :1], x[:, 1:])), layer(x))
+    pull = jax.vjp(lambda x, layer: layer(x), x, layer)[1]
+    of_x, of_layer = pull(jnp.array([[fine, 0.0], [0.0, 10.0]]))
+    np.testing.assert_array_equal(of_x, [[1.0, 1.0], [20.0, 40.0]])
+    np.testing.assert_array_equal(of_layer.weight, [[256.0, 10.0], [1.0, 30.0]])
+    np.testing.assert_array_equal(of_layer.bias, [fine, 10.0])
+
+
+def test_all_products_of_a_recurrent_net_are_rounded_if_asked():
+    """Forward and backward, in the program that is compiled; outputs are near those of float32."""
+    config, batch = Gru(8, num_layers=1, products="bfloat16"), jnp.ones((4, TIME, AGENTS, INPUTS))
+    rounded, exact = (build("shared team", c) for c in (config, replace(config, products="float32")))
+
+    def gradient(net):
+        return jax.grad(lambda net: jnp.sum(jnp.square(unroll_batch(net, batch))))(net)
+
+    for net, kind in ((rounded, "bf16"), (exact, "f32")):
+        text = jax.jit(gradient).lower(net).as_text()
+        products = re.findall(
+            r"dot_general.*: \(tensor<[\dx]*(\w+)>, tensor<[\dx]*(\w+)>\) -> tensor<[\dx]*(\w+)>", text
+        )
+        assert len(products) >= 12 and set(products) == {(kind, kind, "f32")}
+    steps = jax.jit(lambda net: (unroll_batch(net, batch), unroll(net, batch[0])))
+    (rows, one), (near, _) = steps(rounded), steps(exact)
+    np.testing.assert_allclose(rows[0], one, atol=1e-5)
+    np.testing.assert_allclose(rows, near, rtol=0.1, atol=0.1)
+    assert np.max(np.abs(rows - near)) > 1e-4, "nothing was rounded"
 
 
 @pytest.mark.parametrize("gain", [np.sqrt(2.0), 0.01])

@@ -110,6 +110,8 @@ class EnvSpec:
     action_space: ActionSpace
     horizon: int
     """Steps after which an episode is cut if it has not terminated."""
+    bonus_discount: float | None = None
+    """Of a bonus that is to be valued apart from the reward (see `Episode.bonus`); None: there is none."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that no network can be built for."""
@@ -164,6 +166,8 @@ class Episode(eqx.Module):
     mask: Bool[AnyArray, "*batch instants-1"]
     label: Label
     """Who played, and what was drawn for this episode (see `Policy.label`)."""
+    bonus: Float[AnyArray, "*batch instants-1"] | None = None
+    """Paid beside the reward, if it is kept apart: it goes on beyond the end of an episode, in the next one."""
 
     @property
     def continues(self) -> Float[AnyArray, "*batch time"]:

@@ -11,7 +11,7 @@ import pytest
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
 from mesax.errors import UsageError
-from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable
+from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
 from probes import Summing
 
@@ -378,6 +378,31 @@ def test_targets_start_equal_to_what_they_follow():
     state = jax.jit(lambda key: algorithm.init(SPEC, key))(jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, state.target_actors, state.actors.net)
     jax.tree.map(np.testing.assert_array_equal, state.target_critics, state.critics.net)
+
+
+@pytest.mark.parametrize("additive", [False, True], ids=["joint", "additive"])
+def test_critics_begin_at_the_scale_of_their_head(additive: bool):
+    """Ten times the gain is ten times the values; without any, targets are the rewards, whatever comes next."""
+
+    def values(gain: float, given: Episode) -> tuple[jax.Array, jax.Array]:
+        algorithm = Maddpg(critic_net=Mlp((4,)), critic_head_gain=gain, additive_critic=additive, discount=0.9)
+        state = algorithm.init(SPEC, jax.random.key(0))
+        played = SPEC.action_space.encode(given.action)
+        joint = played.reshape(2, -1)
+        rated = unroll(state.critics.net, (given.obs[:-1].reshape(2, -1), joint))
+        return rated, algorithm.targets(SPEC, state, given, played)
+
+    at = jax.jit(lambda given: [values(gain, given) for gain in (1.0, 0.1, 0.0)])(episode())
+    np.testing.assert_allclose(at[1][0], 0.1 * at[0][0], rtol=1e-5)
+    assert np.any(np.abs(at[0][0]) > 0.1) and np.all(np.asarray(at[2][0]) == 0.0)
+    np.testing.assert_allclose(at[1][1] - episode().reward, 0.1 * (at[0][1] - episode().reward), rtol=1e-4)
+    np.testing.assert_array_equal(at[2][1], episode().reward)
+
+
+@pytest.mark.parametrize("gain", [-0.1, float("nan")])
+def test_a_head_gain_is_a_scale(gain: float):
+    with pytest.raises(UsageError, match="critic-head-gain must be at least 0, not"):
+        Maddpg(critic_head_gain=gain)
 
 
 def test_init_refuses_what_it_cannot_serve():

@@ -23,12 +23,13 @@ from mesax.experiments.overrides import (
     apply_all,
     difference,
     digest,
+    digest_of_plain,
     documented,
     parse_arguments,
     to_text,
 )
 from mesax.nets import Gru, Mlp
-from mesax.store.settings import to_plain
+from mesax.store.settings import added, from_plain, to_plain
 from mesax.training.schedule import Schedule
 from mesax.types import Linear
 
@@ -338,12 +339,13 @@ def test_difference():
         ("actor-net.octaves", 0, None),
         ("discount", 0.9, 0.95),
         ("actor-net.num-layers", None, 2),
+        ("actor-net.products", None, "float32"),
     ]
     assert difference(right, left) == [(path, b, a) for path, a, b in _reordered(difference(left, right))]
 
 
 def _reordered(rows):
-    return [rows[index] for index in (0, 1, 4, 3, 2)]
+    return [rows[index] for index in (0, 1, 4, 5, 3, 2)]
 
 
 def test_digest():
@@ -354,6 +356,27 @@ def test_digest():
     assert digest(Circle(2.0)) != digest(Square(2.0))
     assert digest({"b": 1, "a": (1, 2)}) == digest({"a": [1, 2], "b": 1})
     assert digest(Linear(0.8, 0.0, 0.6)) == "68b0c3fd8b2d", "a digest names results on disk: it must never change"
+
+
+@dataclass(frozen=True)
+class Ball:
+    """It was a shape of one setting once."""
+
+    radius: float = 1.0
+    color: str = added("red")
+
+
+def test_what_was_added_is_left_out_where_all_is_as_before():
+    before = {"type": f"{__name__}:Ball", "radius": 1.0}
+    assert to_plain(Ball()) == before and to_plain([Ball()], whole=True) == [before | {"color": "red"}]
+    assert to_plain(Ball(color="blue")) == before | {"color": "blue"}
+    kinds = {f"{__name__}:Ball": Ball}
+    for ball in (Ball(), Ball(color="blue")):
+        assert from_plain(to_plain(ball), kinds) == ball
+    assert digest(Ball()) == digest_of_plain(before) != digest(Ball(color="blue"))
+    assert difference(Ball(), Ball(color="blue")) == [("color", "red", "blue")]
+    assert [setting.path for setting in documented(Ball())] == ["radius", "color"]
+    assert apply(Ball(), "color", "blue") == Ball(color="blue")
 
 
 def test_to_plain():

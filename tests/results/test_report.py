@@ -20,9 +20,9 @@ from mesax.formatting import format_count
 from mesax.rendering.recorded import read_episodes
 from mesax.results import tables
 from mesax.results.curves import mean_steps_to_optimal
-from mesax.results.intervals import bootstrap_interval
 from mesax.results.page_data import MOST_POINTS, thinned
 from mesax.results.report import report_html, write_report
+from mesax.results.summary import final_interval, solved_interval
 from mesax.store.reading import RunResults, load_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
@@ -61,12 +61,12 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
     assert [row[0] for row in table.rows] == list(METHODS)
     for index, run in enumerate(runs):
         cells = cells_of(table, index)
-        interval = bootstrap_interval(run.final_returns)
+        interval, solved = final_interval(run), solved_interval(run)
         assert cells["mean"] == f"{run.final_returns.mean():.2f}"
         assert cells["95% interval"] == f"{interval.low:.2f}–{interval.high:.2f}"
-        assert cells["std"] == f"{run.final_returns.std():.2f}"
         assert cells["k=1"] == "1.00" and cells["k=2"] == f"{run.summary['by_group']['k=2']:.2f}"
-        assert cells["solved"] == f"{np.mean(run.final_returns >= 0.99):.0%}"
+        ends = f"({100 * solved.low:.0f}–{100 * solved.high:.0f})"
+        assert cells["solved"] == f"{np.mean(run.final_returns >= 0.99):.0%} {ends}"
         assert cells["steps to optimum"] == format_count(mean_steps_to_optimal(run.curves, 0.99))
         assert cells["time"] == "1m23s"
     assert [cells_of(table, index)["env steps"] for index in range(3)] == ["48k"] * 3

@@ -232,6 +232,41 @@ class Constant(OffPolicy):
         return state, {"replayed": jnp.mean(batch.reward)}
 
 
+@dataclass(frozen=True)
+class Undecided(Constant):
+    """Its policy may prefer any one action, at every stage."""
+
+    def variants(self, spec, state):
+        return Preferences(jnp.broadcast_to(100.0 * jnp.eye(3)[:, None], (3, *state.shape)))
+
+
+@pytest.mark.parametrize("env", [ENV, Hosted(ENV)], ids=["jax", "host"])
+def test_every_form_of_a_policy_is_evaluated(env):
+    """All play one action at both stages: what each of the three earns is known from the task."""
+    first, *_ = learn(LearningLoop(env, Undecided(), SCHEDULE), TASKS, KEYS, eval_episodes=3)
+    task = tree_index(tree_index(TASKS, 0), 0)
+    expected = [
+        [float(ENV.reward(task.count[stage], task.special[stage], jnp.full(2, action))) for stage in range(2)]
+        for action in range(3)
+    ]
+    np.testing.assert_allclose(first.variants, [expected, expected])
+    assert len(np.unique(expected)) > 1
+
+
+def test_uniform_and_best_forms_are_logged(tmp_path):
+    experiment = Experiment(Plain(), TWO_STAGE, Undecided(), SCHEDULE, num_train_tasks=1, num_test_tasks=2, lanes=2)
+    services = MemoryServices(tmp_path, "policies")
+    adapt_stage(experiment).run(0, services)
+    for row in services.metrics:
+        task = tree_index(TWO_STAGE.split(0, 1, 2).test, row["task"])
+        returns = [
+            np.mean([ENV.reward(k, u, jnp.full(2, action)) for k, u in zip(task.count, task.special, strict=True)])
+            for action in range(3)
+        ]
+        assert row["uniform_variant_return"] == pytest.approx(np.mean(returns))
+        assert row["best_variant_return"] == pytest.approx(max(returns))
+
+
 def test_a_test_task_may_start_from_a_learner():
     given = jnp.arange(6.0).reshape(2, 3)
     fresh, *_ = learn(LearningLoop(ENV, Constant(), SCHEDULE), TASKS, KEYS, eval_episodes=0)

@@ -46,6 +46,7 @@ from mesax.nets import (
     unroll,
 )
 from mesax.policy import LEARNER, Policy, with_noise
+from mesax.store.settings import added
 from mesax.types import (
     Action,
     ActionSpace,
@@ -144,6 +145,9 @@ class Maddpg(OffPolicy):
     """2 for twin critics: targets and improvement use the smaller value."""
     additive_critic: bool = False
     """Q = V(s) + sum_i A_i(s, a_i) instead of a net of states and actions: learns faster, represents less."""
+    critic_head_gain: float = added(1.0)
+    """Scale of the critics' values at first. Where rewards are rare, random values of the usual scale make actors
+    certain before anything was earned; 0.01 leaves them undecided until then."""
     backup: Literal["policy", "joint-max"] = "policy"
     """What follows a step in its target: the target actors' joint action, or the best of all joint actions."""
     trace: float = 0.0
@@ -169,6 +173,8 @@ class Maddpg(OffPolicy):
             raise UsageError(f"num-critics must be at least 1, not {self.num_critics}")
         if self.actor_batch_size is not None and self.actor_batch_size < 1:
             raise UsageError(f"actor-batch-size must be at least 1, not {self.actor_batch_size}")
+        if not self.critic_head_gain >= 0.0:
+            raise UsageError(f"critic-head-gain must be at least 0, not {self.critic_head_gain}")
         for name in ("discount", "target_rate", "trace"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name.replace('_', '-')} must lie between 0 and 1, not {getattr(self, name)}")
@@ -189,7 +195,14 @@ class Maddpg(OffPolicy):
             head_gain=0.01,
         )
         joint = (spec.num_agents * spec.obs_size, spec.num_agents * features)
-        critics = Ensemble.create(self.critic_net, self.num_critics, joint, key_critic, additive=self.additive_critic)
+        critics = Ensemble.create(
+            self.critic_net,
+            self.num_critics,
+            joint,
+            key_critic,
+            additive=self.additive_critic,
+            head_gain=self.critic_head_gain,
+        )
         num_elite = self.actor_update.num_elite if isinstance(self.actor_update, JointImprovement) else 0
         elites = Elites(jnp.zeros((num_elite, spec.num_agents, features)), jnp.full(num_elite, -jnp.inf))
         return MaddpgState(

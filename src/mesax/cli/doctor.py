@@ -21,10 +21,11 @@ import numpy as np
 
 from mesax.algorithms.actor_updates import ExpectedGradient
 from mesax.algorithms.maddpg import Maddpg
+from mesax.compiling import compiled
 from mesax.envs.climb import ClimbFamily
 from mesax.experiments.provenance import PACKAGES
 from mesax.formatting import format_bytes
-from mesax.nets import Mlp
+from mesax.nets import Dense, Mlp, Products
 from mesax.runtime import SINGLE_THREAD, cache_directory
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
@@ -32,6 +33,10 @@ from mesax.training.schedule import Schedule
 
 GIGABYTE = 2**30
 LEAST_PYTHON = (3, 11)
+PRODUCTS = 20
+"""Matrix products that are timed."""
+WORTHWHILE = 1.3
+"""How much faster products must be for a recurrent learner to notice: they are half of its work."""
 FOR_PICTURES = ("matplotlib", "pillow", "rich")
 OPTIONAL = {
     "mujoco": "runs the swimmer; pip install 'mesax[mujoco]'",
@@ -54,7 +59,7 @@ class Check:
 def examine(as_json: bool) -> int:
     """Print all checks; 0 if none failed, else 1."""
     checks = []
-    for part in (_versions, _devices, _flags, _cache, _machine, _disk, _optional, _self_test):
+    for part in (_versions, _devices, _flags, _cache, _machine, _disk, _optional, _products, _self_test):
         for check in _guarded(part):
             checks.append(check)
             print(f"{check.state:<5} {check.name:<14} {check.detail}", flush=True)
@@ -162,6 +167,25 @@ def _optional() -> Iterator[Check]:
         yield Check("ok", module, f"{metadata.version(module)}" if there else f"not installed, optional: {use}")
     there = shutil.which("git") is not None
     yield Check("ok", "git", "there" if there else "not installed, optional: runs record the commit they came from")
+
+
+def _products() -> Iterator[Check]:
+    """Whether recurrent nets would gain from rounded factors here: a product of a usual size, both ways."""
+    x, weight = jnp.ones((2048, 128)), jnp.ones((128, 384))
+
+    def seconds(products: Products) -> float:
+        layer, best = Dense(weight, jnp.zeros(384), products), float("inf")
+        times = compiled(layer.__call__)
+        jax.block_until_ready(times(x))
+        for _ in range(PRODUCTS):
+            started = time.process_time()
+            jax.block_until_ready(times(x))
+            best = min(best, time.process_time() - started)
+        return best
+
+    ratio = seconds("float32") / seconds("bfloat16")
+    advice = "set products of recurrent nets to bfloat16" if ratio >= WORTHWHILE else "leave products at float32"
+    yield Check("ok", "products", f"of bfloat16 factors are {ratio:.2f} times as fast as of float32: {advice}")
 
 
 def _self_test() -> Iterator[Check]:

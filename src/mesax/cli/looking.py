@@ -11,6 +11,9 @@ from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS
 from mesax.suites.registry import environments
 
+MOST_EPISODES = 100_000
+"""They are played side by side: more would ask for more memory than there is before they tell more."""
+
 
 def list_names(options: argparse.Namespace) -> int:
     """All names, or every setting of one run."""
@@ -48,8 +51,8 @@ def _list_settings(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Play the saved policies again."""
-    if options.episodes < 1:
-        raise UsageError(f"--episodes must be at least 1, not {options.episodes}")
+    if not 1 <= options.episodes <= MOST_EPISODES:
+        raise UsageError(f"--episodes must be at least 1 and at most {MOST_EPISODES}, not {options.episodes}")
     if not 0 <= options.seed < 2**32:
         raise UsageError(f"--seed must lie between 0 and {2**32 - 1}, not {options.seed}")
     from mesax.store.run_directory import RunDirectory
@@ -87,9 +90,12 @@ def render(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """One table and one plot for several runs."""
     from mesax.results.comparison import compare_directories, show_comparison
+    from mesax.store.files import is_there
 
-    families = compare_directories(options.runs)
-    result = show_comparison(families, options.out or options.runs[0].parent / "figures")
+    directory = options.out or options.runs[0].parent / "figures"
+    if options.out is not None and is_there(directory) and not directory.is_dir():
+        raise UsageError(f"--out {directory} is not a directory")
+    result = show_comparison(compare_directories(options.runs), directory)
     if options.json:
         print(json.dumps(result))
     return 0

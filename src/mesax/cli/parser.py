@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mesax import __version__
-from mesax.cli import checking, looking, running
+from mesax.cli import checking, looking, running, studying
 from mesax.cli.telling import fail
 from mesax.errors import (
     FAILED,
@@ -25,6 +25,7 @@ from mesax.errors import (
     TrainingError,
     UsageError,
     WorkerLost,
+    says_out_of_memory,
 )
 from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 
@@ -80,9 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", IO_ERROR)
     except KeyboardInterrupt:
         return fail("stopped", 130)
-    except MemoryError as error:
-        return fail(f"there is not enough memory{f': {error}' if str(error) else ''}", FAILED)
     except Exception as error:
+        if says_out_of_memory(type(error).__name__, str(error)):
+            return fail(f"there is not enough memory{f': {error}' if str(error) else ''}", FAILED)
         if os.environ.get(TRACEBACK):
             raise
         text = f"{type(error).__name__}: {error}"
@@ -230,6 +231,10 @@ def _build_parser() -> argparse.ArgumentParser:
     text = "do not play episodes that a run has not recorded"
     sub.add_argument("--no-episodes", dest="episodes", action="store_false", help=text)
     sub.add_argument("--quiet", action="store_true", help="no progress")
+
+    sub = verb("theory", studying.theory, "the paper's lemmas and theorems, checked exactly; tables and a picture")
+    sub.add_argument("--out", type=_path, default=Path("runs/theory"), help="where to write (default runs/theory)")
+    sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
     sub = verb("verify", checking.verify, "check every file of a run against its checksum")
     run_argument(sub)

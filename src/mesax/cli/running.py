@@ -122,7 +122,7 @@ def _execute(
     from mesax.execution.mending import reopen
     from mesax.execution.runner import available_cores, execute
     from mesax.execution.workers import how_to_continue
-    from mesax.results.pictures import attempt
+    from mesax.results.safe_drawing import attempt
     from mesax.store.modules import how_to_load, load_modules
 
     workers = available_cores() if options.workers is None else options.workers
@@ -140,7 +140,7 @@ def _execute(
 
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
     """Table, figures and files of a finished run."""
-    from mesax.results.pictures import pictures_of_run
+    from mesax.results.safe_drawing import draw_run_safely
     from mesax.results.tables import comparison_table, print_table, task_table
     from mesax.store.reading import load_run
 
@@ -150,7 +150,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     if "largest_cut_short" in summary:
         share = summary["largest_cut_short"]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
-    for picture in pictures_of_run(path):
+    for picture in draw_run_safely(path):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:
@@ -168,7 +168,7 @@ def keep_episodes(path: Path, load: Sequence[str], quiet: bool = False) -> None:
         return
     prepare_jax()
     from mesax.experiments.rebuild import experiment_of
-    from mesax.results.pictures import attempt
+    from mesax.results.safe_drawing import attempt
     from mesax.store.modules import load_modules
     from mesax.suites.registry import packages_of_suites
 

@@ -19,6 +19,9 @@ from mesax.envs.base import Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
 from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_size, tree_index
 
+MOST_CHOICES, MOST_AGENTS = 2**31 - 1, 30
+"""More would not fit into the integers that count what is visited."""
+
 
 class ClimbTask(eqx.Module):
     """Which action is special at each stage, and how many agents must play it."""
@@ -51,6 +54,11 @@ class ClimbGame:
         for name, least in (("num_agents", 1), ("num_actions", 2), ("num_stages", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        if self.num_agents > MOST_AGENTS or self.num_stages * self.num_actions**self.num_agents > MOST_CHOICES:
+            raise UsageError(
+                f"there must be at most {MOST_CHOICES} joint choices: num-stages {self.num_stages}"
+                f" * num-actions {self.num_actions} ** num-agents {self.num_agents} are more"
+            )
         if not 0.0 < self.delta < 1.0:
             raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
 
@@ -104,13 +112,13 @@ class ClimbFamily:
 
     def __post_init__(self) -> None:
         """Refuse families without a possible game."""
+        _ = self.env  # refuses an impossible game, before its counts are listed
         counts = self.possible_counts
         if not counts or len(set(counts)) < len(counts):
             raise UsageError(f"counts must be different numbers from 1 to {self.num_agents}, not {counts}")
         for count in counts:
             if not 1 <= count <= self.num_agents:
                 raise UsageError(f"k must lie between 1 and the number of agents {self.num_agents}, not {count}")
-        _ = self.env  # refuses an impossible game
 
     @property
     def env(self) -> ClimbGame:

@@ -15,8 +15,7 @@ from mesax.envs.base import HostEnvironment, ShowsItself, Task
 from mesax.errors import UsageError
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa, borrowed_explorers, explorers_in
-from mesax.methods.mesa.structured import StructuredMesa
+from mesax.methods.mesa.method import HasExplorers, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.store.reading import read_coverage
@@ -57,7 +56,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     spec = experiment.family.env.spec
     if name == "uniform":
         return UniformPolicy(spec.action_space)
-    if not isinstance(experiment.method, Mesa | StructuredMesa):
+    if not isinstance(experiment.method, HasExplorers):
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform")
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")

@@ -24,7 +24,7 @@ from typing import Literal, get_args
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
-from mesax.store.files import store_errors
+from mesax.store.files import is_there, store_errors
 from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
 
@@ -104,6 +104,8 @@ class Outcome:
 
 def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> list[Planned]:
     """Every run of the grid, family by family; `digest_of` reads the arguments of `mesax run`, and refuses bad ones."""
+    if is_there(directory) and not directory.is_dir():
+        raise UsageError(f"--out {directory} is not a directory")
     cells = dict.fromkeys(product(grid.envs, grid.methods, grid.seeds))
     paths = {
         (env, method, seed): directory / f"{method}-{file_name(env)}-{grid.preset}-seed{seed}"
@@ -112,8 +114,8 @@ def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> 
     others = _finished_runs(directory, set(paths.values()))
     planned = []
     for (env, method, seed), path in paths.items():
-        name, _, learner = method.partition("+")
-        chosen = ["--learner", learner] if learner else []
+        name, plus, learner = method.partition("+")
+        chosen = ["--learner", learner] if plus else []
         arguments = [name, env, *chosen, *grid.extra, "--preset", grid.preset, "--seed", str(seed)]
         if grid.num_test_tasks is not None:
             arguments += ["--num-test-tasks", str(grid.num_test_tasks)]

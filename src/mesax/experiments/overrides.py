@@ -84,7 +84,7 @@ def parse_arguments(arguments: list[str]) -> list[tuple[str, str]]:
 
 def difference(left: object, right: object) -> list[tuple[str, object, object]]:
     """Settings that differ, as (path, left value, right value); None where one side has no such setting."""
-    ours, theirs = flatten(to_plain(left)), flatten(to_plain(right))
+    ours, theirs = flatten(to_plain(left, whole=True)), flatten(to_plain(right, whole=True))
     paths = list(ours) + [path for path in theirs if path not in ours]
     pairs = ((path, ours.get(path), theirs.get(path)) for path in paths)
     return [(path, one, other) for path, one, other in pairs if one != other]

@@ -126,13 +126,22 @@ def _record(experiment: Experiment, services: Services, group: list[Lane], tasks
         returns.append(float(experiment.family.score(jnp.asarray(rewards))))
         groups = experiment.family.breakdown(tree_index(tasks, task), rewards)
         evaluations.append(identity | {"return": returns[-1], "groups": groups})
-        metrics.append(identity | {name: float(value[lane]) for name, value in chunk.metrics.items()})
+        logged = {name: float(value[lane]) for name, value in chunk.metrics.items()}
+        metrics.append(identity | logged | _of_variants(experiment, chunk, lane))
     services.rows("eval", evaluations)
     services.rows("metrics", metrics)
     if chunk.compile_seconds:
         services.compiled(chunk.compile_seconds)
     services.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
     return returns
+
+
+def _of_variants(experiment: Experiment, chunk: Chunk, lane: int) -> dict[str, float]:
+    """What the greedy policy returns if its form is drawn uniformly, and in its best form; most have one form only."""
+    if chunk.variants is None:
+        return {}
+    returns = [float(experiment.family.score(jnp.asarray(rewards))) for rewards in chunk.variants[lane]]
+    return {"uniform_variant_return": float(np.mean(returns)), "best_variant_return": max(returns)}
 
 
 def _save_policies(directory: Path, group: list[Lane], last: Chunk, best: _Best) -> None:

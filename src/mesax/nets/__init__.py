@@ -1,6 +1,6 @@
 """Networks as values (`sequence`), of several kinds, with their optimizer (`optim`)."""
 
-from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, waves
+from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
 from mesax.nets.optim import Adam, NetT, Trainable, polyak
 from mesax.nets.recurrent import Gru, Recurrent
@@ -16,11 +16,12 @@ from mesax.nets.sequence import (
     unroll,
     unroll_batch,
 )
-from mesax.nets.team import Additive, Ensemble, NetConfig, Team
+from mesax.nets.team import Additive, CodedTeam, Ensemble, NetConfig, Team
 
 __all__ = [
     "Adam",
     "Additive",
+    "CodedTeam",
     "Dense",
     "Ensemble",
     "Entities",
@@ -34,6 +35,7 @@ __all__ = [
     "Net",
     "NetConfig",
     "NetT",
+    "Products",
     "Recurrent",
     "StepByStep",
     "Team",

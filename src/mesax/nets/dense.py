@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -15,15 +16,21 @@ from mesax.errors import UsageError
 from mesax.nets.sequence import Input, Memory, StepByStep
 from mesax.types import Key
 
+Products: TypeAlias = Literal["float32", "bfloat16"]
+"""What the factors of matrix products are rounded to; they are summed in float32."""
+
 
 class Dense(eqx.Module):
     """A linear layer with variance-scaled uniform weights and zero bias."""
 
     weight: Float[Array, "*batch inputs outputs"]
     bias: Float[Array, "*batch outputs"]
+    products: Products = eqx.field(static=True, default="float32")
 
     @staticmethod
-    def create(inputs: int, outputs: int, key: Key, gain: float = math.sqrt(2.0)) -> Dense:
+    def create(
+        inputs: int, outputs: int, key: Key, gain: float = math.sqrt(2.0), products: Products = "float32"
+    ) -> Dense:
         """Weights of variance gain^2 / inputs; the default gain suits ReLU.
 
         Deviation(uniform-init): the reference code draws orthogonal matrices of the same scale. Their QR
@@ -31,23 +38,57 @@ class Dense(eqx.Module):
         """
         limit = gain * math.sqrt(3.0 / inputs)
         weight = jax.random.uniform(key, (inputs, outputs), minval=-limit, maxval=limit)
-        return Dense(weight, jnp.zeros(outputs))
+        return Dense(weight, jnp.zeros(outputs), products)
 
-    def __call__(self, x: Input) -> Float[Array, " outputs"]:
-        """Affine map of one example.
+    def __call__(self, x: Input) -> Float[Array, "*rows outputs"]:
+        """Affine map of one example, or of rows of them.
 
         Parts are multiplied apart: when a critic rates many actions at one observation (or one action at many), `vmap`
         then computes the product of what stays the same only once.
         """
+        times = jnp.matmul if self.products == "float32" else rounded_product
         if not isinstance(x, tuple):
-            return x @ self.weight + self.bias
+            return times(x, self.weight) + along_rows(self.bias, x)
         ends = itertools.accumulate(part.shape[-1] for part in x)
-        products = (part @ self.weight[end - part.shape[-1] : end] for part, end in zip(x, ends, strict=True))
-        return sum(products, self.bias)
+        products = (times(part, self.weight[end - part.shape[-1] : end]) for part, end in zip(x, ends, strict=True))
+        return sum(products, along_rows(self.bias, x[0]))
+
+
+def along_rows(values: Float[Array, " size"], x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows size"]:
+    """The same values for each row of `x`."""
+    return jnp.broadcast_to(values, (*x.shape[:-1], *values.shape))
+
+
+@jax.custom_vjp
+def rounded_product(
+    x: Float[Array, "*rows inputs"], weight: Float[Array, "inputs outputs"]
+) -> Float[Array, "*rows outputs"]:
+    """`x @ weight` with factors rounded to bfloat16 and sums in float32, in its gradients too.
+
+    JAX's own gradient would multiply a rounded factor with one that is not: a product in float32. Give all rows at
+    once: under `vmap` over rows, the gradient of `weight` is computed for each row before it is summed.
+    """
+    return _rounded_product(x, weight)[0]
+
+
+def _rounded_product(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
+    return jnp.matmul(x, weight, preferred_element_type=jnp.float32), (x, weight)
+
+
+def _rounded_gradients(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    x, weight = factors
+    gradient = gradient.astype(jnp.bfloat16)
+    of_x = jnp.matmul(gradient, weight.T, preferred_element_type=jnp.float32)
+    rows, outer = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+    return of_x, jnp.matmul(rows.T, outer, preferred_element_type=jnp.float32)
+
+
+rounded_product.defvjp(_rounded_product, _rounded_gradients)
 
 
 class LayerNorm(eqx.Module):
-    """Standardize one example, then scale and shift."""
+    """Standardize an example, then scale and shift."""
 
     scale: Float[Array, " size"]
     shift: Float[Array, " size"]
@@ -57,10 +98,11 @@ class LayerNorm(eqx.Module):
         """Identity scale and shift."""
         return LayerNorm(jnp.ones(size), jnp.zeros(size))
 
-    def __call__(self, x: Float[Array, " size"]) -> Float[Array, " size"]:
-        """Normalize over the features of one example."""
-        centered = x - jnp.mean(x)
-        return centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered)) + 1e-5) * self.scale + self.shift
+    def __call__(self, x: Float[Array, "*rows size"]) -> Float[Array, "*rows size"]:
+        """Normalize over the features of one example, or of each of several rows."""
+        centered = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+        return centered * jax.lax.rsqrt(variance + 1e-5) * along_rows(self.scale, x) + along_rows(self.shift, x)
 
 
 class FeedForward(StepByStep[Input]):

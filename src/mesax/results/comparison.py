@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mesax.results.pictures import pictures_of_comparison
+from mesax.results.safe_drawing import draw_comparison_safely
 from mesax.results.summary import compare_runs, finals_by_task, run_figures
 from mesax.results.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
 from mesax.store.json_values import Json
@@ -107,7 +107,7 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Js
     note = nothing_comparable(families)
     if note:
         print(f"note     {note}")
-    for picture in pictures_of_comparison(families, directory):
+    for picture in draw_comparison_safely(families, directory):
         print(f"drawn    {picture}")
     for family in families:
         if family.verdict:

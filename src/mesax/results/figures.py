@@ -11,8 +11,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mesax.formatting import format_count, format_number
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
-from mesax.results.curves import groups_of, mean_curve
-from mesax.results.intervals import bootstrap_interval
+from mesax.results.curves import groups_of, mean_curve, places
+from mesax.results.intervals import mean_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return
@@ -144,7 +144,7 @@ def _draw_scores(axes: Axes, row: int, curves: Sequence[Curve], group: str | Non
     scores = np.array([final_return(c.returns if group is None else c.groups[group]) for c in curves])
     spread = row + (0.3 * np.linspace(-1, 1, scores.size) if scores.size > 1 else np.zeros(1))
     axes.plot(scores, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-    interval = bootstrap_interval(scores, np.array([curve.task for curve in curves]))
+    interval = mean_interval(scores, *places(curves))
     axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.8, solid_capstyle="butt")
     axes.plot([interval.value], [row], "D", color=color, markeredgecolor=INK, markersize=5)
 
@@ -222,8 +222,8 @@ COMPARISON_FIGURES = (
         name="curves",
         title="Learning curves",
         caption=(
-            "Mean return of the learner on unseen test tasks, with pointwise 95% bootstrap intervals, as far as all "
-            "task runs reach. Labels give the final return: the mean of the last evaluations, five at most."
+            "Mean return of the learner on unseen test tasks, with pointwise 95% intervals over seeds and tasks, as "
+            "far as all task runs reach. Labels give the final return: the mean of the last evaluations, five at most."
         ),
         draw=lambda runs: learning_curves(runs, by_group=True),
     ),

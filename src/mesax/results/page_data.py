@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from mesax.results.comparison import FamilyComparison
-from mesax.results.curves import align, common_grid, groups_of
+from mesax.results.curves import align, common_grid, groups_of, places
 from mesax.results.figures import run_colors
-from mesax.results.intervals import bootstrap, interquartile_mean, mean
+from mesax.results.intervals import Interval, interquartile_band, interquartile_interval, mean_band, mean_interval
+from mesax.results.summary import final_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json, json_ready
 from mesax.store.reading import Curve, RunResults, final_return
 
-STATISTICS: dict[str, Callable[..., np.ndarray]] = {"mean": mean, "iqm": interquartile_mean}
 MOST_POINTS = 120
 """Evaluations of a curve that are drawn; longer ones lose some in between."""
 DIGITS = 4
 EVERYTHING = ""
 """Stands for all tasks, where a group of them could be chosen."""
-RESAMPLES = 1_000
-"""Of an interval at each point of a curve."""
 
 
 def embedded(value: object) -> str:
@@ -31,18 +29,17 @@ def embedded(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def family_data(family: FamilyComparison, places: Sequence[str]) -> Json:
-    """The curves of a family: each method's with its intervals, and every task run's; `places` are links to cells."""
+def family_data(family: FamilyComparison, links: Sequence[str]) -> Json:
+    """The curves of a family: each method's with its intervals, and every task run's; `links` are those to cells."""
     members = family.runs
     groups = [EVERYTHING, *groups_of(members)]
-    listed = zip(members, run_labels(members), run_colors(members), places, strict=True)
+    listed = zip(members, run_labels(members), run_colors(members), links, strict=True)
     return {
         "optimal": float(members[0].family["optimal_return"]),
         "suboptimal": float(members[0].family["suboptimal_return"]),
         "groups": groups,
         "methods": [
-            {"label": label, "color": color, "href": place, **_method(run, groups)}
-            for run, label, color, place in listed
+            {"label": label, "color": color, "href": link, **_method(run, groups)} for run, label, color, link in listed
         ],
     }
 
@@ -62,7 +59,7 @@ def _method(run: RunResults, groups: Sequence[str]) -> Json:
         finals = {group: final_return(_values(curve, group)) for group in groups if _has(curve, group)}
         entry = {"label": name, "steps": grids[own.tobytes()], "returns": returns, "finals": finals}
         task_runs.append(entry)
-    bands = {group: _bands(run.curves, group) for group in groups}
+    bands = {group: _bands(run, group) for group in groups}
     return {"steps": steps, "runs": task_runs, "bands": {group: band for group, band in bands.items() if band}}
 
 
@@ -74,23 +71,35 @@ def _values(curve: Curve, group: str) -> np.ndarray:
     return curve.returns if group == EVERYTHING else curve.groups[group]
 
 
-def _bands(curves: Sequence[Curve], group: str) -> Json | None:
-    """Each statistic over the task runs with its interval: along the curves, and of the final returns."""
-    chosen = [curve for curve in curves if _has(curve, group)]
+def _bands(run: RunResults, group: str) -> Json | None:
+    """Mean and interquartile mean over the task runs with their intervals: along the curves, and at their ends."""
+    chosen = [curve for curve in run.curves if _has(curve, group)]
     if not chosen:
         return None
-    tasks = np.array([curve.task for curve in chosen])
     values = [_values(curve, group) for curve in chosen]
     grid = common_grid([curve.steps for curve in chosen])
     grid = grid[thinned(len(grid))]
     _, rows = align([curve.steps for curve in chosen], values, grid)
-    finals = np.array([final_return(own) for own in values])
+    lines = {"mean": mean_band(rows, *places(chosen)), "iqm": interquartile_band(rows, *places(chosen))}
+    if group == EVERYTHING:
+        ends = end_intervals(run)
+    else:
+        finals = np.array([final_return(own) for own in values])
+        ends = {
+            "mean": mean_interval(finals, *places(chosen)),
+            "iqm": interquartile_interval(finals, *places(chosen)),
+        }
     band: Json = {"steps": [int(step) for step in grid]}
-    for name, statistic in STATISTICS.items():
-        line = bootstrap(rows, tasks, statistic, RESAMPLES) if grid.size else (grid, grid, grid)
-        band[name] = [rounded(part) for part in line]
-        band[f"{name}End"] = [float(part) for part in bootstrap(finals, tasks, statistic)]
-    return band
+    band |= {name: [rounded(part) for part in line] for name, line in lines.items()}
+    return band | {f"{name}End": [end.value, end.low, end.high] for name, end in ends.items()}
+
+
+def end_intervals(run: RunResults) -> dict[str, Interval]:
+    """Mean and interquartile mean of the final returns."""
+    return {
+        "mean": final_interval(run),
+        "iqm": interquartile_interval(run.final_returns, *places(run.curves)),
+    }
 
 
 def thinned(number: int) -> np.ndarray:

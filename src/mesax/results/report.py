@@ -21,12 +21,10 @@ from mesax.experiments.names import METHODS
 from mesax.formatting import format_number, format_range
 from mesax.rendering.recorded import read_episodes
 from mesax.results.comparison import FamilyComparison, by_family, without_repetition
-from mesax.results.curves import optimal_fraction
 from mesax.results.figures import COMPARISON_FIGURES, run_colors
-from mesax.results.intervals import bootstrap_interval
-from mesax.results.page_data import STATISTICS, coverage_data, embedded, family_data, player_data
+from mesax.results.page_data import coverage_data, end_intervals, embedded, family_data, player_data
 from mesax.results.run_sections import cell_section, note, picture, run_section
-from mesax.results.summary import compare_runs
+from mesax.results.summary import compare_runs, solved_interval
 from mesax.results.tables import run_labels, to_html
 from mesax.store.files import write_file
 from mesax.store.json_files import existing_run
@@ -43,6 +41,8 @@ MOST_NAMES = 4
 MOST_EPISODE_BYTES = 3_000_000
 """Room for episodes on a page."""
 
+PAGES = (".html", ".htm")
+
 
 def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     """Write one self-contained HTML page about the runs and return its path; an old page is replaced.
@@ -52,9 +52,11 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
     target = Path(path)
-    runs, left_out = load_evaluated(run_dirs)
     if target.is_dir():
         raise UsageError(f"{target} is a directory; name the file to write")
+    if target.suffix.lower() not in PAGES:  # a mistaken name must not cost anybody the results of a run
+        raise UsageError(f"{target} is not the name of a file that ends in {' or '.join(PAGES)}")
+    runs, left_out = load_evaluated(run_dirs)
     page = report_html(runs, target, left_out)
     write_file(target, page.encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
@@ -204,10 +206,9 @@ def _overview(families: Sequence[FamilyComparison], places: Sequence[Sequence[st
 
 def _cell(run: RunResults) -> str:
     """Its value and interval in every view that the page can be switched to."""
-    finals, optimal = run.final_returns, float(run.family["optimal_return"])
+    optimal = float(run.family["optimal_return"])
     shown = []
-    for name, statistic in STATISTICS.items():
-        interval = bootstrap_interval(finals, run.tasks, statistic)
+    for name, interval in end_intervals(run).items():
         for scale, unit in (("raw", 1.0), ("normalized", optimal or 1.0)):
             value, low, high = (number / unit for number in (interval.value, interval.low, interval.high))
             text = f"{format_number(value)}<small>{format_range(low, high)}</small>"
@@ -315,10 +316,10 @@ def _warnings(runs: Sequence[RunResults]) -> str:
 def _cards(runs: Sequence[RunResults]) -> str:
     cards = []
     for label, run, color in zip(run_labels(runs), runs, run_colors(runs), strict=True):
-        solved = optimal_fraction(run.final_returns, run.family["optimal_threshold"])
+        solved = solved_interval(run)
         cards.append(
             f'<div class="card" style="--c:{color}">{escape(label)}<b>{_cell(run)}</b>'
-            f"{solved:.0%} of {len(run.curves)} task runs solved</div>"
+            f"{solved.value:.0%} of {len(run.curves)} task runs solved ({solved.low:.0%} to {solved.high:.0%})</div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 

@@ -14,7 +14,7 @@ from mesax.formatting import format_number
 from mesax.rendering import canvas
 from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import RUN_FIGURES
-from mesax.results.pictures import attempt
+from mesax.results.safe_drawing import attempt
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, task_table, to_html
 from mesax.store.json_values import flatten
 from mesax.store.reading import RunResults

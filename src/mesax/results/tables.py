@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 COMPARISON_NOTE = (
-    "Interval: percentile bootstrap over task runs, within each task if it was repeated. "
-    "IQM: mean of the middle half; std: spread of the task runs. "
-    "Solved: share of task runs whose final return is at the optimum; "
+    "Interval: of the mean, from the spread between seeds and tasks and from how many tasks end at which level. "
+    "IQM: mean of the middle half. "
+    "Solved: share of task runs whose final return is at the optimum, with Wilson's interval; "
     "steps to optimum: until the mean of all task runs is there. "
     "Time and steps: of all task runs together."
 )
@@ -90,7 +90,6 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
         "mean",
         "95% interval",
         "IQM",
-        "std",
         *groups,
         "solved",
         "steps to optimum",
@@ -130,13 +129,17 @@ def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[s
         format_number(figures["mean"]),
         format_range(figures["ci_low"], figures["ci_high"]),
         format_number(figures["iqm"]),
-        format_number(figures["std"]),
         *(format_number(figures["by_group"].get(group)) for group in groups),
-        f"{figures['optimal_fraction']:.0%}",
+        _format_share(figures),
         format_count(figures["steps_to_optimum"]),
         format_duration(figures["wall_seconds"]),
         format_count(figures["env_steps"]),
     )
+
+
+def _format_share(figures: Json) -> str:
+    low, high = (100 * figures[f"optimal_fraction_{end}"] for end in ("low", "high"))
+    return f"{figures['optimal_fraction']:.0%} ({low:.0f}–{high:.0f})"
 
 
 def difference_table(runs: Sequence[RunResults]) -> Table:

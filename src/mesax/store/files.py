@@ -104,7 +104,12 @@ def _opened_to_read(path: Path) -> Iterator[int]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file under a fresh name, make it durable, rename it into place: all of it or nothing, through no link."""
+    """Write a file under a fresh name, make it durable, rename it into place: all of it or nothing, through no link.
+
+    Only a file is ever replaced: a link, pipe or device under that name is a `StoreError`.
+    """
+    if is_there(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise StoreError(f"{path} cannot be written: it is there already, and is not a regular file")
     temporary = path.parent / f".tmp-{path.name[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
     with store_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from mesax.errors import StoreError, UsageError
 
@@ -27,6 +27,9 @@ Named: TypeAlias = Callable[..., object]
 Kinds: TypeAlias = Mapping[str, Named]
 """Classes and functions by the names that files use (`name_of`)."""
 HOME = __name__.partition(".")[0]
+ADDED = "added"
+"""Marks the fields that are `added`."""
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,22 @@ def items(value: object) -> Iterator[tuple[str, object]]:
     """Fields of a dataclass that its constructor takes, with their values."""
     assert dataclasses.is_dataclass(value)
     return ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init)
+
+
+def added(value: Value) -> Value:
+    """The default of a setting that files of earlier versions lack: at `value` all is as it was before.
+
+    There it is left out of files and digests, so that earlier runs keep their names and can be resumed.
+    """
+    default: Value = dataclasses.field(default=value, metadata={ADDED: value})
+    return default
+
+
+def said(value: object) -> Iterator[tuple[str, object]]:
+    """The `items` that files have to say."""
+    assert dataclasses.is_dataclass(value)
+    unsaid = {field.name: field.metadata[ADDED] for field in dataclasses.fields(value) if ADDED in field.metadata}
+    return ((name, entry) for name, entry in items(value) if name not in unsaid or entry != unsaid[name])
 
 
 def name_of(named: Named) -> str:
@@ -108,20 +127,24 @@ def _modules_in(name: str) -> Iterator[types.ModuleType]:
             yield importlib.import_module(entry.name)
 
 
-def to_plain(value: object) -> typing.Any:
-    """`value` as JSON can hold it; a dataclass becomes an object that names its type."""
+def to_plain(value: object, *, whole: bool = False) -> typing.Any:
+    """`value` as JSON can hold it; a dataclass becomes an object that names its type.
+
+    `whole` says every setting, also those that were `added` and leave all as it was.
+    """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"type": name_of(type(value)), **{name: to_plain(entry) for name, entry in items(value)}}
+        chosen = items(value) if whole else said(value)
+        return {"type": name_of(type(value)), **{name: to_plain(entry, whole=whole) for name, entry in chosen}}
     if isinstance(value, Mapping):
-        return {str(key): to_plain(entry) for key, entry in value.items()}
+        return {str(key): to_plain(entry, whole=whole) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(entry) for entry in value]
+        return [to_plain(entry, whole=whole) for entry in value]
     if isinstance(value, set | frozenset):
-        return sorted(map(to_plain, value), key=str)
+        return sorted((to_plain(entry, whole=whole) for entry in value), key=str)
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, os.PathLike):

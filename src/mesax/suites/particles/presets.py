@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.methods.base import Experiment
@@ -21,7 +22,7 @@ from mesax.nets import Adam, Entities, Gru, Mlp
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
@@ -47,8 +48,9 @@ LEARNER = Maddpg(
     exploration=Linear(0.05, 0.05, 0.0),
 )
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
-# depends on the others', and an additive critic stays at the safe equilibrium.
-ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95)
+# depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little that
+# values must start small and entropy be cheap: at two agents' price, policies alone stay uniform (docs/tuning.md).
+ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, critic_head_gain=0.01, entropy_bonus=0.005)
 EXPLORER = Mappo(
     values_of="own",
     optimizer=Adam(2e-3, clip_norm=0.5),
@@ -65,8 +67,13 @@ MADDPG = columns(
         PAPER_MADDPG,
         actor_net=Mlp((64, 64)),
         critic_net=Mlp((64, 64)),
-        actor_optimizer=Adam(7e-4),
-        critic_optimizer=Adam(7e-4),
+        # As published in what it computes. A critic of random values would collapse the actors before the first reward, and
+        # targets would keep its bias for longer than a run (docs/tuning.md).
+        critic_head_gain=0.01,
+        target_rate=0.02,
+        discount=0.97,
+        actor_optimizer=Adam(2e-3),
+        critic_optimizer=Adam(2e-3),
     ),
 )
 QMIX = columns(
@@ -81,6 +88,20 @@ QMIX = columns(
         discount=0.97,
         target=Soft(0.02),
         exploration=LinearSteps(1.0, 0.05, 1_000_000),
+    ),
+)
+LATENTS = 2
+"""Ways to play of MAVEN, as released."""
+# As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps.
+MAVEN = maven(
+    replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), LATENTS
+)
+# What QPLEX is told beside its own targets: settings of the release's hard maps, and of a shorter run.
+EMC = columns(
+    paper=(Curiosity(Falling(0.1, 0.9, 100_000, floor=0.01)), BestReturns(0.01, capacity=2**20, tolerance=0.05)),
+    quick=(
+        Curiosity(Falling(0.1, 0.9, 50_000, floor=0.0), optimizer=Adam(1e-3)),
+        BestReturns(0.01, capacity=2**20, tolerance=0.05),
     ),
 )
 MAPPO = columns(
@@ -158,6 +179,9 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(qmix, mixer=Sum())),
             "qmix": NamedLearner(replace(qmix, mixer=Monotonic())),
             "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
+            "dmaq": NamedLearner(replace(qmix, mixer=StateDuplex())),
+            "maven": NamedLearner(MAVEN if name == "paper" else maven(qmix, LATENTS)),
+            "emc": NamedLearner(Emc(replace(qmix, mixer=Duplex()), *EMC[name])),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
