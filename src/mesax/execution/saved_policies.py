@@ -73,7 +73,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
 def policy_names(run: RunDirectory, experiment: Experiment) -> list[str]:
     """Who can be watched: the learned policy, the explorers if the run has any, uniform play."""
     names = ["final"]
-    if isinstance(experiment.method, Mesa | StructuredMesa) and explorers_in(run.path).is_dir():
+    if isinstance(experiment.method, HasExplorers) and explorers_in(run.path).is_dir():
         run.check(f"policies/explorers/{MANIFEST}")
         explorers = borrowed_explorers(experiment.method, experiment.family.env.spec, run.path).policies
         names += [f"explorer-{index + 1}" for index in range(jax.tree.leaves(explorers)[0].shape[0])]
