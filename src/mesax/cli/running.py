@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mesax.cli.telling import check_workers, fail, prepare_jax
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
+from mesax.tracking.sinks import check_trackers
 
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Build what is asked for, give it a directory, and do it."""
     check_workers(options.workers)
+    check_trackers(options.track)
     prepare_jax()
     from mesax.experiments.rebuild import check_found_again
     from mesax.experiments.request import run_json
@@ -77,6 +79,7 @@ def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Na
 def resume(options: argparse.Namespace) -> int:
     """Continue a stopped run where it was saved; merge the jobs of a finished one again if its results are damaged."""
     check_workers(options.workers)
+    check_trackers(options.track)
     from mesax.store.run_directory import RunDirectory
 
     directory = RunDirectory.open(options.run)
@@ -130,7 +133,7 @@ def _execute(
         with directory.lock():
             if damage is not None:
                 reopen(directory, damage)
-            summary = execute(directory, experiment, workers, quiet=options.quiet)
+            summary = execute(directory, experiment, workers, options.quiet, options.track)
     except Preempted:
         return fail(f"stopped and saved; {how_to_continue(directory)}", PREEMPTED)
     modules = load_modules(how_to_load(experiment))  # which the experiment was built from
@@ -193,10 +196,12 @@ def _record(
 def sweep_runs(options: argparse.Namespace) -> int:
     """Methods x environments x seeds, one run after another."""
     check_workers(options.workers)
+    check_trackers(options.track)
     prepare_jax()
     from mesax.execution.sweep import Grid, plan, show_plan, sweep
 
     extra = [word for word in options.rest if word != "--"]
+    extra += [word for name in options.track for word in ("--track", name)]
     grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
     planned = plan(grid, options.out, _digest_of_what_fits())
     if options.plan:
