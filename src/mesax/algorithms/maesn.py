@@ -205,7 +205,7 @@ class LatentPolicyGradient(OnPolicy):
 
     def start_from(self, actors: Actors, steps: StepSizes) -> LatentState:
         """A learner of a new task from what meta-training has learned."""
-        latents = Latents.prior(actors.team.num_agents, self.latent_size)
+        latents = Latents.prior(*steps.mean.shape)
         return LatentState(Trainable.create(actors, self.optimizer), latents, steps, jnp.zeros((), jnp.int32))
 
     def meta_init(self, spec: EnvSpec, num_tasks: int, key: Key) -> Trainable[MetaParameters]:
@@ -302,7 +302,7 @@ class LatentPolicyGradient(OnPolicy):
         gain = masked_mean(jnp.sum(jnp.minimum(ratio * advantages, clipped * advantages), axis=-1), mask)
         spread = masked_mean(jnp.sum(playing.actors.entropy(outputs), axis=-1), mask)
         outside = masked_mean((jnp.abs(ratio - 1.0) > self.clip).astype(gain.dtype), mask)
-        entropy = spread / playing.actors.team.num_agents
+        entropy = spread / outputs.shape[-2]
         return -gain - self.entropy_bonus * spread, {"entropy": entropy, "clipped": outside}
 
     def _outputs(

@@ -16,7 +16,7 @@ from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import HasExplorers, borrowed_explorers, explorers_in
+from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.store.reading import read_coverage

@@ -37,4 +37,4 @@ def preset(name: str) -> Preset:
         method = replace(method, collect=replace(method.collect, total_steps=60_000))
         mesa = replace(mesa, method=replace(method, explore=replace(method.explore, total_steps=600_000)))
     budget = Budget(9 * EPISODES * FAMILY.env.spec.horizon, EPISODES, 9)
-    return Preset(mesa, plain.learners, {"maesn": NamedLearner(LEARNER[name], budget)})
+    return Preset(mesa, plain.learners, own={"maesn": NamedLearner(LEARNER[name], budget)})
