@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from mesax.algorithms.binned import Binned as Binned
     from mesax.algorithms.maddpg import Maddpg as Maddpg
     from mesax.algorithms.mappo import Mappo as Mappo
+    from mesax.algorithms.maven import (
+        CodedValues as CodedValues,
+    )
+    from mesax.algorithms.maven import (
+        Maven as Maven,
+    )
+    from mesax.algorithms.maven import (
+        Reinforce as Reinforce,
+    )
     from mesax.algorithms.mixers import (
         Duplex as Duplex,
     )
@@ -34,6 +43,9 @@ if TYPE_CHECKING:
     )
     from mesax.algorithms.mixers import (
         Monotonic as Monotonic,
+    )
+    from mesax.algorithms.mixers import (
+        StateDuplex as StateDuplex,
     )
     from mesax.algorithms.mixers import (
         Sum as Sum,
@@ -149,7 +161,8 @@ _MODULES = {
     "algorithms.binned": ("Binned",),
     "algorithms.maddpg": ("Maddpg",),
     "algorithms.mappo": ("Mappo",),
-    "algorithms.mixers": ("Duplex", "Independent", "Monotonic", "Sum"),
+    "algorithms.maven": ("CodedValues", "Maven", "Reinforce"),
+    "algorithms.mixers": ("Duplex", "Independent", "Monotonic", "StateDuplex", "Sum"),
     "algorithms.normalized": ("Normalized",),
     "algorithms.value_decomposition": ("ValueDecomposition",),
     "envs.adapters.family": ("ForeignFamily",),
