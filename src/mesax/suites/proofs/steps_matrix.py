@@ -23,8 +23,8 @@ FAMILY = Copies(GAME, GAME.best_return, float(GAME.num_steps), optimal_threshold
 # quick nets need not remember.
 RELEASED = ValueDecomposition(Monotonic(hyper_hidden=0), exploration=LinearSteps(1.0, 0.01, 50_000))
 QMIX = columns(paper=RELEASED, quick=replace(RELEASED, agent_net=Mlp((64,)), last_action=False))
-# MAVEN explores by its z: hardly an action is random. Sixteen ways to play, as its authors had. The choice among them is
-# slow, and so indifferent to small gains that none is given up before all have been learned.
+# MAVEN explores by its z: hardly an action is random. Sixteen ways to play, as its authors had. The choice among them
+# is slow, and so indifferent to small gains that none is given up before all have been learned.
 CHOICE = Reinforce(optimizer=Adam(3e-5), updates=1, entropy_bonus=0.3, baseline=True)
 MAVEN = {
     name: replace(maven(replace(values, exploration=LinearSteps(1.0, 0.01, 100)), 16), choice=CHOICE)
