@@ -32,8 +32,8 @@ GROUPS = {
     "Budgets and schedules": ("Budget", "Schedule", "Linear", "LinearSteps"),
     "Learners": (
         *("Learner", "OffPolicy", "OnPolicy", "Maddpg", "GumbelGradient", "ExpectedGradient", "JointImprovement"),
-        *("ImmediateElites", "ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "Mappo"),
-        *("LatentPolicyGradient", "Normalized", "Binned"),
+        *("ImmediateElites", "ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "StateDuplex"),
+        *("Maven", "CodedValues", "Reinforce", "Mappo", "LatentPolicyGradient", "Normalized", "Binned"),
     ),
     "Networks": ("Mlp", "Gru", "Entities", "Adam"),
     "Rewards and features": (

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from mesax.algorithms.maddpg import Maddpg as Maddpg
     from mesax.algorithms.maesn import LatentPolicyGradient as LatentPolicyGradient
     from mesax.algorithms.mappo import Mappo as Mappo
+    from mesax.algorithms.maven import (
+        CodedValues as CodedValues,
+    )
+    from mesax.algorithms.maven import (
+        Maven as Maven,
+    )
+    from mesax.algorithms.maven import (
+        Reinforce as Reinforce,
+    )
     from mesax.algorithms.mixers import (
         Duplex as Duplex,
     )
@@ -35,6 +44,9 @@ if TYPE_CHECKING:
     )
     from mesax.algorithms.mixers import (
         Monotonic as Monotonic,
+    )
+    from mesax.algorithms.mixers import (
+        StateDuplex as StateDuplex,
     )
     from mesax.algorithms.mixers import (
         Sum as Sum,
@@ -152,7 +164,8 @@ _MODULES = {
     "algorithms.maddpg": ("Maddpg",),
     "algorithms.maesn": ("LatentPolicyGradient",),
     "algorithms.mappo": ("Mappo",),
-    "algorithms.mixers": ("Duplex", "Independent", "Monotonic", "Sum"),
+    "algorithms.maven": ("CodedValues", "Maven", "Reinforce"),
+    "algorithms.mixers": ("Duplex", "Independent", "Monotonic", "StateDuplex", "Sum"),
     "algorithms.normalized": ("Normalized",),
     "algorithms.value_decomposition": ("ValueDecomposition",),
     "envs.adapters.family": ("ForeignFamily",),
