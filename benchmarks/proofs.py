@@ -62,7 +62,17 @@ PROOFS = (
 def run(proof: Proof, seed: int, copies: int = 1) -> list[dict[str, Any]]:
     """How the attempts of one run ended, from its directory, which is used if it is there."""
     directory = RUNS / f"{proof.learner}-{proof.game}-quick-seed{seed}"
-    words = ["run", proof.learner, proof.game, "--num-test-tasks", str(copies), "--seed", str(seed), "--out", str(directory)]
+    words = [
+        "run",
+        proof.learner,
+        proof.game,
+        "--num-test-tasks",
+        str(copies),
+        "--seed",
+        str(seed),
+        "--out",
+        str(directory),
+    ]
     with contextlib.redirect_stdout(io.StringIO()):  # its tables are for terminals
         code = mesax([*words, "--reuse", "--workers", "1", "--quiet"])
     if code:
