@@ -29,7 +29,7 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition  # noq
 from mesax.envs.simple_spread import AssignmentPolicy, spread_family  # noqa: E402
 from mesax.nets import Adam, Mlp  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
-from mesax.results.intervals import Interval, bootstrap_interval  # noqa: E402
+from mesax.results.intervals import Interval, mean_interval  # noqa: E402
 from mesax.results.tables import Table, format_count, format_interval, format_seconds, to_markdown  # noqa: E402
 from mesax.store.settings import to_plain  # noqa: E402
 from mesax.training.driver import Loop, learn, play_episodes  # noqa: E402
@@ -117,7 +117,7 @@ def measure(name: str, loop: Loop, seed: int) -> dict[str, Any]:
         "env_steps": chunk.step,
         "wall_seconds": round(seconds, 1),
         "episodes": EPISODES,
-        **{who: vars(bootstrap_interval(returns)) for who, returns in played.items()},
+        **{who: vars(mean_interval(returns)) for who, returns in played.items()},
         "gap_closed": (reached - low) / (high - low),
         "curve": curve,
         "algorithm": to_plain(loop.algorithm),
@@ -138,7 +138,7 @@ def table(results: list[dict[str, Any]]) -> Table:
         for result in results
     ]
     columns = ("run", "random", "scripted", "learnt, greedy", "gap closed", "env steps", "time")
-    note = f"Mean return of {EPISODES} episodes from held-out starts with 95% bootstrap intervals. Bar: {BAR:.0%}."
+    note = f"Mean return of {EPISODES} episodes from held-out starts with 95% intervals. Bar: {BAR:.0%}."
     return Table("Cooperative navigation, 3 agents", columns, tuple(rows), note)
 
 

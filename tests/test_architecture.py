@@ -15,8 +15,12 @@ UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # What works on stored results must open at once.
 WITHOUT_JAX = [
     "mesax",
-    *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking")),
-    *(f"mesax.results.{name}" for name in ("intervals", "curves", "summary", "comparison", "drawing", "report")),
+    *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking", "studying")),
+    *(
+        f"mesax.results.{name}"
+        for name in ("intervals", "curves", "summary", "comparison", "drawing", "report", "theory")
+    ),
+    "mesax.theory.study",
     *(f"mesax.store.{name}" for name in ("reading", "run_directory", "modules", "settings")),
     "mesax.execution.sweep",
     "mesax.experiments.names",
@@ -61,6 +65,52 @@ def test_mesa_imports_only_the_base_of_algorithms():
         if module.startswith("mesax.algorithms")
     }
     assert imported <= {"mesax.algorithms.base"}
+
+
+MOST_FILES, MOST_ANY = 14, 250
+LOOKS_INSIDE = {"hasattr", "signature", "getfullargspec"}
+ASKS_STRANGERS = ("suites/", "envs/adapters/", "store/settings.py", "store/modules.py")
+"""These hold objects that mesax did not make: what they are shows in what they offer."""
+
+
+def looks_inside(tree: ast.Module) -> set[str]:
+    """Calls that ask an object what it has; what an operating system has is another matter."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = [
+        node for node in calls if not (node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == "os")
+    ]
+    return LOOKS_INSIDE & {ast.unparse(node.func).rpartition(".")[2] for node in named}
+
+
+def test_contracts_are_not_guessed():
+    mine = [path for path in MODULES if not name_of(path).startswith(ASKS_STRANGERS)]
+    assert [(name_of(path), found) for path in mine if (found := looks_inside(tree_of(path)))] == []
+
+
+def test_nothing_outside_suites_asks_which_world_it_is():
+    """Neither by its class nor by its name; the paper's own tables and figures are lists of names."""
+    question = re.compile(r"isinstance\([\w.]*family,|[\"'](?:climb|mpe|swimmer|particles)\b")
+    mine = [path for path in MODULES if not name_of(path).startswith(("suites/", "envs/", "results/reproduce.py"))]
+    assert [name_of(path) for path in mine if question.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_rooms_are_small():
+    counts = {name_of(place): len([*place.glob("*.py")]) for place in [PACKAGE, *PACKAGE.rglob("*/")]}
+    assert {name: count for name, count in counts.items() if count > MOST_FILES} == {}
+
+
+def names_any(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == "Any" for part in ast.walk(node))
+
+
+def is_protocol(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
+
+
+def test_few_types_are_left_open_and_none_in_a_contract():
+    assert sum(len(re.findall(r"\bAny\b", path.read_text(encoding="utf-8"))) for path in MODULES) <= MOST_ANY
+    contracts = [(path, node) for path in MODULES for node in ast.walk(tree_of(path)) if is_protocol(node)]
+    assert contracts and [(name_of(path), node.name) for path, node in contracts if names_any(node)] == []
 
 
 def test_every_module_has_a_docstring():

@@ -43,6 +43,15 @@ class Preempted(SystemExit):
         super().__init__(PREEMPTED)
 
 
+OUT_OF_MEMORY = ("MemoryError", "RESOURCE_EXHAUSTED")
+"""What Python and XLA call it: the kind of an error, or how its message begins."""
+
+
+def says_out_of_memory(kind: str, message: str) -> bool:
+    """Whether an error of this kind, with this message, means that memory did not suffice."""
+    return kind in OUT_OF_MEMORY or message.startswith(OUT_OF_MEMORY)
+
+
 FORESEEN = {kind.__name__: kind for kind in (UsageError, TrainingError, StoreError)}
 
 

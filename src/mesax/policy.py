@@ -1,8 +1,9 @@
 """Policies with an episode memory, and the choice of who plays an episode.
 
 A joint policy is a value: `start(key) -> memory`, `act(memory, obs, key) -> (action, memory)`, and
-`label(memory) -> Label`, which says who plays this episode (0: the learner itself) and what was drawn for it.
-Memory is a GRU state, or "which explorer runs this episode".
+`label(memory) -> Label`, which says who plays this episode (0: the learner itself) and what was drawn for it. It is
+asked when the episode is over, so that a draw may wait for the first observation. Memory is a GRU state, or "which
+explorer runs this episode".
 """
 
 from __future__ import annotations

@@ -110,6 +110,8 @@ class EnvSpec:
     action_space: ActionSpace
     horizon: int
     """Steps after which an episode is cut if it has not terminated."""
+    bonus_discount: float | None = None
+    """Of a bonus that is to be valued apart from the reward (see `Episode.bonus`); None: there is none."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that no network can be built for."""
@@ -164,6 +166,8 @@ class Episode(eqx.Module):
     mask: Bool[AnyArray, "*batch instants-1"]
     label: Label
     """Who played, and what was drawn for this episode (see `Policy.label`)."""
+    bonus: Float[AnyArray, "*batch instants-1"] | None = None
+    """Paid beside the reward, if it is kept apart: it goes on beyond the end of an episode, in the next one."""
 
     @property
     def continues(self) -> Float[AnyArray, "*batch time"]:
@@ -207,7 +211,9 @@ def tree_stack(trees: list[Tree]) -> Tree:
     return stacked
 
 
-def tree_index(tree: Tree, index: int | slice | tuple[int, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]) -> Tree:
+def tree_index(
+    tree: Tree, index: int | slice | tuple[int | slice, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]
+) -> Tree:
     """Entry `index` of every leaf's leading axis."""
     entry: Tree = jax.tree.map(lambda leaf: leaf[index], tree)
     return entry
@@ -297,3 +303,11 @@ class FeatureMap(Protocol):
 
     def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
         """Features of one transition."""
+
+
+@runtime_checkable
+class TeamSized(Protocol):
+    """A setting that depends on the number of agents, and can be had for another with weights of the same shapes."""
+
+    def for_team(self, num_agents: int) -> TeamSized:
+        """The same for so many agents."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Step, Sum, hypernets
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Step, Sum, hypernets
 from mesax.errors import UsageError
 from mesax.nets import Adam, Trainable
 from mesax.types import Discrete, EnvSpec
@@ -20,12 +20,14 @@ SPEC = EnvSpec(num_agents=3, obs_size=2, action_space=Discrete(3), horizon=1)
 JOINT = np.array(list(itertools.product(range(3), repeat=3)))
 SMALL = Monotonic(hidden=4, hyper_hidden=3)
 DUPLEX = Duplex(heads=2, attention_size=3, query_hidden=4, value_hidden=4, kernels=2, importance_hidden=(3,))
+STATE_DUPLEX = StateDuplex(hidden=4, kernels=2, importance_hidden=(3, 2))
 TEAM = {
     "VDN": Sum(),
     "QMIX": SMALL,
     "QMIX, linear hypernets": Monotonic(4, hyper_hidden=0),
     "QPLEX": DUPLEX,
     "QPLEX, linear importances": Duplex(heads=1, attention_size=2, query_hidden=2, value_hidden=2, kernels=3),
+    "QPLEX, weights from the state": STATE_DUPLEX,
 }
 
 
@@ -43,7 +45,7 @@ def random_mixer(config, seed: int, scale: float = 1.0):
 def step_of(q, obs, joint) -> Step:
     """A joint action, from all values `[agents, actions]`."""
     q, obs, action = (jnp.asarray(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
-    return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0))
+    return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0), q)
 
 
 @jax.jit
@@ -54,7 +56,7 @@ def mixed(mixer, step: Step):
 @jax.jit
 def slopes(mixer, step: Step):
     """How the value moves with each agent's own, and with the mixer's weights."""
-    change = jax.grad(lambda mixer, q: mixer(Step(q, step.best, step.obs, step.action, step.latent))[0], argnums=(1, 0))
+    change = jax.grad(lambda mixer, q: mixer(eqx.tree_at(lambda step: step.q, step, q))[0], argnums=(1, 0))
     return change(mixer, step.q)
 
 
@@ -103,23 +105,27 @@ def importances(mixer, obs, joint) -> np.ndarray:
     def sigmoid(x):
         return 1.0 / (1.0 + np.exp(-x))
 
-    agent = sigmoid(forward(mixer.agent, state)).reshape(-1, 3)
-    action = sigmoid(forward(mixer.importance, both)).reshape(-1, 3)
-    return (np.abs(forward(mixer.scale, state))[:, None] * agent * action).sum(axis=0)
+    total = np.zeros(3)
+    for kernel in range(2):
+        nets = jax.tree.map(lambda leaf, kernel=kernel: leaf[kernel], mixer.importances)
+        shares = sigmoid(forward(nets.agent, state)) * sigmoid(forward(nets.action, both))
+        total += np.abs(forward(nets.scale, state)) * shares
+    return total
 
 
 def attention(mixer, obs) -> np.ndarray:
-    """Logits, not yet divided by sqrt(size)."""
+    """Logits, not yet divided by sqrt(size); the queries' last layer has no bias."""
     rows = []
-    for head in range(mixer.key.shape[0]):
-        query = forward(jax.tree.map(lambda leaf, head=head: leaf[head], mixer.query), obs.reshape(-1))
-        rows.append((obs @ np.asarray(mixer.key[head])) @ query)
+    for head in range(mixer.weighing.key.shape[0]):
+        own = jax.tree.map(lambda leaf, head=head: leaf[head], mixer.weighing)
+        query = np.maximum(dense(obs.reshape(-1), own.embed), 0.0) @ np.asarray(own.query)
+        rows.append((obs @ np.asarray(own.key)) @ query)
     return np.array(rows)
 
 
 def attention_weights(mixer, obs) -> np.ndarray:
     """What every agent counts, summed over heads."""
-    powers = np.exp(attention(mixer, obs) / np.sqrt(mixer.key.shape[-1]))
+    powers = np.exp(attention(mixer, obs) / np.sqrt(mixer.weighing.key.shape[-1]))
     return (powers / powers.sum(axis=1, keepdims=True)).sum(axis=0)
 
 
@@ -136,14 +142,29 @@ def test_duplex_by_numpy():
     np.testing.assert_allclose(penalty, DUPLEX.attention_penalty * squares.mean(axis=1).sum(), rtol=1e-4)
 
 
+def test_state_duplex_by_numpy():
+    """Weights are absolute values; the state's own value is the sum of one number per agent."""
+    mixer, (q, obs), joint = random_mixer(STATE_DUPLEX, 5), random_state(5), JOINT[11]
+    state = obs.reshape(-1)
+    weights = np.abs(forward(mixer.weighing.net, state))
+    gaps = weights * (q[np.arange(3), joint] - q.max(axis=1))
+    expected = (weights * q.max(axis=1)).sum() + (importances(mixer, obs, joint) * gaps).sum()
+    value, penalty = mixed(mixer, step_of(q, obs, joint))
+    np.testing.assert_allclose(value, [expected + forward(mixer.value, state).sum()], rtol=1e-4)
+    assert float(penalty) == 0.0
+
+
 def test_the_penalty_of_duplex_by_hand():
-    """Keys (o, o, o, o) of observations 1 and 3, queries of ones: logits 4 and 12, mean square 80, size 4 or not."""
+    """Keys (o, o, o, o) of observations 1 and 3, queries of ones: logits 4 and 12, mean square 80, size 4 or not.
+
+    Queries are of ones because the one unit before them is 1 at every state, by its bias.
+    """
     spec = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(3), horizon=1)
     config = Duplex(heads=1, attention_size=4, query_hidden=1, value_hidden=1, kernels=1, attention_penalty=0.5)
     blank = jax.eval_shape(lambda key: config.build(spec, key), jax.random.key(0))
     mixer = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), blank)
-    ones = (jnp.ones((1, 1, 4)), jnp.ones((1, 4)))
-    mixer = eqx.tree_at(lambda mixer: (mixer.key, mixer.query.head.bias), mixer, ones)
+    ones = (jnp.ones((1, 1, 4)), jnp.ones((1, 1, 4)), jnp.ones((1, 1)))
+    mixer = eqx.tree_at(lambda m: (m.weighing.key, m.weighing.query, m.weighing.embed.bias), mixer, ones)
     step = step_of(np.zeros((2, 3)), [[1.0], [3.0]], np.array([0, 0]))
     assert float(mixer.penalty(step)) == pytest.approx(0.5 * (4**2 + 12**2) / 2)
     # The softmax sees 2 and 6.
@@ -164,7 +185,7 @@ def test_gradients_of_duplex_pass_the_advantages_by():
     moved, gradient = slopes(mixer, step_of(q, obs, JOINT[4]))
     weights = attention_weights(mixer, obs)
     np.testing.assert_allclose(moved, weights, rtol=1e-4)
-    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient.importance))
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient.importances.action))
 
 
 @pytest.mark.parametrize("config", [SMALL, DUPLEX], ids=["QMIX", "QPLEX"])
@@ -275,6 +296,8 @@ def test_a_state_of_zeros_can_be_learnt():
         lambda: Monotonic(hyper_hidden=-1),
         lambda: Duplex(heads=0),
         lambda: Duplex(kernels=0),
+        lambda: StateDuplex(hidden=0),
+        lambda: StateDuplex(kernels=0),
     ],
 )
 def test_nets_without_units_are_refused(build):
@@ -283,11 +306,12 @@ def test_nets_without_units_are_refused(build):
 
 
 def test_importances_without_units_are_refused():
-    with pytest.raises(UsageError, match="importance layer"):
-        Duplex(importance_hidden=(0,))
+    for config in (Duplex, StateDuplex):
+        with pytest.raises(UsageError, match="importance layer"):
+            config(importance_hidden=(0,))
 
 
-@pytest.mark.parametrize("mixer", [Monotonic(), Duplex()], ids=["QMIX", "QPLEX"])
+@pytest.mark.parametrize("mixer", [Monotonic(), Duplex(), StateDuplex()], ids=["QMIX", "QPLEX", "QPLEX by state"])
 def test_a_latent_enters_as_context(mixer):
     """Equal observations and values, another latent: another value of the team; a latent of no numbers is none."""
     spec = EnvSpec(3, 2, Discrete(3), 1)

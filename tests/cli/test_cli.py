@@ -15,7 +15,7 @@ from mesax import __version__
 from mesax.cli.parser import main
 from mesax.errors import IO_ERROR, USAGE
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
-from mesax.results import drawing as pictures
+from mesax.results import drawing
 from mesax.store.run_directory import RunDirectory
 
 VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor", "env", "sweep")
@@ -144,7 +144,7 @@ def test_settings_may_stand_before_method_and_environment(tmp_path, capsys, monk
 
 @pytest.mark.parametrize("verb", [("resume",), ("run", *SMOKE, "--reuse", "--quiet", "--out")])
 def test_a_finished_run_is_shown_and_not_repeated(copied, capsys, monkeypatch, verb):
-    monkeypatch.setattr(pictures, "draw_run", lambda directory: [])
+    monkeypatch.setattr(drawing, "draw_run", lambda directory: [])
     before = listing(copied / "jobs"), (copied / "eval.jsonl").stat().st_mtime_ns
     assert command_line(*verb, copied, "--json") == 0
     assert (

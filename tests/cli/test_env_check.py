@@ -197,6 +197,8 @@ def test_the_command_on_what_does_not_fit(module, capsys):
     [
         ("make", "name it as MODULE:ATTRIBUTE"),
         ("folder/own.py:make", "is a file: name the module, folder.own:make"),
+        ("/nowhere/own.py:make", "is a file: name the module, own:make, in the directory /nowhere"),
+        ("../own:make", "is a path: name the module, own:make, in the directory "),
         ("no_such_module_here:make", "cannot be imported: ModuleNotFoundError"),
         ("{module}:nothing", "has no 'nothing'"),
         ("{module}:number", "is a int, and a function that makes environments was expected"),

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 
 import jax
 import pytest
+from jax.errors import JaxRuntimeError as XlaRuntimeError
 
+from cli.test_tamper import device
 from execution.test_runner import command_line, finished_run
 from explorers.test_hostile import rewrite_arrays, weights
 from fake_store import SMALL, write_run
@@ -19,6 +21,7 @@ from mesax import runtime
 from mesax.cli.parser import main
 from mesax.errors import FAILED, IO_ERROR, USAGE, UsageError
 from mesax.execution import runner
+from mesax.execution.workers import failure
 from mesax.experiments.provenance import surroundings
 from mesax.results import drawing, report
 from mesax.store.run_directory import RunDirectory
@@ -267,3 +270,45 @@ def test_small_things(tmp_path, capsys, monkeypatch):
     assert main(["report", str(run), "--out", str(tmp_path / "pages")]) == USAGE
     assert "is a directory; name the file to write" in only_line(capsys)
     assert {path.name for path in tmp_path.iterdir()} == {"run", "pages"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "device"])
+def test_only_files_are_replaced(tmp_path, capsys, kind: str):
+    """Though somebody, perhaps the superuser, names it: nobody wants to lose /dev/null."""
+    run, page, elsewhere = write_run(tmp_path / "run", SMALL), tmp_path / "page.html", tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    {"pipe": os.mkfifo, "link": lambda path: path.symlink_to(elsewhere), "device": device}[kind](page)
+    before = page.lstat()
+    assert main(["report", str(run), "--out", str(page)]) == IO_ERROR
+    assert only_line(capsys).endswith("it is there already, and is not a regular file")
+    assert (page.lstat().st_ino, elsewhere.read_text()) == (before.st_ino, "mine")
+
+
+def test_a_mistaken_name_costs_no_results(tmp_path, capsys):
+    """What is asked for must look like what is written."""
+    run = write_run(tmp_path / "run", SMALL)
+    before = (run / "eval.jsonl").read_bytes()
+    assert main(["report", str(run), "--out", str(run / "eval.jsonl")]) == USAGE
+    assert "eval.jsonl is not the name of a file that ends in .html" in only_line(capsys)
+    assert main(["compare", str(run), "--out", str(run / "eval.jsonl")]) == USAGE
+    assert only_line(capsys).endswith("eval.jsonl is not a directory")
+    assert (run / "eval.jsonl").read_bytes() == before
+
+
+def test_more_episodes_than_fit_are_refused(tmp_path, capsys):
+    assert main(["eval", str(tmp_path), "--episodes", "999999999999"]) == USAGE
+    assert "--episodes must be at least 1 and at most 100000, not 999999999999" in only_line(capsys)
+
+
+@pytest.mark.parametrize("error", [MemoryError("12 GiB"), XlaRuntimeError("RESOURCE_EXHAUSTED: 12 GiB")])
+def test_memory_that_does_not_suffice_is_said(tmp_path, capsys, monkeypatch, error: Exception):
+    """By a verb, and by a job: it is no fault that somebody should report."""
+
+    def exhaust(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("mesax.results.comparison.compare_directories", exhaust)
+    assert main(["compare", str(tmp_path)]) == FAILED
+    assert (line := only_line(capsys)).startswith("mesax: there is not enough memory") and line.endswith("12 GiB")
+    told = str(failure("adapt job 0", type(error).__name__, str(error), tmp_path))
+    assert told.startswith("adapt job 0: there is not enough memory: ") and str(tmp_path) not in told

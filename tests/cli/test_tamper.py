@@ -31,7 +31,7 @@ from mesax.store.json_files import CHECKSUMS
 from mesax.store.run_directory import RunDirectory
 
 NAME = "mesa-climb-one-smoke-seed0"
-SECONDS = 20
+SECONDS = 60
 """A verb that takes so long waits for something that never comes; the machine may be busy."""
 CLOCKS = ("wall_seconds", "env_steps_per_second", "run_dir", "seconds", "written")
 POLICY, EXPLORERS, JOB = "policies/task-00-run-00", "policies/explorers", "jobs/adapt/000"
@@ -294,6 +294,18 @@ def test_nothing_is_written_through_a_planted_link(finished, tmp_path, capsys, n
         output, errors = capsys.readouterr()
         assert name in (output if verb == "verify" else errors), verb
     assert before == {path.name: path.stat().st_mtime_ns for path in outside.iterdir()}
+
+
+def test_what_does_not_belong_is_listed(finished, tmp_path, capsys):
+    """At the top and among the policies; it damages nothing."""
+    run = copy_of(finished, tmp_path)
+    (run / "notes.txt").write_text("mine")
+    (run / "policies" / "compare-curves.png").write_text("mine")
+    shutil.copytree(run / POLICY, run / "policies" / "task-07-run-00")
+    assert command_line("verify", run) == 0
+    unknown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("unknown ")]
+    names = ("notes.txt", "policies/compare-curves.png", "policies/task-07-run-00")
+    assert unknown == [f"unknown  {run / name} was not written by this run" for name in names]
 
 
 def whole(run: Path) -> bool:

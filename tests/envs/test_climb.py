@@ -190,6 +190,13 @@ def test_impossible_numbers_of_agents():
         ClimbFamily(num_agents=0)
 
 
+@pytest.mark.parametrize("settings", [{"num_actions": 10**9}, {"num_agents": 10**9}, {"num_stages": 22_000_000}])
+def test_games_too_large_to_count_their_choices(settings: dict):
+    """At once, and not after minutes of drawing tasks."""
+    with pytest.raises(UsageError, match="at most 2147483647 joint choices"):
+        ClimbFamily(**settings)
+
+
 @pytest.mark.parametrize("counts", [(3,), (0,), (1, 3)])
 def test_impossible_counts(counts: tuple[int, ...]):
     with pytest.raises(UsageError, match=r"k must lie between 1 and the number of agents 2, not [03]"):

@@ -119,6 +119,17 @@ def test_a_method_may_name_its_learner(out):
     assert "--learner" not in own.arguments
 
 
+def test_a_method_that_names_an_empty_learner_is_passed_on_to_be_refused(out):
+    (run,) = planned(out, "mesa+")
+    assert run.arguments[2:4] == ("--learner", "")
+
+
+def test_a_sweep_into_a_file_is_refused(out):
+    out.write_text("something")
+    with pytest.raises(UsageError, match=f"--out {out} is not a directory"):
+        planned(out, "mesa")
+
+
 def test_what_a_directory_holds_decides(out, finished):
     for method in ("mesa", "plain", "uniform", "maddpg"):
         shutil.copytree(finished / "mesa-climb-one-quick-seed0", out / f"{method}-climb-one-quick-seed0")

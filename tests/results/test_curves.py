@@ -3,18 +3,19 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_store import curve
 from mesax.results.curves import (
     align,
+    area_under_curves,
     common_grid,
     group_means,
     groups_of,
     mean_curve,
     mean_steps_to_optimal,
-    optimal_fraction,
     steps_to_optimal,
 )
 from mesax.store.reading import Curve, RunResults
@@ -61,7 +62,9 @@ def test_mean_curve_reaches_as_far_as_all_curves():
     steps, mean, low, high = mean_curve(curves)
     assert steps.tolist() == [10, 20, 30]
     assert mean.tolist() == [1, 1.5, 3]
-    assert low.tolist() == [0, 1, 2] and high.tolist() == [2, 2, 4]
+    # Two tasks: Student's quantile of one degree of freedom times half of their distance.
+    np.testing.assert_allclose(high - mean, 12.7062 * np.array([1, 0.5, 1]), rtol=1e-4)
+    np.testing.assert_allclose(mean - low, high - mean)
 
 
 def test_mean_curve_of_a_group_ignores_tasks_without_it():
@@ -84,8 +87,11 @@ def test_the_mean_may_reach_the_optimum_later_than_any_task_or_never():
     assert mean_steps_to_optimal([first, curve(1, [10, 20], [0.0, 1.0])], 0.9) is None, "40 is beyond the shorter one"
 
 
-def test_optimal_fraction():
-    assert optimal_fraction(np.array([1.0, 0.99, 0.98, 0.0]), 0.99) == 0.5
+def test_the_area_under_a_curve_is_the_mean_return_of_learning():
+    late, soon = (curve(0, [100, 200, 400], returns) for returns in ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0]))
+    assert area_under_curves([late]) == pytest.approx(1 / 3)
+    assert area_under_curves([late, soon]) == pytest.approx((1 / 3 + 5 / 6) / 2)
+    assert area_under_curves([curve(0, [100], [0.5])]) == 0.5
 
 
 def test_group_means_average_over_the_tasks_that_have_the_group():

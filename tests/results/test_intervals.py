@@ -1,23 +1,29 @@
-"""Intervals against SciPy, brute force and numbers computed by hand."""
+"""Intervals: numbers computed by hand, SciPy's, and how often they hold the truth."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from mesax.results.intervals import (
-    BOOTSTRAP_SEED,
-    RESAMPLES,
     Interval,
-    bootstrap,
-    bootstrap_interval,
+    Levels,
+    difference_interval,
+    interquartile_band,
+    interquartile_interval,
     interquartile_mean,
-    mean,
+    mean_band,
+    mean_interval,
     probability_of_improvement,
+    share_interval,
 )
 
 SCORES = st.lists(st.floats(-5, 5).map(lambda value: round(value, 3)), min_size=2, max_size=12).map(np.array)
+
+
+def ends(interval: Interval) -> tuple[float, float]:
+    return interval.low, interval.high
 
 
 def test_interquartile_mean():
@@ -27,83 +33,94 @@ def test_interquartile_mean():
     np.testing.assert_allclose(interquartile_mean(values), np.sort(values, axis=0)[10:30].mean(axis=0))
 
 
-@pytest.mark.parametrize("statistic", [mean, interquartile_mean])
-def test_bootstrap_of_single_repeats_is_scipys_over_tasks(statistic):
+def test_tasks_of_one_seed_give_students_interval():
     scores = np.random.default_rng(1).normal(size=9)
-    expected = stats.bootstrap(
-        (scores,),
-        lambda sample, axis: statistic(sample, axis=axis),
-        n_resamples=RESAMPLES,
-        batch=500,
-        method="percentile",
-        rng=np.random.default_rng(BOOTSTRAP_SEED),
-    ).confidence_interval
-    interval = bootstrap_interval(scores, np.arange(9), statistic)
-    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
-    assert interval.value == pytest.approx(float(statistic(scores)))
+    expected = stats.ttest_1samp(scores, 0.0).confidence_interval(0.95)
+    assert ends(mean_interval(scores)) == pytest.approx((expected.low, expected.high))
 
 
-def test_bootstrap_of_repeats_is_scipys_within_tasks():
-    samples = [np.array([0.0, 1.0, 0.5]), np.array([10.0, 12.0]), np.array([3.0, 3.0, 4.0])]
-    scores, tasks = np.concatenate(samples), np.array([0, 0, 0, 1, 1, 2, 2, 2])
-    expected = stats.bootstrap(
-        samples,
-        lambda *parts, axis: np.concatenate(parts, axis=axis).mean(axis=axis),
-        n_resamples=RESAMPLES,
-        batch=500,
-        vectorized=True,
-        method="percentile",
-        rng=np.random.default_rng(BOOTSTRAP_SEED),
-    ).confidence_interval
-    shuffled = np.random.default_rng(0).permutation(8)
-    interval = bootstrap_interval(scores, tasks)
-    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
-    assert interval.high - interval.low < 1, "the spread between tasks must not enter"
-    mixed = bootstrap_interval(scores[shuffled], tasks[shuffled])
-    assert (mixed.low, mixed.high) == pytest.approx((interval.low, interval.high), abs=0.05)
+def test_what_seeds_have_in_common_widens_the_interval():
+    scores, seeds = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]), np.array([0, 0, 0, 7, 7, 7])
+    # Between two seeds: 3 * ((0 - .5)^2 + (1 - .5)^2) / 1 = 1.5; nothing within. t of 90% and one degree is 6.314.
+    assert ends(mean_interval(scores, seeds=seeds)) == pytest.approx((0.5 - 6.3138 * 0.5, 0.5 + 6.3138 * 0.5), abs=1e-4)
+    apart = np.array([0, 7, 0, 7, 0, 7])
+    # 3 * (2 * (1/6)^2) = 1/6 between, (4 * (1/3)^2 + 2 * (2/3)^2) / 4 = 1/3 within: the larger counts.
+    assert mean_interval(scores, seeds=apart).high == pytest.approx(0.5 + 6.3138 * np.sqrt(1 / 18), abs=1e-4)
 
 
-def test_strata_without_spread_give_no_width_but_one_lone_repeat_does():
-    scores, tasks = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0, 0, 1, 1])
-    assert bootstrap_interval(scores, tasks) == Interval(0.5, 0.5, 0.5)
-    lone = bootstrap_interval(scores, np.array([0, 0, 1, 2]))
-    assert lone.low < 0.5 < lone.high
+def test_repeats_of_a_task_are_averaged_first():
+    scores, tasks = np.array([0.0, 2.0, 3.0, 3.0, 5.0, 5.0]), np.array([4, 4, 5, 5, 6, 6])
+    assert mean_interval(scores, tasks) == mean_interval(np.array([1.0, 3.0, 5.0]))
+    shuffled = [5, 0, 3, 1, 4, 2]
+    assert ends(mean_interval(scores[shuffled], tasks[shuffled])) == pytest.approx(ends(mean_interval(scores, tasks)))
+    assert mean_interval(scores, np.zeros(6)) == mean_interval(scores), "of a single task, repeats are all there is"
 
 
 @pytest.mark.parametrize("scores", [[0.7], [0.7, 0.7, 0.7], [1.0] * 10])
-def test_degenerate_scores_give_no_width_and_no_warning(scores):
-    interval = bootstrap_interval(np.array(scores))
-    assert interval.low == interval.value == interval.high == pytest.approx(scores[0])
+def test_scores_without_spread_give_no_width_unless_there_are_levels(scores):
+    interval = mean_interval(np.array(scores))
+    assert (interval.value, *ends(interval)) == pytest.approx([scores[0]] * 3)
 
 
-def test_bootstrap_agrees_with_the_normal_interval_of_a_large_sample():
-    scores = np.random.default_rng(2).normal(3.0, 2.0, size=400)
-    interval = bootstrap_interval(scores)
-    half = 1.96 * scores.std(ddof=1) / 20
-    assert interval.low == pytest.approx(scores.mean() - half, abs=0.1 * half)
-    assert interval.high == pytest.approx(scores.mean() + half, abs=0.1 * half)
+def test_ten_of_ten_is_not_certain():
+    solved = share_interval(np.ones(10), np.arange(10))
+    # Ten seeds of one task each: Wilson's own interval, 10 / (10 + 1.96^2).
+    assert ends(solved) == pytest.approx((10 / (10 + 1.959964**2), 1.0))
+    fewer = share_interval(np.ones(10), np.repeat([0, 1], 5))
+    # Five tasks of a seed are worth 5 / (1 + 4/3) independent ones.
+    assert fewer.low == pytest.approx(1 / (1 + 1.959964**2 * (1 + 4 / 3) / 10))
+    interval = mean_interval(np.ones(10), seeds=np.repeat([0, 1], 5), levels=Levels(0.5, 1.0))
+    assert interval.low == pytest.approx(0.5 + fewer.low / 2) and interval.high == 1.0
+    none = mean_interval(np.full(10, 0.5), seeds=np.repeat([0, 1], 5), levels=Levels(0.5, 1.0))
+    assert none.low == 0.5 and none.high == pytest.approx(1.0 - fewer.low / 2)
 
 
-@settings(max_examples=25)
-@given(SCORES, st.integers(-3, 3))
-def test_bootstrap_stays_among_the_scores_and_moves_with_them(scores, shift):
-    interval = bootstrap_interval(scores, resamples=400)
-    tolerance = 1e-9
-    assert scores.min() - tolerance <= interval.low <= interval.value + tolerance
-    assert interval.value - tolerance <= interval.high <= scores.max() + tolerance
-    moved = bootstrap_interval(scores + shift, resamples=400)
-    expected = (interval.value + shift, interval.low + shift, interval.high + shift)
-    assert (moved.value, moved.low, moved.high) == pytest.approx(expected, abs=1e-9)
-    assert bootstrap_interval(scores, resamples=400) == interval
+def test_wilson_of_a_mixed_share_is_scipys():
+    expected = stats.binomtest(3, 8).proportion_ci(method="wilson")
+    assert ends(share_interval(np.array([1, 0, 0, 1, 0, 0, 1, 0]), np.arange(8))) == pytest.approx(tuple(expected))
 
 
-def test_bootstrap_of_columns_is_the_bootstrap_of_each():
-    scores = np.random.default_rng(3).random((6, 4))
+def test_columns_are_independent_of_each_other():
+    random = np.random.default_rng(3)
+    scores, seeds = random.random((6, 4)), np.array([0, 0, 1, 1, 2, 2])
     scores[:, 2] = 0.5
-    _, low, high = bootstrap(scores)
-    for column in range(4):
-        alone = bootstrap_interval(scores[:, column])
-        assert (low[column], high[column]) == pytest.approx((alone.low, alone.high))
+    for levels in (None, Levels(0.2, 0.8)):
+        value, low, high = mean_band(scores, seeds=seeds, levels=levels)
+        for column in range(4):
+            alone = mean_interval(scores[:, column], seeds=seeds, levels=levels)
+            assert (value[column], low[column], high[column]) == pytest.approx((alone.value, *ends(alone)))
+
+
+def test_a_difference_of_samples_adds_their_variances():
+    ours, theirs = np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 3.0])
+    half = np.hypot(*((one.high - one.low) / 2 for one in (mean_interval(ours), mean_interval(theirs))))
+    assert ends(difference_interval(ours, theirs)) == pytest.approx((1.0 - half, 1.0 + half))
+
+
+def normal_outcomes(random, correlation, size):
+    common = random.normal(size=(3, 1, size)) * np.sqrt(correlation)
+    return common + random.normal(size=(3, 5, size)) * np.sqrt(1 - correlation)
+
+
+def two_level_outcomes(random, share, correlation, size):
+    if correlation == 0:
+        return (random.random((3, 5, size)) < share).astype(float)
+    strength = 1 / correlation - 1
+    chance = random.beta(share * strength, (1 - share) * strength, size=(3, 1, size))
+    return (random.random((3, 5, size)) < chance).astype(float)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.1, 0.25, 0.5])
+@pytest.mark.parametrize("share", [None, 0.5, 0.7, 0.8, 0.9, 0.95])
+def test_intervals_of_three_seeds_and_five_tasks_hold_the_truth(share, correlation):
+    random = np.random.default_rng(0)
+    if share is None:
+        truth, outcomes, levels = 0.0, normal_outcomes(random, correlation, 4000), None
+    else:
+        truth, outcomes, levels = share, two_level_outcomes(random, share, correlation, 4000), Levels(0.0, 1.0)
+    _, low, high = mean_band(outcomes.reshape(15, -1), seeds=np.repeat(np.arange(3), 5), levels=levels)
+    covered = np.mean((low <= truth) & (truth <= high))
+    assert covered >= 0.9, f"{covered:.1%} of nominal 95%"
 
 
 @given(SCORES, SCORES)
@@ -117,3 +134,21 @@ def test_probability_of_improvement_is_the_u_statistic(scores, others):
 def test_probability_of_improvement_counts_ties_half():
     assert probability_of_improvement(np.array([1.0, 0.5]), np.array([0.5, 0.0])) == pytest.approx(0.875)
     assert probability_of_improvement(np.float32([1.0]), np.array([1.0 - 1e-8])) == 0.5
+
+
+def test_interval_of_the_interquartile_mean_is_yuens():
+    scores = np.random.default_rng(3).normal(size=12)
+    ordered = np.sort(scores)
+    inside = np.clip(scores, ordered[3], ordered[8])
+    half = stats.t.ppf(0.975, 11) * inside.std(ddof=1) / (0.5 * np.sqrt(12))
+    found = interquartile_interval(scores)
+    assert (found.value, *ends(found)) == pytest.approx(
+        (ordered[3:9].mean(), ordered[3:9].mean() - half, ordered[3:9].mean() + half)
+    )
+    outlier = np.where(scores == ordered[-1], 1e6, scores)
+    assert interquartile_interval(outlier) == found, "an outlier does not count"
+    band = interquartile_band(np.stack([scores, np.ones(12)], axis=1))
+    assert np.allclose(np.array(band)[:, 0], [found.value, *ends(found)]) and np.allclose(np.array(band)[:, 1], 1.0)
+    seeds = np.repeat([0, 1, 2], 4)
+    shifted = np.sort(scores)  # seeds that differ
+    assert np.ptp(ends(interquartile_interval(shifted, seeds=seeds))) > np.ptp(ends(interquartile_interval(shifted)))

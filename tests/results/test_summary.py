@@ -29,14 +29,16 @@ def test_the_same_test_tasks_are_compared_pair_by_pair(small):
     comparison = compare_runs(ours, theirs)
     assert (comparison.shared, comparison.complete) == (4, True)
     assert comparison.difference.value == pytest.approx(0.1)
-    assert comparison.difference.high - comparison.difference.low == pytest.approx(0, abs=1e-9)
+    # No difference between tasks; but four of four small ones do not exclude a task that one solves alone.
+    assert comparison.difference.low == pytest.approx(0.1)
+    assert 0.1 < comparison.difference.high < 0.5
     assert comparison.probability == 1.0
 
 
 def test_other_test_tasks_are_compared_as_samples(small):
     run = load_run(small)
     ours, theirs = with_returns(run, [0.2, 0.5, 0.8, 1.0]), with_returns(run, [0.1, 0.4, 0.7, 0.9])
-    other_seed = replace(theirs, run={**run.run, "seed": 9})
+    other_seed = replace(theirs, curves=tuple(replace(curve, seed=9) for curve in theirs.curves))
     comparison = compare_runs(ours, other_seed)
     assert (comparison.shared, comparison.complete) == (0, False)
     assert comparison.difference.value == pytest.approx(0.1)
@@ -63,7 +65,11 @@ def test_summary_by_hand():
     rows += [eval_row(1, 100 * n, value, groups={"k=2": 2 * value}) for n, value in enumerate([1.0, 1.5], start=1)]
     summary = summarize(run_json(), rows, env_steps=800, meta_env_steps=200, wall_seconds=4.0, run_dir="runs/x")
     groups = [{}, {"k=2": 2.5}]
-    assert summary.pop("ci_low") == 1.25 and summary.pop("ci_high") == 2.0
+    # Two tasks of one seed: Student's quantile of one degree of freedom; no mean is above the optimum.
+    assert summary.pop("ci_low") == pytest.approx(1.625 - 12.7062 * 0.375, abs=1e-4)
+    assert summary.pop("ci_high") == 2.0
+    share = (summary.pop("optimal_fraction_low"), summary.pop("optimal_fraction_high"))
+    assert share == pytest.approx((0.0760, 0.9240), abs=1e-3)  # Wilson of a half, among 1.5 independent tasks
     assert summary == {
         "method": "mesa",
         "env": "climb-one",
@@ -76,6 +82,7 @@ def test_summary_by_hand():
         "iqm": 1.625,
         "normalized_return": 0.8125,
         "optimal_fraction": 0.5,
+        "area_under_curve": pytest.approx((1.8 + 1.25) / 2),
         "by_group": {"k=2": 2.5},
         "per_task": [
             {

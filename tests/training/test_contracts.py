@@ -19,10 +19,11 @@ from mesax.policy import EXPLORER, LEARNER, UniformPolicy
 from mesax.store.run_directory import RunDirectory
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn, play_episodes
+from mesax.training.engines import packed, unpacked
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.rollout import play
-from mesax.training.schedule import Budget, Schedule
+from mesax.training.schedule import Budget, Prioritized, Schedule
 from mesax.types import Elapsed, Label, Linear, tree_index, tree_stack
 from methods.helpers import TWO_STAGE, MemoryServices, Preferences
 
@@ -232,6 +233,41 @@ class Constant(OffPolicy):
         return state, {"replayed": jnp.mean(batch.reward)}
 
 
+@dataclass(frozen=True)
+class Undecided(Constant):
+    """Its policy may prefer any one action, at every stage."""
+
+    def variants(self, spec, state):
+        return Preferences(jnp.broadcast_to(100.0 * jnp.eye(3)[:, None], (3, *state.shape)))
+
+
+@pytest.mark.parametrize("env", [ENV, Hosted(ENV)], ids=["jax", "host"])
+def test_every_form_of_a_policy_is_evaluated(env):
+    """All play one action at both stages: what each of the three earns is known from the task."""
+    first, *_ = learn(LearningLoop(env, Undecided(), SCHEDULE), TASKS, KEYS, eval_episodes=3)
+    task = tree_index(tree_index(TASKS, 0), 0)
+    expected = [
+        [float(ENV.reward(task.count[stage], task.special[stage], jnp.full(2, action))) for stage in range(2)]
+        for action in range(3)
+    ]
+    np.testing.assert_allclose(first.variants, [expected, expected])
+    assert len(np.unique(expected)) > 1
+
+
+def test_uniform_and_best_forms_are_logged(tmp_path):
+    experiment = Experiment(Plain(), TWO_STAGE, Undecided(), SCHEDULE, num_train_tasks=1, num_test_tasks=2, lanes=2)
+    services = MemoryServices(tmp_path, "policies")
+    adapt_stage(experiment).run(0, services)
+    for row in services.metrics:
+        task = tree_index(TWO_STAGE.split(0, 1, 2).test, row["task"])
+        returns = [
+            np.mean([ENV.reward(k, u, jnp.full(2, action)) for k, u in zip(task.count, task.special, strict=True)])
+            for action in range(3)
+        ]
+        assert row["uniform_variant_return"] == pytest.approx(np.mean(returns))
+        assert row["best_variant_return"] == pytest.approx(max(returns))
+
+
 def test_a_test_task_may_start_from_a_learner():
     given = jnp.arange(6.0).reshape(2, 3)
     fresh, *_ = learn(LearningLoop(ENV, Constant(), SCHEDULE), TASKS, KEYS, eval_episodes=0)
@@ -251,6 +287,43 @@ def test_a_test_task_may_start_from_episodes():
     assert state.replay.episodes.reward.shape == (64, 2)
     _, first, *_ = learn(loop, TASKS, KEYS, start=start, eval_episodes=0)
     assert first.metrics["replayed"][0] > 30 and first.metrics["replayed"][1] < -30
+
+
+@dataclass(frozen=True)
+class Sure(Constant):
+    """Says how wrong it is about an episode: by what that paid, and a little."""
+
+    def update(self, spec, state, batch, elapsed, key):
+        return state, {"episode_error": jnp.sum(batch.reward, axis=1) + 0.25}
+
+
+def test_priorities_are_what_the_learner_last_said():
+    schedule = Prioritized(
+        80, 4, 2, warmup_steps=16, updates_per_round=30, batch_size=8, replay_capacity=32, first=50.0
+    )
+    loop = LearningLoop(ENV, Sure(), schedule)
+    tasks = tree_index(TASKS, 0)
+
+    def run(key):
+        state, _ = loop.warm_up(tasks, loop.init(Start(), (), key), key)
+        return state, *loop.advance(tasks, None, state, key, 2)
+
+    before, after, log = jax.jit(run)(KEYS[0])
+    np.testing.assert_array_equal(before.replay.priority, np.where(np.arange(32) < 8, 50.0, 0.0))
+    assert log.metrics["episode_error"].shape == (2,)
+    said = np.asarray(after.replay.episodes.reward).sum(axis=1) + 0.25
+    np.testing.assert_allclose(after.replay.priority[:16], said[:16], rtol=1e-6)  # 480 draws: each was drawn
+    np.testing.assert_array_equal(after.replay.priority[16:], 0.0)
+    saved, filled = packed(jax.tree.map(lambda leaf: leaf[None], after))
+    like = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[None], after))
+    jax.tree.map(np.testing.assert_array_equal, unpacked(saved, like).replay.priority, after.replay.priority[None])
+    assert filled == 16
+
+
+def test_priorities_are_not_made_up():
+    schedule = Prioritized(80, 4, 2, warmup_steps=16, updates_per_round=3, batch_size=4, replay_capacity=64)
+    with pytest.raises(UsageError, match="Constant does not say: use a Schedule"):
+        list(learn(LearningLoop(ENV, Constant(), schedule), TASKS, KEYS, eval_episodes=0))
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from mesax.errors import UsageError
 from mesax.policy import Policy
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
 State = TypeVar("State")
+EPISODE_ERROR = "episode_error"
+"""A metric with a number for every episode of the batch, by which a prioritized replay draws; few learners have it."""
 
 
 @runtime_checkable
@@ -38,6 +41,12 @@ class Learner(Protocol[State]):
     def greedy(self, spec: EnvSpec, state: State) -> Policy:
         """Policy without exploration, for evaluation."""
 
+    def variants(self, spec: EnvSpec, state: State) -> Policy | None:
+        """Every form that the policy without exploration may take in an episode, stacked `[forms, ...]`; mostly None.
+
+        They are evaluated one by one beside it: how good is the best of them, and how good is any.
+        """
+
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """What an episode that somebody else plays is labeled with: a draw of the learner's prior, empty for most."""
 
@@ -52,15 +61,24 @@ class _Defaults:
     """What most learners leave alone."""
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:
-        """Any round will do."""
-        del spec, num_envs
+        """Any round will do; all that is paid must be one reward."""
+        del num_envs
+        if spec.bonus_discount is not None:
+            raise UsageError(
+                f"{type(self).__name__} has one value for all that is paid: set the reward model's apart to false"
+            )
+
+    def variants(self, spec: EnvSpec, state: PyTree) -> Policy | None:
+        """One form only."""
+        del spec, state
+        return None
 
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """No latent."""
         del spec, key
         return jnp.zeros(0)
 
-    def observe(self, spec: EnvSpec, state: State, fresh: Episode) -> State:
+    def observe(self, spec: EnvSpec, state: PyTree, fresh: Episode) -> PyTree:
         """Nothing to note."""
         del spec, fresh
         return state

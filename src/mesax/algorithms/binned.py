@@ -97,6 +97,11 @@ class Binned:
         """The learner's own, on points."""
         return BinnedPolicy(self.algorithm.greedy(self.inner_spec(spec), state), self._grid(spec))
 
+    def variants(self, spec: EnvSpec, state: PyTree) -> Policy | None:
+        """The learner's own, on points."""
+        forms = self.algorithm.variants(self.inner_spec(spec), state)
+        return None if forms is None else BinnedPolicy(forms, self._grid(spec))
+
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """The learner's own."""
         return self.algorithm.latent(self.inner_spec(spec), key)

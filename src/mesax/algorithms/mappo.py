@@ -6,6 +6,9 @@
         actors:   lower  -min(rho A, clip(rho, 1 +- clip) A) - entropy bonus
         values:   lower  max of clipped and unclipped Huber loss to the normalized return A + V
 
+A bonus that comes apart from the reward (`Episode.bonus`) has a head of the values, a discount and a scale of its own;
+where the task ends, it goes on at a fresh start. Its advantages are added to those of the reward.
+
 `pi_old` is computed from the nets at the start of the update, which are those that played: nothing but the episode
 need be stored. Recurrent nets are unrolled over whole episodes, or over chunks that start from the memories of the nets
 that played.
@@ -23,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from mesax.algorithms.base import OnPolicy
-from mesax.algorithms.targets import entropy, generalized_advantages, huber
+from mesax.algorithms.targets import entropy, generalized_advantages, huber, lambda_returns
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
 from mesax.nets import Adam, Memory, Mlp, Net, NetConfig, Team, Trainable, batch_along, unroll_batch
@@ -57,7 +60,7 @@ LOG_STD_RANGE = (-5.0, math.log(LARGEST_STD))
 class Actors(eqx.Module):
     """Decentralized actors; continuous ones share a standard deviation that depends on nothing."""
 
-    team: Team
+    team: Net[Array]
     log_std: Float[Array, " size"]
     action_space: ActionSpace = eqx.field(static=True)
 
@@ -126,6 +129,15 @@ class Piece(eqx.Module):
     actor_memory: Memory
     """At the first step; it is not learned through."""
     value_memory: Memory
+    bonus: Valued | None = None
+
+
+class Valued(eqx.Module):
+    """A second kind of pay along pieces of episodes."""
+
+    old_values: Float[Array, "pieces time agents"]
+    """Normalized."""
+    returns: Float[Array, "pieces time agents"]
 
 
 class MappoState(eqx.Module):
@@ -134,6 +146,8 @@ class MappoState(eqx.Module):
     actors: Trainable[Actors]
     values: Trainable[Net[Array]]
     norm: ValueNorm
+    bonus_norm: ValueNorm | None = None
+    """Of a bonus that is valued apart."""
 
 
 @dataclass(frozen=True)
@@ -199,16 +213,21 @@ class Mappo(OnPolicy):
         features = spec.action_space.feature_size
         sizes = (spec.obs_size, features)
         team = Team.create(self.actor_net, spec.num_agents, sizes, key_actor, shared=self.share_actors, head_gain=0.01)
+        apart = spec.bonus_discount is not None
+        heads = 2 if apart else 1
         log_std = jnp.full(0 if isinstance(spec.action_space, Discrete) else features, math.log(self.initial_std))
         if self.values_of == "own":
             values: Net[Array] = Team.create(
-                self.critic_net, spec.num_agents, (spec.obs_size, 1), key_value, shared=True, head_gain=1.0
+                self.critic_net, spec.num_agents, (spec.obs_size, heads), key_value, shared=True, head_gain=1.0
             )
         else:
-            values = self.critic_net.build(spec.num_agents * spec.obs_size, 1, key_value)
+            values = self.critic_net.build(spec.num_agents * spec.obs_size, heads, key_value)
         actors = Actors(team, log_std, spec.action_space)
         return MappoState(
-            Trainable.create(actors, self.optimizer), Trainable.create(values, self.optimizer), ValueNorm.create()
+            Trainable.create(actors, self.optimizer),
+            Trainable.create(values, self.optimizer),
+            ValueNorm.create(),
+            ValueNorm.create() if apart else None,
         )
 
     def behavior(self, spec: EnvSpec, state: MappoState, elapsed: Elapsed) -> Policy:
@@ -232,17 +251,25 @@ class Mappo(OnPolicy):
         self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
     ) -> tuple[Memory, Float[Array, "batch time agents"]]:
         """(memories, normalized value of every step for every agent) of many episodes; memories as `batch_along`'s."""
+        along, heads = self.heads(net, obs, start)
+        return along, heads[0]
+
+    def heads(
+        self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
+    ) -> tuple[Memory, list[Float[Array, "batch time agents"]]]:
+        """The same, and the value of a bonus if it is valued apart."""
         if self.values_of == "own":
             along, values = batch_along(net, obs, start)
-            return along, values[..., 0]
+            return along, [values[..., head] for head in range(values.shape[-1])]
         along, values = batch_along(net, obs.reshape(*obs.shape[:2], -1), start)
-        return along, jnp.broadcast_to(values, obs.shape[:3])
+        each = [values[..., head : head + 1] for head in range(values.shape[-1])]
+        return along, [jnp.broadcast_to(value, obs.shape[:3]) for value in each]
 
     def update(
         self, spec: EnvSpec, state: MappoState, batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[MappoState, Metrics]:
         """A few epochs on the episodes just played."""
-        pieces = self._pieces(state, batch, elapsed)
+        pieces = self._pieces(spec, state, batch, elapsed)
         number = leading_size(pieces)
         self.check(spec, leading_size(batch))
         size = number // self.minibatches
@@ -255,22 +282,25 @@ class Mappo(OnPolicy):
         state, metrics = jax.lax.scan(step, state, order.reshape(-1, size))
         return state, jax.tree.map(jnp.mean, metrics)
 
-    def _pieces(self, state: MappoState, batch: Episode, elapsed: Elapsed) -> Piece:
+    def _pieces(self, spec: EnvSpec, state: MappoState, batch: Episode, elapsed: Elapsed) -> Piece:
         """What was played with all that the nets at the start of the update say of it, cut into pieces."""
         obs = batch.obs[:, :-1]
         actor_memories, old_outputs = batch_along(state.actors.net.team, obs)
         old_log = self._held(state.actors.net, elapsed).log_probability(old_outputs, batch.action)
-        value_memories, old_values = self.values(state.values.net, batch.obs)
+        value_memories, (old_values, *apart) = self.heads(state.values.net, batch.obs)
         values = state.norm.denormalize(old_values)
         discounts = self.discount * batch.continues
         of_agents = jax.vmap(generalized_advantages, in_axes=(None, None, 1, None), out_axes=1)
         advantages = jax.vmap(of_agents)(batch.reward, discounts, values, self.gae * batch.goes_on)
         returns = advantages + values[:, :-1]
+        bonus = None
+        if apart:
+            of_bonus, bonus = self._bonus(spec, state, batch, apart[0])
+            advantages = advantages + of_bonus
         mean = masked_mean(advantages, batch.mask)
         std = jnp.sqrt(masked_mean(jnp.square(advantages - mean), batch.mask))
         advantages = (advantages - mean) / (std + 1e-5)
         data = (obs, batch.action, batch.mask, old_log, old_values[:, :-1], advantages, returns)
-
         horizon = batch.mask.shape[1]
         chunk = min(self.chunk or horizon, horizon)
 
@@ -278,11 +308,32 @@ class Mappo(OnPolicy):
             return jax.tree.map(lambda leaf: leaf[:, :horizon:chunk].reshape(-1, *leaf.shape[2:]), along)
 
         memories = (starts(actor_memories), starts(value_memories))
-        return Piece(*[*[_cut(leaf, chunk) for leaf in data], *memories])
+        pay = jax.tree.map(lambda leaf: _cut(leaf, chunk), bonus)
+        return Piece(*[*[_cut(leaf, chunk) for leaf in data], *memories, pay])
+
+    def _bonus(
+        self, spec: EnvSpec, state: MappoState, batch: Episode, old_values: Float[Array, "batch instants agents"]
+    ) -> tuple[Float[Array, "batch time agents"], Valued]:
+        """(advantages, what its head learns from) of a bonus that goes on beyond an episode's end."""
+        assert batch.bonus is not None and state.bonus_norm is not None and spec.bonus_discount is not None
+        values = state.bonus_norm.denormalize(old_values)
+        fresh_start = jnp.mean(values[:, 0], axis=0)
+        following = jnp.where(batch.terminated[..., None], fresh_start, values[:, 1:])
+        discounts = jnp.full_like(batch.bonus, spec.bonus_discount)
+        of_agents = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
+        returns = jax.vmap(of_agents)(batch.bonus, discounts, following, self.gae * batch.goes_on)
+        return returns - values[:, :-1], Valued(old_values[:, :-1], returns)
 
     def _descend(self, state: MappoState, piece: Piece, elapsed: Elapsed) -> tuple[MappoState, Metrics]:
-        norm = state.norm.observe(piece.returns, piece.mask, self.norm_decay, whole=self.chunk is None)
-        target = norm.normalize(piece.returns)
+        def observed(norm: ValueNorm, returns: Float[Array, "pieces time agents"]) -> ValueNorm:
+            return norm.observe(returns, piece.mask, self.norm_decay, whole=self.chunk is None)
+
+        norm, bonus_norm = observed(state.norm, piece.returns), state.bonus_norm
+        pays = [(piece.old_values, norm.normalize(piece.returns))]
+        if piece.bonus is not None:
+            assert bonus_norm is not None
+            bonus_norm = observed(bonus_norm, piece.bonus.returns)
+            pays.append((piece.bonus.old_values, bonus_norm.normalize(piece.bonus.returns)))
         rate = 1.0 + (self.final_rate - 1.0) * elapsed.fraction
 
         def actor_loss(actors: Actors) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
@@ -298,23 +349,34 @@ class Mappo(OnPolicy):
             return -gain - self.entropy_bonus * mean_entropy, (mean_entropy, outside)
 
         def value_loss(net: Net[Array]) -> Float[Array, ""]:
-            values = self.values(net, piece.obs, piece.value_memory)[1]
-            near_old = piece.old_values + jnp.clip(values - piece.old_values, -self.clip, self.clip)
-            losses = [huber(v - target, self.huber) for v in (values, near_old)]
-            return masked_mean(jnp.maximum(*losses), piece.mask)
+            heads = self.heads(net, piece.obs, piece.value_memory)[1]
+            losses = [self._value_loss(head, *pay, piece.mask) for head, pay in zip(heads, pays, strict=True)]
+            return sum(losses[1:], losses[0])
 
         (loss, (mean_entropy, outside)), gradients = jax.value_and_grad(actor_loss, has_aux=True)(state.actors.net)
         critic_loss, critic_gradients = jax.value_and_grad(value_loss)(state.values.net)
         after = MappoState(
-            _within_range(state.actors.descend(gradients, self.optimizer, rate)),
+            within_range(state.actors.descend(gradients, self.optimizer, rate)),
             state.values.descend(critic_gradients, self.optimizer, rate),
             norm,
+            bonus_norm,
         )
         metrics = {"actor_loss": loss, "critic_loss": critic_loss, "entropy": mean_entropy, "clipped": outside}
         return after, metrics
 
+    def _value_loss(
+        self,
+        values: Float[Array, "pieces time agents"],
+        old_values: Float[Array, "pieces time agents"],
+        target: Float[Array, "pieces time agents"],
+        mask: Bool[Array, "pieces time"],
+    ) -> Float[Array, ""]:
+        near_old = old_values + jnp.clip(values - old_values, -self.clip, self.clip)
+        losses = [huber(v - target, self.huber) for v in (values, near_old)]
+        return masked_mean(jnp.maximum(*losses), mask)
 
-def _within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
+
+def within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
     """Actors whose deviations can be learned from here in either direction."""
     log_std = jnp.clip(actors.net.log_std, *LOG_STD_RANGE)
     projected: Trainable[Actors] = eqx.tree_at(lambda a: a.net.log_std, actors, log_std)

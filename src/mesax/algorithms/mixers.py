@@ -4,11 +4,12 @@
     Sum           Qtot = sum_i Q_i                                                        VDN   (Sunehag et al. 2018)
     Monotonic     Qtot = f_s(Q_1, .., Q_n), rising in every Q_i                           QMIX  (Rashid et al. 2018)
     Duplex        Qtot = sum_i w_i max Q_i + v + sum_i lambda_i w_i (Q_i - max Q_i)       QPLEX (Wang et al. 2021)
+    StateDuplex   the same, its weights w_i from the state alone, and not from attention  QPLEX, on matrix games
 
-In the last three the best joint action is every agent's own best action, so a team can play it without talking; only
-Duplex can represent every payoff of which that is true. A mixer is written for one step. Its context is what is known
-centrally: all observations, and the episode's latent if there is one. It returns the values that are learned, one or
-one per agent.
+In all but the first the best joint action is every agent's own best action, so a team can play it without talking; only
+the last two can represent every payoff of which that is true. A mixer is written for one step. Its context is what is
+known centrally: all observations, and the episode's latent if there is one. It returns the values that are learned, one
+or one per agent.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Step(eqx.Module):
     """One-hot."""
     latent: Float[Array, "*steps latent"]
     """Of the episode (see `Label`); mostly empty."""
+    values: Float[Array, "*steps agents actions"]
+    """Of every action of every agent, not of those played alone."""
 
     @property
     def context(self) -> Float[Array, " context"]:
@@ -183,54 +186,103 @@ class Monotonic:
         )
 
 
-class DuplexMixer(eqx.Module):
-    """Weighted values of the agents, and advantages weighted once more by what the others do.
+class Attention(eqx.Module):
+    """w_i = sum_h softmax_i(query_h(s) . key_h(o_i) / sqrt(size)): what agents count, by their own observations."""
 
-    w_i      = sum_h softmax_i(query_h(s) . key_h(o_i) / sqrt(size))                        attention
-    lambda_i = sum_k |scale_k(s)| sigmoid(agent_k(s)_i) sigmoid(action_k(s, a)_i)           importance
-    Qtot     = sum_i (w_i Q_i + v(s) / n) + sum_i stop(w_i (Q_i - max Q_i)) (lambda_i - 1)
-    """
-
-    query: FeedForward
-    """Stacked over heads; so are the keys."""
+    embed: Dense
+    """From the state to the layer before the queries; stacked over heads, as all that follows."""
+    query: Float[Array, "heads hidden size"]
     key: Float[Array, "heads obs size"]
-    value: FeedForward
-    scale: FeedForward
-    agent: FeedForward
-    importance: FeedForward
-    attention_penalty: float = eqx.field(static=True)
+    penalty_weight: float = eqx.field(static=True)
 
-    def __call__(self, step: Step) -> Float[Array, " 1"]:
-        """Qtot, at its highest where every agent's value is."""
-        scaled = self.attention(step) / math.sqrt(self.key.shape[-1])
-        weights = jnp.sum(jax.nn.softmax(scaled, axis=1) + TINY, axis=0)
-        advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
-        total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
-        return total[None] + _apply(self.value, step.context)
+    def __call__(self, step: Step) -> Float[Array, " agents"]:
+        """Weights, above zero."""
+        scaled = self.logits(step) / math.sqrt(self.key.shape[-1])
+        return jnp.sum(jax.nn.softmax(scaled, axis=1) + TINY, axis=0)
 
-    def attention(self, step: Step) -> Float[Array, "heads agents"]:
-        """Logits, before they are divided by sqrt(size): how much the agents count at this state."""
-        queries = jax.vmap(_apply, in_axes=(0, None))(self.query, step.context)
+    def logits(self, step: Step) -> Float[Array, "heads agents"]:
+        """Before they are divided by sqrt(size): how much the agents count at this state."""
+        hidden = jax.nn.relu(jax.vmap(lambda embed: embed(step.context))(self.embed))
+        queries = jnp.einsum("hi,his->hs", hidden, self.query)
         # Deviation(attention-features): every agent's own observation stands for its part of the state.
         keys = jnp.einsum("ao,hos->has", step.obs, self.key)
         return jnp.einsum("hs,has->ha", queries, keys)
 
-    def importances(self, step: Step) -> Float[Array, " agents"]:
-        """lambda_i, above zero."""
-        agents = step.q.shape[0]
-        scale = jnp.abs(_apply(self.scale, step.context)) + TINY
-        both = jnp.concatenate([step.context, step.action.reshape(-1)])
-        agent = jax.nn.sigmoid(_apply(self.agent, step.context)).reshape(-1, agents)
-        return scale @ (agent * jax.nn.sigmoid(_apply(self.importance, both)).reshape(-1, agents))
-
     def penalty(self, step: Step) -> Float[Array, ""]:
         """Mean squared logits, not divided, summed over heads: keeps the softmax from saturating."""
-        return self.attention_penalty * jnp.sum(jnp.mean(jnp.square(self.attention(step)), axis=1))
+        return self.penalty_weight * jnp.sum(jnp.mean(jnp.square(self.logits(step)), axis=1))
+
+
+class StateWeights(eqx.Module):
+    """w_i = |net(s)_i|: what agents count, by the state alone."""
+
+    net: FeedForward
+
+    def __call__(self, step: Step) -> Float[Array, " agents"]:
+        """Weights, above zero."""
+        return jnp.abs(_apply(self.net, step.context)) + TINY
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """None."""
+        return jnp.zeros_like(step.q[0])
+
+
+class Importances(eqx.Module):
+    """lambda_i = sum_k |scale_k(s)| sigmoid(agent_k(s)_i) sigmoid(action_k(s, a)_i): what an advantage counts."""
+
+    scale: FeedForward
+    """Stacked over kernels k; so are the others."""
+    agent: FeedForward
+    action: FeedForward
+
+    def __call__(self, step: Step) -> Float[Array, " agents"]:
+        """lambda_i, above zero."""
+        both = jnp.concatenate([step.context, step.action.reshape(-1)])
+        kernels = jax.vmap(_apply, in_axes=(0, None))
+        scale = jnp.abs(kernels(self.scale, step.context)) + TINY
+        shares = jax.nn.sigmoid(kernels(self.agent, step.context)) * jax.nn.sigmoid(kernels(self.action, both))
+        return jnp.sum(scale * shares, axis=0)
+
+    @staticmethod
+    def sizes(spec: EnvSpec, latent_size: int, kernels: int, hidden: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Layers of all nets, kernel after kernel."""
+        agents, context = spec.num_agents, context_size(spec, latent_size)
+        both = spec.joint_size + latent_size
+        one = [(context, *hidden, 1), (context, *hidden, agents), (both, *hidden, agents)]
+        return one * kernels
+
+    @staticmethod
+    def of(nets: list[FeedForward]) -> Importances:
+        """From nets of these sizes."""
+        return Importances(*(tree_stack(nets[kind::3]) for kind in range(3)))
+
+
+class DuplexMixer(eqx.Module):
+    """Weighted values of the agents, and advantages weighted once more by what the others do.
+
+    Qtot = sum_i w_i Q_i + v(s) + sum_i stop(w_i (Q_i - max Q_i)) (lambda_i - 1)
+    """
+
+    weighing: Attention | StateWeights
+    value: FeedForward
+    """Of the state; the sum of what it says."""
+    importances: Importances
+
+    def __call__(self, step: Step) -> Float[Array, " 1"]:
+        """Qtot, at its highest where every agent's value is."""
+        weights = self.weighing(step)
+        advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
+        total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
+        return total[None] + jnp.sum(_apply(self.value, step.context), keepdims=True)
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """That of the weights."""
+        return self.weighing.penalty(step)
 
 
 @dataclass(frozen=True)
 class Duplex:
-    """QPLEX: any payoff whose best joint action is every agent's own best."""
+    """QPLEX: any payoff whose best joint action is every agent's own best; agents count by attention."""
 
     heads: int = 4
     """Attention heads over agents."""
@@ -249,30 +301,61 @@ class Duplex:
 
     def __post_init__(self) -> None:
         """Refuse nets without units."""
-        for name in ("heads", "attention_size", "query_hidden", "value_hidden", "kernels"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if any(width < 1 for width in self.importance_hidden):
-            raise UsageError(f"every importance layer needs at least 1 unit, not {self.importance_hidden}")
+        _check_units(self, "heads", "attention_size", "query_hidden", "value_hidden", "kernels")
+        _check_importances(self.importance_hidden)
 
     def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> DuplexMixer:
         """Fresh attention and importances."""
-        agents, context = spec.num_agents, context_size(spec, latent_size)
-        each = self.kernels * agents
-        value, scale, agent, importance, *heads = hypernets(
+        context = context_size(spec, latent_size)
+        value, *rest = hypernets(
             key,
             (context, self.value_hidden, 1),
-            (context, *self.importance_hidden, self.kernels),
-            (context, *self.importance_hidden, each),
-            (spec.joint_size + latent_size, *self.importance_hidden, each),
             *[(context, self.query_hidden, self.attention_size)] * self.heads,
             *[(spec.obs_size, self.attention_size)] * self.heads,
+            *Importances.sizes(spec, latent_size, self.kernels, self.importance_hidden),
         )
-        query, keys = tree_stack(heads[: self.heads]), tree_stack(heads[self.heads :])
-        return DuplexMixer(query, keys.head.weight, value, scale, agent, importance, self.attention_penalty)
+        queries, keys = tree_stack(rest[: self.heads]), tree_stack(rest[self.heads : 2 * self.heads])
+        # Neither queries nor keys have a bias in their last layer.
+        attention = Attention(queries.layers[0], queries.head.weight, keys.head.weight, self.attention_penalty)
+        return DuplexMixer(attention, value, Importances.of(rest[2 * self.heads :]))
 
 
-MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex
+@dataclass(frozen=True)
+class StateDuplex:
+    """QPLEX as on its authors' matrix games (`dmaq`): agents count by the state alone, importances have deeper nets."""
+
+    hidden: int = 64
+    """Units of the layers from the state to the weights and to its own value."""
+    kernels: int = 10
+    """Terms of every agent's importance."""
+    importance_hidden: tuple[int, ...] = (64, 64)
+    """Widths of the ReLU layers before the importances; none: they are linear in state and joint action."""
+
+    def __post_init__(self) -> None:
+        """Refuse nets without units."""
+        _check_units(self, "hidden", "kernels")
+        _check_importances(self.importance_hidden)
+
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> DuplexMixer:
+        """Fresh weights and importances."""
+        layers = (context_size(spec, latent_size), self.hidden, spec.num_agents)
+        sizes = Importances.sizes(spec, latent_size, self.kernels, self.importance_hidden)
+        weights, value, *rest = hypernets(key, layers, layers, *sizes)
+        return DuplexMixer(StateWeights(weights), value, Importances.of(rest))
+
+
+MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex | StateDuplex
+
+
+def _check_units(settings: object, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(settings, name)}")
+
+
+def _check_importances(widths: tuple[int, ...]) -> None:
+    if any(width < 1 for width in widths):
+        raise UsageError(f"every importance layer needs at least 1 unit, not {widths}")
 
 
 def _apply(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float, PyTree
 
 from mesax.algorithms.base import Learner
@@ -81,12 +82,19 @@ class Normalized:
 
     def behavior(self, spec: EnvSpec, state: NormalizedState, elapsed: Elapsed) -> Policy:
         """The learner's own, standardized."""
-        policy = self.algorithm.behavior(spec, state.learner, elapsed)
-        return StandardizedPolicy(policy, state.moments, self.least, self.limit)
+        return self._seeing(state, self.algorithm.behavior(spec, state.learner, elapsed))
 
     def greedy(self, spec: EnvSpec, state: NormalizedState) -> Policy:
         """The learner's own, standardized."""
-        return StandardizedPolicy(self.algorithm.greedy(spec, state.learner), state.moments, self.least, self.limit)
+        return self._seeing(state, self.algorithm.greedy(spec, state.learner))
+
+    def variants(self, spec: EnvSpec, state: NormalizedState) -> Policy | None:
+        """The learner's own, standardized."""
+        forms = self.algorithm.variants(spec, state.learner)
+        return None if forms is None else jax.vmap(lambda form: self._seeing(state, form))(forms)
+
+    def _seeing(self, state: NormalizedState, policy: Policy) -> StandardizedPolicy:
+        return StandardizedPolicy(policy, state.moments, self.least, self.limit)
 
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """The learner's own."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -25,7 +25,7 @@ from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.mixers import Mixer, MixerConfig, Monotonic, Step
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
-from mesax.nets import Adam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
+from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
 from mesax.policy import LEARNER, Policy
 from mesax.types import (
     Action,
@@ -47,6 +47,7 @@ NAMES: dict[str, str] = {
     "vdn": "VDN: value decomposition by a sum",
     "qmix": "QMIX: monotonic value decomposition",
     "qplex": "QPLEX: value decomposition into advantages, which represents every game with an optimum",
+    "dmaq": "QPLEX with the mixer of its authors' matrix games: weights from the state, deeper importances",
 }
 NOTHING = -1
 """Stands for the action before the first one; its one-hot form is all zeros."""
@@ -103,7 +104,7 @@ class ValuePolicy(eqx.Module):
     their actions never reach this memory, and what it answers is not obeyed either.
     """
 
-    agents: Team
+    agents: Team | CodedTeam
     epsilon: Float[Array, ""] | None
     """Chance of a random action per agent; None: never."""
     action_space: Discrete = eqx.field(static=True)
@@ -133,7 +134,7 @@ class ValuePolicy(eqx.Module):
 class Values(eqx.Module):
     """The agents' nets and what makes one value of theirs."""
 
-    agents: Team
+    agents: Team | CodedTeam
     mixer: Mixer
 
 
@@ -144,6 +145,18 @@ class ValueState(eqx.Module):
     target: Values
     updates: Int[Array, ""]
     """So far."""
+
+
+class Hint(eqx.Module):
+    """What the values of replayed steps are known to be from elsewhere, and how much that counts."""
+
+    value: Float[Array, "batch time"]
+    weight: Float[Array, "batch time"]
+    """0 where nothing is known."""
+
+    def error(self, predicted: Float[Array, "batch time values"]) -> Float[Array, "batch time values"]:
+        """Weighted squared error of every step."""
+        return self.weight[..., None] * jnp.square(predicted - self.value[..., None])
 
 
 def inputs(
@@ -158,7 +171,8 @@ class ValueDecomposition(OffPolicy):
     """Off-policy learner of values for discrete actions; its mixer makes it IQL, VDN, QMIX or QPLEX."""
 
     mixer: MixerConfig = Monotonic()
-    """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex (QPLEX)."""
+    """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex or StateDuplex
+    (QPLEX)."""
     agent_net: NetConfig = Gru(64, num_layers=1)
     share_agents: bool = True
     """One net for all agents (told its identity) instead of one each."""
@@ -185,15 +199,19 @@ class ValueDecomposition(OffPolicy):
 
     def init(self, spec: EnvSpec, key: Key) -> ValueState:
         """Fresh nets; targets start equal."""
-        space = self._space(spec)
-        key_agents, key_mixer = jax.random.split(key)
-        sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
-        # Values near zero at first: the largest of several random ones would be bootstrapped.
-        agents = Team.create(
-            self.agent_net, spec.num_agents, sizes, key_agents, shared=self.share_agents, head_gain=0.1
-        )
-        values = Values(agents, self.mixer.build(spec, key_mixer))
+        values = self.build(spec, key)
         return ValueState(Trainable.create(values, self.optimizer), values, jnp.zeros((), jnp.int32))
+
+    def build(self, spec: EnvSpec, key: Key) -> Values:
+        """Fresh nets of the agents, and what mixes their values."""
+        key_agents, key_mixer = jax.random.split(key)
+        return Values(self.fresh_agents(spec, key_agents), self.mixer.build(spec, key_mixer))
+
+    def fresh_agents(self, spec: EnvSpec, key: Key, head_gain: float = 0.1) -> Team:
+        """New nets; values are near zero at first, because the largest of several random ones would be bootstrapped."""
+        space = self._space(spec)
+        sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
+        return Team.create(self.agent_net, spec.num_agents, sizes, key, shared=self.share_agents, head_gain=head_gain)
 
     def greedy(self, spec: EnvSpec, state: ValueState) -> Policy:
         """Highest values."""
@@ -212,39 +230,64 @@ class ValueDecomposition(OffPolicy):
         space = self._space(spec)
 
         def learn(state: ValueState, batch: Episode) -> tuple[ValueState, Metrics]:
-            return self._update(space, state, batch)
+            state, metrics, _ = self.learn(space, state, batch)
+            return state, metrics
 
-        if isinstance(self.agent_net, Gru) and self.agent_net.hidden >= WIDE:
-            # Lanes take turns: products with the weights of several nets at once take twice as long on a CPU.
-            learn = jax.custom_batching.sequential_vmap(learn)
-        updated: tuple[ValueState, Metrics] = learn(state, batch)
+        updated: tuple[ValueState, Metrics] = self.in_turn(learn)(state, batch)
         return updated
 
-    def _update(self, space: Discrete, state: ValueState, batch: Episode) -> tuple[ValueState, Metrics]:
-        target_q = self.agent_values(space, state.target.agents, batch)
+    def in_turn(self, learn: Callable[..., Any]) -> Callable[..., Any]:
+        """`learn`, of which lanes take turns if nets are wide and recurrent.
 
-        def loss(values: Values) -> tuple[Float[Array, ""], Metrics]:
+        Products with the weights of several nets at once take twice as long on a CPU.
+        """
+        wide = isinstance(self.agent_net, Gru) and self.agent_net.hidden >= WIDE
+        turns: Callable[..., Any] = jax.custom_batching.sequential_vmap(learn) if wide else learn
+        return turns
+
+    def learn(
+        self,
+        space: Discrete,
+        state: ValueState,
+        batch: Episode,
+        hint: Hint | None = None,
+        target_q: ActionValues | None = None,
+    ) -> tuple[ValueState, Metrics, Float[Array, " batch"]]:
+        """An update of one lane: (new state, metrics, every episode's mean squared error).
+
+        Whoever has the target nets' values of the batch already may give them.
+        """
+        if target_q is None:
+            target_q = self.agent_values(space, state.target.agents, batch)
+
+        def loss(values: Values) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, " batch"]]]:
             q = self.agent_values(space, values.agents, batch)
             targets = jax.lax.stop_gradient(self.targets(space, state.target, batch, q, target_q))
             now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action, batch.label.latent)
             predicted = each(values.mixer, now)
-            critic_loss = masked_mean(jnp.square(predicted - targets), batch.mask)
+            errors = jnp.square(predicted - targets)
+            critic_loss = masked_mean(errors, batch.mask)
             penalty = masked_mean(each(values.mixer.penalty, now), batch.mask)
             followed = (batch.action == jnp.argmax(q[:, :-1], axis=-1)).astype(q.dtype)
-            return critic_loss + penalty, {
+            metrics = {
                 "critic_loss": critic_loss,
                 "mixer_penalty": penalty,
                 "target_mean": masked_mean(targets, batch.mask),
                 "q_mean": masked_mean(predicted, batch.mask),
                 "greedy_share": masked_mean(followed, batch.mask),
             }
+            total = critic_loss + penalty
+            if hint is not None:
+                metrics["hint_loss"] = masked_mean(hint.error(predicted), batch.mask)
+                total = total + metrics["hint_loss"]
+            return total, (metrics, jax.vmap(masked_mean)(errors, batch.mask))
 
-        gradients, metrics = jax.grad(loss, has_aux=True)(state.values.net)
+        gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(state.values.net)
         values = state.values.descend(gradients, self.optimizer)
         updates = state.updates + 1
-        return ValueState(values, self.target.follow(state.target, values.net, updates), updates), metrics
+        return ValueState(values, self.target.follow(state.target, values.net, updates), updates), metrics, errors
 
-    def agent_values(self, space: Discrete, agents: Team, batch: Episode) -> ActionValues:
+    def agent_values(self, space: Discrete, agents: Team | CodedTeam, batch: Episode) -> ActionValues:
         """Every action's value to every agent along the episodes, from the actions that were played."""
         last = None
         if self.last_action:
@@ -261,11 +304,16 @@ class ValueDecomposition(OffPolicy):
         return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
 
     def _space(self, spec: EnvSpec) -> Discrete:
-        if not isinstance(spec.action_space, Discrete):
-            raise UsageError(
-                "ValueDecomposition needs discrete actions; Binned(ValueDecomposition(...)) cuts a box into bins"
-            )
-        return spec.action_space
+        return choices_of(spec)
+
+
+def choices_of(spec: EnvSpec) -> Discrete:
+    """The actions to choose from; a box is refused."""
+    if not isinstance(spec.action_space, Discrete):
+        raise UsageError(
+            "ValueDecomposition needs discrete actions; Binned(ValueDecomposition(...)) cuts a box into bins"
+        )
+    return spec.action_space
 
 
 def steps_of(
@@ -278,7 +326,7 @@ def steps_of(
     """Every step as mixers see it."""
     played = space.encode(action)
     latents = jnp.broadcast_to(latent[:, None], (*obs.shape[:2], latent.shape[-1]))
-    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents)
+    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents, q)
 
 
 def each(function: Callable[[Step], Float[Array, "..."]], steps: Step) -> Float[Array, "batch time ..."]:

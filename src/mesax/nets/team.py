@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mesax.nets.actions import PerAction
 from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
 from mesax.nets.recurrent import Gru, Recurrent
 from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
 from mesax.types import Key
 
-NetConfig: TypeAlias = Mlp | Gru | Entities
+NetConfig: TypeAlias = Mlp | Gru | Entities | PerAction
 
 
 class Team(StepByStep[Array]):
@@ -75,6 +76,71 @@ class Team(StepByStep[Array]):
             return x
         identity = jnp.broadcast_to(jnp.eye(self.num_agents), (*x.shape[:-1], self.num_agents))
         return jnp.concatenate([x, identity], axis=-1)
+
+
+class CodedTeam(StepByStep[Array]):
+    """A team whose last layer follows a code that all its agents share: y_i = W(code, i) h_i, h_i what i's net says.
+
+    W is linear in the code and in which agent it is. An input begins with the code, the same all along an episode.
+    """
+
+    team: Team
+    """From inputs without the code to features h."""
+    weight: Float[Array, "parts features outputs"]
+    """W is the sum of its parts: one for each number of the code, times it; one for each agent; one for all."""
+
+    @staticmethod
+    def create(
+        config: NetConfig,
+        num_agents: int,
+        sizes: tuple[int, int, int, int],
+        key: Key,
+        *,
+        shared: bool,
+        head_gain: float,
+    ) -> CodedTeam:
+        """Nets from `sizes = (code, inputs, features, outputs)`; `head_gain` is that of the features."""
+        code, inputs, features, outputs = sizes
+        key_team, key_weight = jax.random.split(key)
+        team = Team.create(config, num_agents, (inputs, features), key_team, shared=shared, head_gain=head_gain)
+        limit = (code + num_agents) ** -0.5
+        shape = (code + num_agents + 1, features, outputs)
+        return CodedTeam(team, jax.random.uniform(key_weight, shape, minval=-limit, maxval=limit))
+
+    @property
+    def num_agents(self) -> int:
+        """As many as the team has."""
+        return self.team.num_agents
+
+    def start(self) -> Memory:
+        """Memories of all agents."""
+        return self.team.start()
+
+    def step(self, memory: Memory, x: Float[Array, "agents inputs"]) -> tuple[Memory, Float[Array, "agents outputs"]]:
+        """Every agent's net on its own input, read by the weights that the code asks for."""
+        code, rest = self._parts(x)
+        memory, features = self.team.step(memory, rest)
+        return memory, jnp.einsum("af,afo->ao", features, self.weights(code[0]))
+
+    def along_batch(
+        self, start: Memory, xs: Float[Array, "batch time agents inputs"]
+    ) -> tuple[Memory, Float[Array, "batch time agents outputs"]]:
+        """Along many episodes, each with weights of its own."""
+        code, rest = self._parts(xs)
+        after, features = self.team.along_batch(start, rest)
+        return after, jnp.einsum("btaf,bafo->btao", features, jax.vmap(self.weights)(code[:, 0, 0]))
+
+    def weights(self, code: Float[Array, " code"]) -> Float[Array, "agents features outputs"]:
+        """W for every agent."""
+        numbers = jnp.broadcast_to(jnp.append(code, 1.0), (self.num_agents, code.size + 1))
+        parts = jnp.concatenate([numbers[:, :-1], jnp.eye(self.num_agents), numbers[:, -1:]], axis=1)
+        return jnp.einsum("ap,pfo->afo", parts, self.weight)
+
+    def _parts(
+        self, x: Float[Array, "*batch inputs"]
+    ) -> tuple[Float[Array, "*batch code"], Float[Array, "*batch rest"]]:
+        size = self.weight.shape[0] - self.num_agents - 1
+        return x[..., :size], x[..., size:]
 
 
 class Additive(StepByStep[Input]):

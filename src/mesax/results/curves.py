@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mesax.results.intervals import bootstrap, mean
+from mesax.results.intervals import mean, mean_band
 from mesax.store.reading import Curve, RunResults, final_return
 
 
@@ -36,7 +36,12 @@ def mean_curve(curves: Sequence[Curve], group: str | None = None) -> tuple[np.nd
     steps = [curve.steps for curve in chosen]
     values = [curve.returns if group is None else curve.groups[group] for curve in chosen]
     grid, rows = align(steps, values, common_grid(steps))
-    return grid, *bootstrap(rows, np.array([curve.task for curve in chosen]), resamples=2_000)
+    return grid, *mean_band(rows, *places(chosen))
+
+
+def places(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """The test task and the seed of every curve."""
+    return np.array([curve.task for curve in curves]), np.array([curve.seed for curve in curves])
 
 
 def steps_to_optimal(steps: np.ndarray, returns: np.ndarray, threshold: float) -> int | None:
@@ -52,9 +57,13 @@ def mean_steps_to_optimal(curves: Sequence[Curve], threshold: float) -> int | No
     return steps_to_optimal(grid, mean(rows), threshold)
 
 
-def optimal_fraction(final_returns: np.ndarray, threshold: float) -> float:
-    """The fraction of task runs whose final return is at the optimum."""
-    return float(np.mean(np.asarray(final_returns) >= threshold))
+def area_under_curves(curves: Sequence[Curve]) -> float:
+    """The mean return over all of learning, from the first evaluation to the last: how soon as well as how far."""
+    areas = [
+        np.trapezoid(curve.returns, curve.steps) / np.ptp(curve.steps) if len(curve.steps) > 1 else curve.returns[0]
+        for curve in curves
+    ]
+    return float(np.mean(areas))
 
 
 def groups_of(runs: Sequence[RunResults]) -> list[str]:

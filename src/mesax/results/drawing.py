@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from mesax.rendering.canvas import save
 from mesax.results.comparison import FamilyComparison
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES, learning_curves
-from mesax.results.pictures import attempt
+from mesax.results.safe_drawing import attempt
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.base import RunFigure
 from mesax.suites.registry import suite_of_run

@@ -11,8 +11,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mesax.formatting import format_count, format_number
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
-from mesax.results.curves import groups_of, mean_curve
-from mesax.results.intervals import bootstrap_interval
+from mesax.results.curves import groups_of, mean_curve, places
+from mesax.results.intervals import mean_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return
@@ -22,8 +22,8 @@ from mesax.suites.base import RunFigure
 METHOD_COLORS = {"mesa": "#0072B2", "plain": "#D55E00", "uniform": "#009E73", "maddpg": "#CC79A7"}
 
 
-def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
-    """Each run with its place, label and color."""
+def run_colors(runs: Sequence[RunResults]) -> list[str]:
+    """A color for each run."""
     colors: list[str] = []
     for run in runs:
         own = METHOD_COLORS.get(str(run.run["method"]))
@@ -31,8 +31,13 @@ def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]
         spare = [color for color in PALETTE if color not in reserved]
         spare += [color for color in PALETTE if color not in colors] or list(PALETTE)
         colors.append(own if own and own not in colors else spare[0])
+    return colors
+
+
+def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
+    """Each run with its place, label and color."""
     labels = [literal(label) for label in run_labels(runs)]
-    return list(zip(range(len(runs)), runs, labels, colors, strict=True))
+    return list(zip(range(len(runs)), runs, labels, run_colors(runs), strict=True))
 
 
 @styled
@@ -43,19 +48,24 @@ def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figur
     one_env = len({str(run.run["env"]) for run in runs}) == 1
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=one_env)[0]
     for axes, (title, members, group) in zip(grid, panels, strict=True):
-        ends = []
-        for order, run, name, color in _listed(members):
-            steps, mean, low, high = mean_curve(run.curves, group)
-            if steps.size:
-                axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
-                axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
-                ends.append((final_return(mean), name, color))
-        _reference_lines(axes, members[0])
-        _end_labels(axes, ends)
+        draw_curves(axes, members, group)
         axes.set_title(literal(title))
-        _steps_axis(axes)
     grid[0].set_ylabel("return (mean, 95% interval)")
     return figure
+
+
+def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = None) -> None:
+    """The curves of runs in one environment, with the levels that matter there."""
+    ends = []
+    for order, run, name, color in _listed(members):
+        steps, mean, low, high = mean_curve(run.curves, group)
+        if steps.size:
+            axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
+            axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+            ends.append((final_return(mean), name, color))
+    _reference_lines(axes, members[0])
+    _end_labels(axes, ends)
+    _steps_axis(axes)
 
 
 def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults], str | None]]:
@@ -139,7 +149,7 @@ def _draw_scores(axes: Axes, row: int, curves: Sequence[Curve], group: str | Non
     scores = np.array([final_return(c.returns if group is None else c.groups[group]) for c in curves])
     spread = row + (0.3 * np.linspace(-1, 1, scores.size) if scores.size > 1 else np.zeros(1))
     axes.plot(scores, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-    interval = bootstrap_interval(scores, np.array([curve.task for curve in curves]))
+    interval = mean_interval(scores, *places(curves))
     axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.8, solid_capstyle="butt")
     axes.plot([interval.value], [row], "D", color=color, markeredgecolor=INK, markersize=5)
 
@@ -217,8 +227,8 @@ COMPARISON_FIGURES = (
         name="curves",
         title="Learning curves",
         caption=(
-            "Mean return of the learner on unseen test tasks, with pointwise 95% bootstrap intervals, as far as all "
-            "task runs reach. Labels give the final return: the mean of the last evaluations, five at most."
+            "Mean return of the learner on unseen test tasks, with pointwise 95% intervals over seeds and tasks, as "
+            "far as all task runs reach. Labels give the final return: the mean of the last evaluations, five at most."
         ),
         draw=lambda runs: learning_curves(runs, by_group=True),
     ),

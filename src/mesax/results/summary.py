@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from mesax.errors import UsageError
-from mesax.results.curves import group_means, mean_steps_to_optimal, optimal_fraction, steps_to_optimal
+from mesax.results.curves import (
+    area_under_curves,
+    group_means,
+    mean_steps_to_optimal,
+    places,
+    steps_to_optimal,
+)
 from mesax.results.intervals import (
-    RESAMPLES,
     Interval,
-    bootstrap_interval,
+    Levels,
+    difference_interval,
     interquartile_mean,
-    percentile_interval,
+    mean_interval,
     probability_of_improvement,
+    share_interval,
 )
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, curves_from_rows, final_return
@@ -36,7 +44,8 @@ def summarize(
     if not curves:
         raise UsageError("there is nothing to summarize: no test task has been evaluated")
     family, finals = run["family"], np.array([final_return(curve.returns) for curve in curves])
-    interval = bootstrap_interval(finals, np.array([curve.task for curve in curves]))
+    interval = _within_reach(mean_interval(finals, *places(curves), levels_of(family)), family)
+    solved = share_interval(finals >= family["optimal_threshold"])
     return {
         **{key: run[key] for key in ("method", "env", "preset", "seed")},
         "env_steps": int(env_steps),
@@ -47,8 +56,12 @@ def summarize(
         "ci_high": interval.high,
         "iqm": float(interquartile_mean(finals)),
         "normalized_return": interval.value / float(family["optimal_return"]),
-        "optimal_fraction": optimal_fraction(finals, family["optimal_threshold"]),
+        "optimal_fraction": solved.value,
+        "optimal_fraction_low": solved.low,
+        "optimal_fraction_high": solved.high,
+        "area_under_curve": area_under_curves(curves),
         "by_group": group_means(curves),
+        **_zero_shot(curves),
         "per_task": [_task_summary(curve, family["optimal_threshold"]) for curve in curves],
         "wall_seconds": float(wall_seconds),
         "env_steps_per_second": float(env_steps / wall_seconds) if wall_seconds > 0 else 0.0,
@@ -56,10 +69,33 @@ def summarize(
     }
 
 
+def levels_of(family: Json) -> Levels | None:
+    """The two returns that its tasks usually end with, if it names a safe one; 0 says that nobody knows of any."""
+    safe, best = float(family["suboptimal_return"]), float(family["optimal_return"])
+    return Levels(safe, best) if safe != 0 else None
+
+
+def final_interval(run: RunResults) -> Interval:
+    """The mean final return with its interval over seeds, tasks and repeats."""
+    interval = mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
+    return _within_reach(interval, run.family)
+
+
+def _within_reach(interval: Interval, family: Json) -> Interval:
+    """No mean is above the best return, where that is known."""
+    levels = levels_of(family)
+    return interval if levels is None else replace(interval, high=max(interval.value, min(interval.high, levels.best)))
+
+
+def solved_interval(run: RunResults) -> Interval:
+    """The share of task runs whose final return is at the optimum."""
+    return share_interval(run.final_returns >= run.family["optimal_threshold"], run.seeds)
+
+
 def run_figures(run: RunResults) -> Json:
     """What a comparison says of a run, or of several pooled ones: a row of its table as plain numbers."""
     finals, threshold = run.final_returns, run.family["optimal_threshold"]
-    interval = bootstrap_interval(finals, run.tasks)
+    interval, share = final_interval(run), solved_interval(run)
     reached = [steps_to_optimal(curve.steps, curve.returns, threshold) for curve in run.curves]
     solved = [steps for steps in reached if steps is not None]
     return {
@@ -69,7 +105,11 @@ def run_figures(run: RunResults) -> Json:
         "iqm": float(interquartile_mean(finals)),
         "std": float(finals.std()),
         "by_group": group_means(run.curves),
-        "optimal_fraction": optimal_fraction(finals, threshold),
+        **_zero_shot(run.curves),
+        "optimal_fraction": share.value,
+        "optimal_fraction_low": share.low,
+        "optimal_fraction_high": share.high,
+        "area_under_curve": area_under_curves(run.curves),
         "steps_to_solve": float(np.median(solved)) if solved else None,
         "steps_to_optimum": mean_steps_to_optimal(run.curves, threshold),
         "wall_seconds": run.summary.get("wall_seconds"),
@@ -95,12 +135,19 @@ def _worst_target(visitor: Json) -> Json:
     return {} if worst is None else {"worst_target": worst}
 
 
+def _zero_shot(curves: Sequence[Curve]) -> Json:
+    """The mean return before the first update, of learners that had learned on training tasks; else nothing."""
+    found = [curve.zero_shot for curve in curves if curve.zero_shot is not None]
+    return {"zero_shot_return": float(np.mean(found))} if found else {}
+
+
 def _task_summary(curve: Curve, threshold: float) -> Json:
     return {
         "task": curve.task,
         "label": curve.label,
         "repeat": curve.repeat,
         "final_return": final_return(curve.returns),
+        **({} if curve.zero_shot is None else {"zero_shot_return": curve.zero_shot}),
         "steps_to_optimal": steps_to_optimal(curve.steps, curve.returns, threshold),
         "groups": {name: final_return(values) for name, values in curve.groups.items()},
     }
@@ -121,32 +168,36 @@ class Comparison:
 def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     """The difference of mean final returns: task by task over the test tasks of both, if there are any."""
     ours, theirs = finals_by_task(run), finals_by_task(other)
-    pairs = [(ours[task], theirs[task]) for task in ours if task in theirs]
-    if len(pairs) < min(2, len(ours), len(theirs)) or not pairs:  # a single pair of many would have no interval
-        return _compare_unpaired(run.final_returns, other.final_returns)
-    differences = np.array([one.mean() - another.mean() for one, another in pairs])
-    probability = float(np.mean([probability_of_improvement(*pair) for pair in pairs]))
-    complete = len(pairs) == len(ours) == len(theirs)
-    return Comparison(bootstrap_interval(differences), probability, len(pairs), complete)
+    shared = [task for task in ours if task in theirs]
+    if len(shared) < min(2, len(ours), len(theirs)) or not shared:  # a single pair of many would have no interval
+        found = difference_interval(run.final_returns, other.final_returns, run.seeds, other.seeds)
+        return Comparison(found, probability_of_improvement(run.final_returns, other.final_returns), shared=0)
+    pairs = [(ours[task], theirs[task]) for task in shared]
+    differences = np.array([one.returns.mean() - another.returns.mean() for one, another in pairs])
+    probability = float(np.mean([probability_of_improvement(one.returns, another.returns) for one, another in pairs]))
+    complete = len(shared) == len(ours) == len(theirs)
+    levels = levels_of(run.family)
+    if levels is not None:  # a task that one solves and the other does not, or no difference at all
+        gap = levels.best - levels.safe
+        levels = Levels(0.0, gap) if differences.mean() >= 0 else Levels(-gap, 0.0)
+    seeds = np.array([one.seed for one, _ in pairs])
+    return Comparison(mean_interval(differences, seeds=seeds, levels=levels), probability, len(shared), complete)
 
 
-def finals_by_task(run: RunResults) -> dict[str, np.ndarray]:
+class TaskFinals(NamedTuple):
+    """Final returns of the repeats of one test task."""
+
+    seed: int
+    returns: np.ndarray
+
+
+def finals_by_task(run: RunResults) -> dict[str, TaskFinals]:
     """Final returns of each test task, by what makes it the same task in another run: family, seed, target."""
-    found: dict[str, list[float]] = {}
+    found: dict[str, TaskFinals] = {}
     for curve, value in zip(run.curves, run.final_returns, strict=True):
         task = run.run["test_tasks"][curve.task]
         what = task["target"] if "target" in task else task["label"]
-        identity = json.dumps([run.run["env"], task.get("seed", run.run["seed"]), what])
-        found.setdefault(identity, []).append(value)
-    return {identity: np.array(values) for identity, values in found.items()}
-
-
-def _compare_unpaired(scores: np.ndarray, others: np.ndarray) -> Comparison:
-    def difference(ours: np.ndarray, theirs: np.ndarray, axis: int = 0) -> np.ndarray:
-        return ours.mean(axis=axis) - theirs.mean(axis=axis)
-
-    value = low = high = difference(scores, others)
-    if min(scores.size, others.size) >= 2 and max(np.ptp(scores), np.ptp(others)) > 0:
-        low, high = percentile_interval((scores, others), difference, RESAMPLES)
-    interval = Interval(float(value), float(low), float(high))
-    return Comparison(interval, probability_of_improvement(scores, others), shared=0)
+        identity = json.dumps([run.run["env"], curve.seed, what])
+        before = found.get(identity, TaskFinals(curve.seed, np.empty(0)))
+        found[identity] = TaskFinals(curve.seed, np.append(before.returns, value))
+    return found

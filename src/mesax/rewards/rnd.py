@@ -2,7 +2,7 @@
 
     x_t      = clip((features_t - mean) / std, -limit, limit)      features of the joint step; running moments
     i_t      = mean_k (target_k(x_t) - predictor_k(x_t))^2         the target net is random and stays so
-    reward_t = task_weight r_t + weight i_t / std of the discounted sums of i
+    reward_t = task_weight r_t + weight i_t / std of the discounted sums of i      one sum, or two parts kept apart
     predictor: lower i on the episodes just played, one pass in minibatches
 
 A reward model, so any learner can be paid so. A learner with replay keeps the bonus that a step had when it was played.
@@ -10,7 +10,7 @@ A reward model, so any learner can be paid so. A learner with replay keeps the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -58,6 +58,9 @@ class Rnd:
     """Features that deviate less are not blown up."""
     limit: float = 5.0
     """Standardized features stay within +- this."""
+    apart: bool = False
+    """Whether the bonus is valued by itself, with `discount` and beyond the end of an episode, as released; only for
+    learners that can (MAPPO)."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot pay."""
@@ -70,8 +73,8 @@ class Rnd:
             raise UsageError(f"least must not be negative and limit must be above 0, not {self.least} and {self.limit}")
 
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
-        """The learner sees what there is."""
-        return spec
+        """The learner sees what there is; it may have to value the bonus apart."""
+        return replace(spec, bonus_discount=self.discount) if self.apart else spec
 
     def begin(self, spec: EnvSpec, given: PyTree, key: Key) -> RndState:
         """Fresh nets; nothing seen."""
@@ -101,9 +104,16 @@ class Rnd:
         returns = state.returns.observe(jax.vmap(self._sums)(bonus), episodes.mask)
         std = jnp.sqrt(returns.variance)
         scaled = bonus / jnp.where(std > 1e-6, std, 1.0)  # not centered: a bonus must stay positive
-        paid = self.task_weight * episodes.reward + self.weight * scaled
+        seen = self._paid(episodes, self.weight * scaled)
         predictor = self._learn(state, x, episodes.mask, key)
-        return RndState(state.target, predictor, inputs, returns), eqx.tree_at(lambda e: e.reward, episodes, paid)
+        return RndState(state.target, predictor, inputs, returns), seen
+
+    def _paid(self, episodes: Episode, bonus: Float[Array, "envs time"]) -> Episode:
+        """Episodes with the bonus, in their reward or beside it."""
+        reward = self.task_weight * episodes.reward
+        if self.apart:
+            return replace(episodes, reward=reward, bonus=bonus)
+        return replace(episodes, reward=reward + bonus)
 
     def _features(self, spec: EnvSpec, episodes: Episode) -> Float[Array, "envs time features"]:
         of_step = jax.vmap(lambda step: self.features(spec, step))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,9 +38,17 @@ def split_reference(text: str) -> tuple[str, str]:
     if not colon or not module or not attribute:
         raise UsageError(f"name it as MODULE:ATTRIBUTE, such as my_env:make, not '{text}'")
     if module.endswith(".py") or "/" in module:
-        proper = Path(module).with_suffix("").as_posix().replace("/", ".")
-        raise UsageError(f"'{module}' is a file: name the module, {proper}:{attribute}")
+        kind = "file" if module.endswith(".py") else "path"
+        raise UsageError(f"'{module}' is a {kind}: name the module, {_proper(Path(module), attribute)}")
     return module, attribute
+
+
+def _proper(path: Path, attribute: str) -> str:
+    """How to name what is in a file: below the current directory as it is, elsewhere from its own directory."""
+    absolute, here = Path(os.path.abspath(path)), Path.cwd()  # not resolved: a link's own name can be imported
+    if absolute.is_relative_to(here) and absolute != here:
+        return f"{'.'.join(absolute.relative_to(here).with_suffix('').parts)}:{attribute}"
+    return f"{absolute.stem or 'my_env'}:{attribute}, in the directory {absolute.parent}"
 
 
 def attribute_of(text: str) -> object:

@@ -34,9 +34,13 @@ class Curve:
     task: int
     label: str
     repeat: int
+    seed: int
+    """Whose training and test tasks these are."""
     steps: np.ndarray
     returns: np.ndarray
     groups: Mapping[str, np.ndarray]
+    zero_shot: float | None = None
+    """Return of what was learned on training tasks, before the first update on this one; None: nothing was."""
 
 
 def final_return(returns: np.ndarray) -> float:
@@ -70,6 +74,11 @@ class RunResults:
     def tasks(self) -> np.ndarray:
         """The test task of every task run."""
         return np.array([curve.task for curve in self.curves])
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """The seed of every task run."""
+        return np.array([curve.seed for curve in self.curves])
 
 
 def load_run(path: str | Path) -> RunResults:
@@ -112,7 +121,7 @@ def curves_from_rows(run: Json, rows: Iterable[Json], source: object = "eval.jso
         for row in rows:
             if row.get("phase", "adapt") == "adapt":
                 found.setdefault((int(row["task"]), int(row["repeat"])), {})[int(row["step"])] = row
-        return tuple(_curve(run["test_tasks"], key, by_step) for key, by_step in sorted(found.items()))
+        return tuple(_curve(run, key, by_step) for key, by_step in sorted(found.items()))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise DamageError(f"{source} does not hold evaluations of this run's test tasks ({reason})") from None
@@ -122,8 +131,8 @@ def _optional_json(stored: RunDirectory, name: str) -> Json:
     return stored.read_json(name) if stored.has(name) else {}
 
 
-def _curve(test_tasks: Sequence[Json], key: tuple[int, int], by_step: Mapping[int, Json]) -> Curve:
-    task, repeat = key
+def _curve(run: Json, key: tuple[int, int], by_step: Mapping[int, Json]) -> Curve:
+    (task, repeat), test_tasks = key, run["test_tasks"]
     if task < 0:
         raise IndexError(f"task {task}")
     steps = sorted(by_step)
@@ -136,7 +145,9 @@ def _curve(test_tasks: Sequence[Json], key: tuple[int, int], by_step: Mapping[in
     own_group = test_tasks[task].get("group")
     if not groups and own_group is not None:
         groups = {own_group: returns}
-    return Curve(task, str(test_tasks[task]["label"]), repeat, np.array(steps), returns, groups)
+    zero_shot = float(returns[0]) if rows[0].get("zero_shot") else None
+    label = str(test_tasks[task]["label"])
+    return Curve(task, label, repeat, int(run["seed"]), np.array(steps), returns, groups, zero_shot)
 
 
 def _not_evaluated(evaluations: Path, status: str) -> Exception:

@@ -14,8 +14,8 @@ from mesax.store.run_directory import MERGED, STATUSES, RunDirectory
 from mesax.store.sums import check_job, check_sum
 from mesax.store.trees import MANIFEST, verify
 
-OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html")
-OWN_FOLDERS = ("jobs", "policies", "figures", "bundle")
+OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html", "episodes.json", "progress.json")
+OWN_FOLDERS = ("jobs", "policies", "figures", "bundle", "tracking")
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,6 @@ def _unknown(run: RunDirectory) -> Iterator[str]:
         named = {Path(name).parent.name for name in run.sums or () if name.startswith("policies/")}
     except StoreError:
         return
-    for manifest in _files(run.path / "policies", MANIFEST) if named else ():
-        if manifest.parent.name not in named:
-            yield str(manifest.parent)
+    for path in sorted((run.path / "policies").glob("*")) if named else ():
+        if path.name not in named and not path.name.startswith("."):
+            yield str(path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TypeVar
 
 from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.maven import CodedValues, Maven
 from mesax.algorithms.normalized import Normalized
+from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.training.schedule import Budget, Schedule
 
 Entry = TypeVar("Entry")
@@ -24,6 +26,12 @@ def coordinated(own: object) -> Maddpg | Normalized:
         return replace(own, algorithm=coordinated(own.algorithm))
     assert isinstance(own, Maddpg)
     return replace(own, actor_update=JointImprovement(), actor_batch_size=8, additive_critic=False)
+
+
+def maven(values: ValueDecomposition, latent_size: int) -> Maven:
+    """MAVEN with all settings of a learner of values (QMIX, as a rule), under a latent of this size."""
+    shared = {field.name: getattr(values, field.name) for field in fields(values)}
+    return Maven(CodedValues(**shared, latent_size=latent_size))
 
 
 def on_policy(schedule: Schedule | Budget, num_envs: int) -> Budget:

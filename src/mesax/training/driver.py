@@ -76,6 +76,10 @@ class Chunk:
     """The greedy policy as it plays in the environment itself."""
     compile_seconds: float
     """Time spent until the first step of this run was taken; 0 after the first chunk."""
+    variants: np.ndarray | None = None
+    """Rewards of every form that the greedy policy may take, `[lanes, forms, time]`; None if there is one only."""
+    reward: PyTree = None
+    """The state of the reward model."""
 
 
 def learn(
@@ -110,10 +114,11 @@ def learn(
 
     def chunk(logs: list[Log], seconds: float) -> Chunk:
         metrics, episodes = joined(logs)
-        rewards = engine.evaluate(tasks, state, keys, step) if eval_episodes else np.zeros((lanes, 0))
+        rewards, forms = engine.evaluate(tasks, state, keys, step) if eval_episodes else (np.zeros((lanes, 0)), None)
         learner = checked(metrics | {"rewards": rewards})
         policy = _policies(loop, eval_env.spec, learner, state.reward)
-        return Chunk(step, rewards, metrics, episodes, learner, policy, seconds)
+        reward = jax.tree.map(np.asarray, state.reward)
+        return Chunk(step, rewards, metrics, episodes, learner, policy, seconds, forms, reward)
 
     saved = None if keeper is None else keeper.left()
     if saved is None:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import Environment, HostEnvironment
+from mesax.policy import Policy
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
 from mesax.training.loop import Loop, LoopState, RoundLog, Start, mean_over_rounds
@@ -24,6 +25,8 @@ from mesax.types import AnyArray, Episode, Key, Keys, Metrics, Tree, tree_index
 
 Log: TypeAlias = tuple[dict[str, np.ndarray], Episode | None]
 """Metrics `[lanes, rounds]`, and episodes `[lanes, rounds, envs, ...]` if they are kept."""
+Evaluation: TypeAlias = tuple[np.ndarray, np.ndarray | None]
+"""Mean rewards of the greedy policy `[lanes, time]`, and of every form it may take `[lanes, forms, time]` (or None)."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,11 @@ class OnDevice:
         state, log = compiled(_Advance(self.loop, rounds), (2,))(tasks, explorer, state, keys)
         return state, _on_host(log)
 
-    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> np.ndarray:
-        """Mean rewards of the greedy policy, `[lanes, time]`."""
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> Evaluation:
+        """The greedy policy, and its forms if it has several."""
         program = compiled(_Evaluate(self.loop, self.eval_env, self.eval_episodes))
-        return np.asarray(program(tasks, state.learner, state.reward, keys, step))
+        rewards, forms = program(tasks, state.learner, state.reward, keys, step)
+        return np.asarray(rewards), None if forms is None else np.asarray(forms)
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,16 @@ class _Evaluate:
 
     def __call__(
         self, tasks: PyTree, learner: PyTree, reward: PyTree, keys: Keys, step: int | Int[Array, ""]
-    ) -> Float[Array, "lanes time"]:
-        def lane(tasks: PyTree, learner: PyTree, reward: PyTree, key: Key) -> Float[Array, " time"]:
-            policy = self.loop.greedy(self.env.spec, learner, reward)
-            return mean_rewards(self.env, tasks, policy, evaluation_key(key, step), self.num_episodes)
+    ) -> tuple[Float[Array, "lanes time"], Float[Array, "lanes forms time"] | None]:
+        def lane(
+            tasks: PyTree, learner: PyTree, reward: PyTree, key: Key
+        ) -> tuple[Float[Array, " time"], Float[Array, "forms time"] | None]:
+            def rewards(policy: Policy) -> Float[Array, " time"]:
+                return mean_rewards(self.env, tasks, policy, evaluation_key(key, step), self.num_episodes)
+
+            forms = self.loop.variants(self.env.spec, learner, reward)
+            own = rewards(self.loop.greedy(self.env.spec, learner, reward))
+            return own, None if forms is None else jax.vmap(rewards)(forms)
 
         return jax.vmap(lane)(tasks, learner, reward, keys)
 
@@ -126,9 +136,19 @@ class OnHost:
             logs.append((metrics, played))
         return state, self._gathered(logs)
 
-    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> np.ndarray:
-        """Mean rewards of the greedy policy, `[lanes, time]`."""
-        policy, keys = compiled(_Greedy(self.loop, self.eval_env))(state.learner, state.reward, keys, step)
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> Evaluation:
+        """The greedy policy, and its forms if it has several."""
+        policy, forms, keys = compiled(_Greedy(self.loop, self.eval_env))(state.learner, state.reward, keys, step)
+        own = self._mean_rewards(tasks, policy, keys)
+        if forms is None:
+            return own, None
+        lanes, number = jax.tree.leaves(forms)[0].shape[:2]
+        side_by_side = jax.tree.map(lambda leaf: leaf.reshape(lanes * number, *leaf.shape[2:]), forms)
+        repeated = jax.tree.map(lambda leaf: np.repeat(leaf, number, axis=0), tasks)
+        rewards = self._mean_rewards(repeated, side_by_side, jnp.repeat(keys, number, axis=0))
+        return own, rewards.reshape(lanes, number, -1)
+
+    def _mean_rewards(self, tasks: PyTree, policy: Policy, keys: Keys) -> np.ndarray:
         return np.asarray(play_on_host(self.eval_env, tasks, policy, keys, self.eval_episodes).reward).mean(axis=1)
 
     def _gathered(self, logs: list[tuple[Metrics, Episode]]) -> Log:
@@ -195,9 +215,16 @@ class _Greedy:
     loop: Loop
     env: HostEnvironment
 
-    def __call__(self, learner: PyTree, reward: PyTree, keys: Keys, step: int | Int[Array, ""]) -> tuple[PyTree, Keys]:
-        policy = jax.vmap(lambda *state: self.loop.greedy(self.env.spec, *state))(learner, reward)
-        return policy, jax.vmap(lambda key: evaluation_key(key, step))(keys)
+    def __call__(
+        self, learner: PyTree, reward: PyTree, keys: Keys, step: int | Int[Array, ""]
+    ) -> tuple[Policy, Policy | None, Keys]:
+        """(the policies, every form of each, keys)."""
+
+        def lane(learner: PyTree, reward: PyTree) -> tuple[Policy, Policy | None]:
+            spec = self.env.spec
+            return self.loop.greedy(spec, learner, reward), self.loop.variants(spec, learner, reward)
+
+        return *jax.vmap(lane)(learner, reward), jax.vmap(lambda key: evaluation_key(key, step))(keys)
 
 
 def joined(logs: list[Log]) -> tuple[dict[str, np.ndarray], Episode | None]:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from mesax.algorithms.base import Learner
+from mesax.algorithms.base import EPISODE_ERROR, Learner
 from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment
 from mesax.errors import UsageError
 from mesax.policy import Policy, Relabeled, UniformPolicy
@@ -26,7 +26,7 @@ from mesax.rewards.base import RewardModel, TaskReward
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.loop import LoopState, RoundLog, Start, returns_of
 from mesax.training.rollout import play
-from mesax.training.schedule import INIT_STREAM, REWARD_STREAM, Budget, Schedule, round_keys, store_key
+from mesax.training.schedule import INIT_STREAM, REWARD_STREAM, Budget, Prioritized, Schedule, round_keys, store_key
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics, blank_episode, tree_index
 
 
@@ -106,7 +106,11 @@ class LearningLoop:
             raise UsageError("an on-policy learner has no replay that could be filled beforehand")
         reward_state, seen = self.reward_model.observe(spec, reward_state, start.episodes, key_reward)
         learner = self.algorithm.observe(self.learner_spec, learner, seen)
-        return LoopState(learner, state.replay.add(seen), reward_state, state.round)
+        return LoopState(learner, self._added(state.replay, seen), reward_state, state.round)
+
+    def _added(self, replay: Replay, episodes: Episode) -> Replay:
+        schedule = self.schedule
+        return replay.add(episodes, schedule.first) if isinstance(schedule, Prioritized) else replay.add(episodes)
 
     def _empty_replay(self, reward_state: PyTree) -> Replay | None:
         if not isinstance(self.schedule, Schedule):
@@ -117,7 +121,7 @@ class LearningLoop:
             return tree_index(self.reward_model.observe(self.env.spec, reward_state, episodes, key)[1], 0)
 
         shape = jax.eval_shape(example, reward_state, jax.random.key(0))
-        return Replay.create(shape, self.schedule.replay_capacity)
+        return Replay.create(shape, self.schedule.replay_capacity, prioritized=isinstance(self.schedule, Prioritized))
 
     def warm_up(self, tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
         """Fill the replay with uniformly random episodes; nothing to do for a learner that has none."""
@@ -173,6 +177,11 @@ class LearningLoop:
         policy = self.algorithm.greedy(self.reward_model.learner_spec(spec), learner)
         return self.reward_model.equip(spec, reward, policy)
 
+    def variants(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy | None:
+        """Every form that it may take in an episode, stacked; None if there is one only."""
+        forms = self.algorithm.variants(self.reward_model.learner_spec(spec), learner)
+        return None if forms is None else jax.vmap(lambda form: self.reward_model.equip(spec, reward, form))(forms)
+
     def store(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
         """Relabel a round's episodes and put them into the replay."""
         state, _, log = self._take_in(state, episodes, key)
@@ -182,11 +191,14 @@ class LearningLoop:
         """Take a round's episodes in, then update from replayed ones or from these."""
         elapsed, (_, key_learn) = self.elapsed(state.round), round_keys(key, state.round)
         state, seen, log = self._take_in(state, episodes, key)
-        if state.replay is None:
+        replay = state.replay
+        if replay is None:
             learner, metrics = self.algorithm.update(self.learner_spec, state.learner, seen, elapsed, key_learn)
+        elif isinstance(self.schedule, Prioritized):
+            learner, replay, metrics = self._prioritized_updates(state.learner, replay, elapsed, key_learn)
         else:
-            learner, metrics = self._replayed_updates(state.learner, state.replay, elapsed, key_learn)
-        state = LoopState(learner, state.replay, state.reward, state.round)
+            learner, metrics = self._replayed_updates(state.learner, replay, elapsed, key_learn)
+        state = LoopState(learner, replay, state.reward, state.round)
         return state, RoundLog(log.metrics | metrics, log.episodes)
 
     def _take_in(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, Episode, RoundLog]:
@@ -194,7 +206,7 @@ class LearningLoop:
         key_store = store_key(key, state.round)
         reward, seen = self.reward_model.observe(self.env.spec, state.reward, episodes, key_store)
         learner = self.algorithm.observe(self.learner_spec, state.learner, seen)
-        replay = None if state.replay is None else state.replay.add(seen)
+        replay = None if state.replay is None else self._added(state.replay, seen)
         log = RoundLog(returns_of(episodes, seen), episodes if self.keep_episodes else None)
         return LoopState(learner, replay, reward, state.round + 1), seen, log
 
@@ -209,3 +221,29 @@ class LearningLoop:
 
         learner, metrics = jax.lax.scan(update, learner, jax.random.split(key, schedule.updates_per_round))
         return learner, jax.tree.map(jnp.mean, metrics)
+
+    def _prioritized_updates(
+        self, learner: PyTree, replay: Replay, elapsed: Elapsed, key: Key
+    ) -> tuple[PyTree, Replay, Metrics]:
+        """The same from a replay whose priorities every update renews."""
+        schedule = self.schedule
+        assert isinstance(schedule, Prioritized)
+
+        def update(
+            carry: tuple[PyTree, Float[Array, " capacity"] | None], key: Key
+        ) -> tuple[tuple[PyTree, Float[Array, " capacity"] | None], Metrics]:
+            learner, priority = carry
+            rated = Replay(replay.episodes, replay.added, priority)
+            key_sample, key_update = jax.random.split(key)
+            batch, slots = rated.sample_by_priority(key_sample, schedule.batch_size, schedule.exponent)
+            learner, metrics = self.algorithm.update(self.learner_spec, learner, batch, elapsed, key_update)
+            if EPISODE_ERROR not in metrics:
+                raise UsageError(
+                    f"a Prioritized schedule asks how wrong a learner is about an episode, and"
+                    f" {type(self.algorithm).__name__} does not say: use a Schedule"
+                )
+            return (learner, rated.rated(slots, metrics[EPISODE_ERROR]).priority), metrics
+
+        keys = jax.random.split(key, schedule.updates_per_round)
+        (learner, priority), metrics = jax.lax.scan(update, (learner, replay.priority), keys)
+        return learner, Replay(replay.episodes, replay.added, priority), jax.tree.map(jnp.mean, metrics)

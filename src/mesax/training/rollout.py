@@ -29,7 +29,7 @@ def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Keys) -> 
         return carry, (outcome.obs, action, reward, outcome.terminated, alive)
 
     carry = (state, memory, first_obs, jnp.asarray(True))
-    _, (obs, action, reward, terminated, mask) = jax.lax.scan(step, carry, keys[1:])
+    (_, memory, _, _), (obs, action, reward, terminated, mask) = jax.lax.scan(step, carry, keys[1:])
     obs = jnp.concatenate([first_obs[None], obs])
     return Episode(obs, action, reward, terminated, mask, policy.label(memory))
 

@@ -124,6 +124,27 @@ class Schedule(Budget):
         return max(1, -(-self.warmup_steps // self.steps_per_round(horizon)))
 
 
+@dataclass(frozen=True)
+class Prioritized(Schedule):
+    """The same from a replay that shows episodes the more often, the more wrong the learner last was about them.
+
+    For learners that log `episode_error`, a number for every episode of a batch.
+    """
+
+    exponent: float = 0.5
+    """Episodes are drawn in proportion to their error to this power; 0: all alike."""
+    first: float = 100.0
+    """What counts as the error of an episode that has not been learned from."""
+
+    def __post_init__(self) -> None:
+        """Refuse what draws nothing."""
+        super().__post_init__()
+        if self.exponent < 0.0 or self.first <= 0.0:
+            raise UsageError(
+                f"exponent must not be negative and first must be above 0, not {self.exponent} and {self.first}"
+            )
+
+
 def round_keys(key: Key, number: Int[Array, ""]) -> tuple[Key, Key]:
     """(to play, to learn) of one round."""
     key_play, key_learn = jax.random.split(jax.random.fold_in(key, number))

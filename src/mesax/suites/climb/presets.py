@@ -9,19 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.climb import ClimbFamily
+from mesax.envs.climb import ClimbFamily, SpecialAction
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
-from mesax.nets import Adam, Gru, Mlp
+from mesax.nets import Adam, Gru, Mlp, PerAction
+from mesax.rewards.counts import ActionKeys
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
@@ -85,6 +87,28 @@ QMIX = columns(
         discount=0.95,
         target=Soft(0.02),
         exploration=LinearSteps(1.0, 0.05, 25_000),
+    ),
+)
+MAVEN = columns(
+    # As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps; sixteen ways
+    # to play, as on its authors' matrix games.
+    paper=maven(
+        replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), 16
+    ),
+    quick=maven(QMIX["quick"], 16),
+)
+# With QPLEX and the memory of the release's large games; curiosity as in its small ones. Agents see their last action:
+# what follows the only step of a game looks the same whatever was played.
+EMC = columns(
+    paper=Emc(
+        replace(QMIX["paper"], mixer=Duplex()),
+        Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01)),
+        BestReturns(0.1, capacity=2**14, tolerance=1e-3),
+    ),
+    quick=Emc(
+        replace(QMIX["quick"], mixer=Duplex(), last_action=True),
+        Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01), optimizer=Adam(2e-3)),
+        BestReturns(0.1, capacity=2**14, tolerance=1e-3),
     ),
 )
 MAPPO = columns(
@@ -171,9 +195,15 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(QMIX[name], mixer=Sum())),
             "qmix": NamedLearner(replace(QMIX[name], mixer=Monotonic())),
             "qplex": NamedLearner(replace(QMIX[name], mixer=Duplex())),
+            "dmaq": NamedLearner(replace(QMIX[name], mixer=StateDuplex())),
+            "maven": NamedLearner(MAVEN[name]),
+            "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),
         },
+        goal=SpecialAction(),
+        goal_net=PerAction() if name != "paper" else None,
+        keys=ActionKeys(seen=GAMES[environment].family.num_stages),
     )
 
 

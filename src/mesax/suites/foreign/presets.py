@@ -15,9 +15,11 @@ import numpy as np
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.binned import Binned
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, Sum
+from mesax.algorithms.maven import Maven, Reinforce
+from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.base import TaskFamily
@@ -26,11 +28,12 @@ from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
 from mesax.policy import UniformPolicy
+from mesax.rewards.counts import ProjectedKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.high_reward import Threshold
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
 from mesax.training.schedule import Budget, Schedule
@@ -57,9 +60,13 @@ def preset(family: TaskFamily, name: str) -> Preset:
             "vdn": NamedLearner(values(spec, Sum())[name]),
             "qmix": NamedLearner(values(spec, Monotonic())[name]),
             "qplex": NamedLearner(values(spec, Duplex())[name]),
+            "dmaq": NamedLearner(values(spec, StateDuplex())[name]),
+            "maven": NamedLearner(searching(spec)[name]),
+            "emc": NamedLearner(emc(spec)[name]),
             "mappo": NamedLearner(mappo()[name], budget),
             "mappo-rnd": NamedLearner(mappo()[name], budget, Rnd()),
         },
+        keys=ProjectedKeys(features(family).obs_weight),
     )
 
 
@@ -97,6 +104,31 @@ def maddpg(spec: EnvSpec) -> dict[str, Normalized]:
 
 def values(spec: EnvSpec, mixer: MixerConfig) -> dict[str, Normalized]:
     """Learners of values; numbers are cut into a few points."""
+    published, quick = published_and_quick(mixer)
+    return columns(paper=on_points(spec, published), quick=on_points(spec, quick))
+
+
+def searching(spec: EnvSpec) -> dict[str, Normalized]:
+    """MAVEN with two ways to play; rewards may be negative, so that what z returns is judged against the mean."""
+    published, quick = (
+        replace(maven(entry, 2), choice=Reinforce(baseline=True)) for entry in published_and_quick(Monotonic())
+    )
+    return columns(paper=on_points(spec, published), quick=on_points(spec, quick))
+
+
+def emc(spec: EnvSpec) -> dict[str, Normalized]:
+    """EMC around QPLEX; the last action is seen, because nobody knows whether an observation tells what was done."""
+    published, quick = published_and_quick(Duplex())
+    curiosity, memory = Curiosity(Falling(0.01, 0.9, 20_000)), BestReturns(0.1, tolerance=0.2)
+    eager = replace(curiosity, head_gain=0.1, optimizer=Adam(1e-3))
+    return columns(
+        paper=on_points(spec, Emc(published, curiosity, memory)),
+        quick=on_points(spec, Emc(replace(quick, last_action=True), eager, memory)),
+    )
+
+
+def published_and_quick(mixer: MixerConfig) -> tuple[ValueDecomposition, ValueDecomposition]:
+    """PyMARL's settings, and feed-forward nets that learn faster."""
     published = ValueDecomposition(mixer=mixer, optimizer=Adam(5e-4), exploration=LinearSteps(1.0, 0.05, 50_000))
     quick = replace(
         published,
@@ -107,11 +139,15 @@ def values(spec: EnvSpec, mixer: MixerConfig) -> dict[str, Normalized]:
         discount=0.97,
         target=Soft(0.02),
     )
+    return published, quick
+
+
+def on_points(spec: EnvSpec, algorithm: ValueDecomposition | Maven | Emc) -> Normalized:
+    """On standardized observations, and on a few points of a box."""
     space = spec.action_space
     if isinstance(space, Box):
-        bins = bins_for(space.size)
-        return columns(paper=Normalized(Binned(published, bins)), quick=Normalized(Binned(quick, bins)))
-    return columns(paper=Normalized(published), quick=Normalized(quick))
+        return Normalized(Binned(algorithm, bins_for(space.size)))
+    return Normalized(algorithm)
 
 
 def bins_for(size: int) -> int:

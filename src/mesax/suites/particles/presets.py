@@ -9,19 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, Sum
+from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, TargetLandmark
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Entities, Gru, Mlp
+from mesax.rewards.counts import PlaceKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
@@ -90,6 +92,20 @@ QMIX = columns(
         exploration=LinearSteps(1.0, 0.05, 1_000_000),
     ),
 )
+LATENTS = 2
+"""Ways to play of MAVEN, as released."""
+# As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps.
+MAVEN = maven(
+    replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), LATENTS
+)
+# What QPLEX is told beside its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
+EMC = columns(
+    paper=(Curiosity(Falling(0.01, 0.9, 100_000)), BestReturns(0.1, capacity=2**20)),
+    quick=(
+        Curiosity(Falling(0.01, 0.8, 50_000), head_gain=0.1, optimizer=Adam(1e-3)),
+        BestReturns(0.1, capacity=2**20),
+    ),
+)
 MAPPO = columns(
     # As released for particle worlds: GRU-64, two layers before it, chunks of 10 steps, one minibatch.
     paper=Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(7e-4), epochs=10, chunk=10),
@@ -125,17 +141,29 @@ class World:
     leave it, and then practice of its own."""
     stay: float
     """Long stays show a learner what a landmark is worth; wishes see to it that others are visited too."""
+    count: int = 2
+    """k."""
+    half_width: float = 1.0
+    """Of the arena: difficulty is distance (paper, Sec. 6.5)."""
 
     @property
     def family(self) -> ParticleClimbFamily:
         """Its tasks."""
-        return ParticleClimbFamily(ParticleClimb(self.num_agents, self.num_landmarks))
+        size = self.half_width
+        world = ParticleClimb(self.num_agents, self.num_landmarks, start_range=size, wall=size)
+        return ParticleClimbFamily(world, self.count, landmark_range=size - 0.1)
 
     @property
     def occupancy(self) -> SortedOccupancy:
         """The features that distances are measured on."""
         world = self.family.world
         return SortedOccupancy(world.num_landmarks, world.num_own, world.radius)
+
+    @property
+    def keys(self) -> PlaceKeys:
+        """Which states and changes are the same, for exploration by counts."""
+        world = self.family.world
+        return PlaceKeys(world.num_landmarks, world.num_own, world.radius)
 
 
 WORLDS = {
@@ -145,6 +173,10 @@ WORLDS = {
     "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 1_200_000, 0.85, 0.85),
     "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8),
     "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, 0.7, 0.8),
+    # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
+    "mpe-2a5l-hard": World(2, 5, 3_000_000, 2, LEARNER, 2_000_000, 12, 800_000, 0.85, 0.85, half_width=1.5),
+    "mpe-3a5l-hard": World(3, 5, 6_000_000, 4, LEARNER, 2_400_000, 12, 2_400_000, 0.7, 0.8, half_width=1.5),
+    "mpe-3a5l-hard-k3": World(3, 5, 6_000_000, 4, LEARNER, 2_400_000, 12, 2_400_000, 0.7, 0.8, 3, half_width=1.5),
 }
 
 
@@ -165,9 +197,14 @@ def preset(environment: str, name: str) -> Preset:
             "vdn": NamedLearner(replace(qmix, mixer=Sum())),
             "qmix": NamedLearner(replace(qmix, mixer=Monotonic())),
             "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
+            "dmaq": NamedLearner(replace(qmix, mixer=StateDuplex())),
+            "maven": NamedLearner(MAVEN if name == "paper" else maven(qmix, LATENTS)),
+            "emc": NamedLearner(Emc(replace(qmix, mixer=Duplex()), *EMC[name])),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
+        goal=TargetLandmark(),
+        keys=WORLDS[environment].keys,
     )
 
 

@@ -1,7 +1,8 @@
 """Proof games: small games of other papers, on which a baseline shows that it does what its authors say.
 
-A game is a module of this folder with a constant `FAMILY` and a function `preset(name) -> Preset`; it usually starts from
-`mesax.suites.foreign.presets.preset(FAMILY, name)`, which fits any environment, and replaces the learners it is about.
+A game is a module of this folder with a constant `FAMILY` and a function `preset(name) -> Preset`; it usually starts
+from `mesax.suites.foreign.presets.preset(FAMILY, name)`, which fits any environment, and replaces the learners it is
+about.
 """
 
 from __future__ import annotations
@@ -12,13 +13,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.errors import UsageError
 from mesax.suites.base import RunFigure
 from mesax.suites.foreign.suite import drawn_plainly
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
-
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
@@ -58,12 +56,12 @@ class ProofSuite:
         """Rewards and actions over time."""
         return drawn_plainly(title, family, task, episodes)
 
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """Only where a game has one."""
-        if not hasattr(self._game, "goal"):
-            raise UsageError(f"{self.name} does not say what its tasks ask for: all of them are one game")
-        return self._game.goal(family, task)
 
-
-GAMES: tuple[ProofSuite, ...] = ()
+GAMES: tuple[ProofSuite, ...] = (
+    ProofSuite("steps-matrix", "MAVEN's 10-step matrix game: a turn at the end of one of two branches earns more"),
+    ProofSuite("qplex-matrix", "QPLEX's matrix game: 8 if both play the first action, -12 if one of them does"),
+    ProofSuite("reversed-grid", "EMC's reversed gridworld: 2 agents must arrive at the same time, or pay"),
+    ProofSuite("key-doors", "key and door: a goal behind a door whose key lies elsewhere, in rooms of any layout"),
+    ProofSuite("half-circle", "a point in a plane, goals on a half-circle that pay only nearby: for maesn"),
+)
 """A line for each game."""

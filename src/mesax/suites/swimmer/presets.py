@@ -6,25 +6,28 @@ rest, on tasks that no result reports, is said in docs/methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from mesax.algorithms.actor_updates import GumbelGradient
 from mesax.algorithms.binned import Binned
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, Sum
+from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.swimmer_climb import SwimmerFamily
+from mesax.envs.swimmer_climb import SwimmerFamily, TargetAngle
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.rewards.counts import BinnedEntries
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, on_policy
+from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, LinearOwnSteps, LinearSteps
@@ -87,6 +90,31 @@ QUICK_QMIX = ValueDecomposition(
     target=Soft(0.05),
     exploration=LinearSteps(1.0, 0.05, 250_000),
 )
+# As released: two ways to play, single-layer hypernetworks, a random action with a chance that falls over 50K steps.
+MAVEN: dict[str, Binned | Normalized] = columns(
+    paper=Binned(
+        maven(replace(PAPER_QMIX, mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), 2)
+    ),
+    quick=Normalized(Binned(maven(QUICK_QMIX, 2))),
+)
+EMC: dict[str, Binned | Normalized] = columns(
+    paper=Binned(
+        Emc(
+            replace(PAPER_QMIX, mixer=Duplex()),
+            Curiosity(Falling(0.01, 0.9, 100_000)),
+            BestReturns(0.1, capacity=2**20),
+        )
+    ),
+    quick=Normalized(
+        Binned(
+            Emc(
+                replace(QUICK_QMIX, mixer=Duplex()),
+                Curiosity(Falling(0.01, 0.8, 20_000), head_gain=0.1, optimizer=Adam(1e-3)),
+                BestReturns(0.1, capacity=2**18, tolerance=0.2),
+            )
+        )
+    ),
+)
 MAPPO: dict[str, Mappo | Normalized] = columns(
     # As released: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
     paper=Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10),
@@ -104,6 +132,8 @@ MAPPO: dict[str, Mappo | Normalized] = columns(
 )
 MOST_MAPPO_ENVS = 16
 FAMILY = SwimmerFamily()
+KEYS = BinnedEntries((0, 3), width=round(math.radians(5.0), 4))
+"""Both joints as an agent sees them, in bins of 5 degrees."""
 
 
 def preset(name: str) -> Preset:
@@ -119,9 +149,14 @@ def preset(name: str) -> Preset:
             "vdn": NamedLearner(_values(Sum())[name]),
             "qmix": NamedLearner(_values(Monotonic())[name]),
             "qplex": NamedLearner(_values(Duplex())[name]),
+            "dmaq": NamedLearner(_values(StateDuplex())[name]),
+            "maven": NamedLearner(MAVEN[name]),
+            "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
+        goal=TargetAngle(),
+        keys=KEYS,
     )
 
 

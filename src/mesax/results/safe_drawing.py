@@ -1,4 +1,4 @@
-"""Pictures of results: one that cannot be drawn is a line on standard error, and never costs the results.
+"""Drawing that never costs a result: a picture that fails is a line on standard error.
 
 Drawing is heavy, and even its import may fail (matplotlib wants a directory to write to); so it is imported here, late.
 """
@@ -29,7 +29,7 @@ def attempt(name: str, draw: Callable[[], Drawn]) -> Drawn | None:
         return None
 
 
-def pictures_of_run(directory: Path) -> list[Path]:
+def draw_run_safely(directory: Path) -> list[Path]:
     """Draw every figure that a run has data for."""
 
     def draw() -> list[Path]:
@@ -40,7 +40,7 @@ def pictures_of_run(directory: Path) -> list[Path]:
     return attempt("of the run", draw) or []
 
 
-def pictures_of_comparison(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:
+def draw_comparison_safely(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:
     """Draw the figures of the runs on each family."""
 
     def draw() -> list[Path]:

@@ -1,0 +1,351 @@
+"""EMC: curiosity about the values of single agents, and a memory of the best returns (Zheng et al. 2021).
+
+    curious VDN   Q^c_i, learned from the task's own reward alone; its target S follows softly
+    predictor     P_i(h_t, .) learns 10 S_i(h_t, .); where it is wrong, what an agent can earn is news
+    r_int_t       = scale(steps) mean_i || P_i(h_{t+1}, .) - 10 S_i(h_{t+1}, .) ||      before the predictor learns
+    memory        H(cell(G s)) = the best discounted return that any episode had from a state of this cell
+    control       any value decomposition (QPLEX or VDN in the release) lowers
+                  (Qtot_t - y_t)^2 with y_t = r_t + r_int_t + gamma Qtot'_{t+1},
+                  and weight (Qtot_t - r_t - gamma H(s_{t+1}))^2 where s_{t+1} is remembered
+
+The team acts on the control learner's values. Curiosity enters neither its own VDN nor the memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from mesax.algorithms.base import EPISODE_ERROR, OffPolicy
+from mesax.algorithms.mixers import Duplex, Sum
+from mesax.algorithms.targets import lambda_returns
+from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, Values, ValueState, choices_of
+from mesax.errors import UsageError
+from mesax.nets import Adam, Team, Trainable
+from mesax.policy import Policy
+from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Key, Metrics, masked_mean
+
+NAMES: dict[str, str] = {
+    "emc": "EMC: QPLEX with curiosity about single agents' values and a memory of the best returns",
+}
+BYTES_PER_ENTRY = 8
+COPIES = 4
+"""Of a learner that a run has at a time: two on the device, two on the host to go back to and to save."""
+EMPTY = 0
+
+States: TypeAlias = Float[Array, "*batch agents obs"]
+
+
+@dataclass(frozen=True)
+class Falling:
+    """A number that is multiplied by `factor` every so many steps of the learner, down to a floor."""
+
+    start: float = 0.001
+    """When the learner begins to play."""
+    factor: float = 0.9
+    """What is left of it each time."""
+    steps: int = 100_000
+    """Environment steps between two times; the random phase before the first update does not count."""
+    floor: float = 0.0
+    """Never less than this."""
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fall."""
+        if not (self.start >= self.floor >= 0.0 and 0.0 < self.factor <= 1.0 and self.steps >= 1):
+            raise UsageError(
+                "curiosity falls from start to floor (not negative) by a factor above 0 and up to 1 every 1 or more"
+                f" steps, not from {self.start} to {self.floor} by {self.factor} every {self.steps}"
+            )
+
+    def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
+        """Value at this point of a run."""
+        times = jnp.floor(jnp.maximum(elapsed.own_steps, 0.0) / self.steps)
+        return jnp.maximum(self.start * self.factor**times, self.floor)
+
+
+@dataclass(frozen=True)
+class Curiosity:
+    """How much news of their own values is worth to agents."""
+
+    scale: Falling = Falling()
+    """Of the intrinsic reward, over the run."""
+    gain: float = 10.0
+    """Factor of the values that are predicted: small ones would be predicted too soon."""
+    head_gain: float = 0.5
+    """Of the curious VDN's last layer at the start: before anything is paid, its random values are all the news."""
+    target_rate: float = 0.005
+    """Polyak step of the curious VDN's target, which is also what is predicted."""
+    optimizer: Adam = Adam()
+    """Of the predictor."""
+
+    def __post_init__(self) -> None:
+        """Refuse what predicts nothing."""
+        if self.gain <= 0.0 or self.head_gain < 0.0:
+            raise UsageError(f"gain must be above 0 and head-gain not negative, not {self.gain} and {self.head_gain}")
+
+
+@dataclass(frozen=True)
+class BestReturns:
+    """The best return from every state, as far as states are told apart."""
+
+    weight: float = 0.1
+    """Of the remembered returns in the loss."""
+    capacity: int = 2**17
+    """Entries; where two states want the same one, the later one has it."""
+    size: int = 4
+    """Numbers that a state is projected to."""
+    tolerance: float = 0.05
+    """Width of the cells in which projected states are one."""
+
+    def __post_init__(self) -> None:
+        """Refuse what remembers nothing."""
+        if self.capacity < 1 or self.size < 1 or self.tolerance <= 0.0 or self.weight < 0.0:
+            raise UsageError(
+                "a memory needs a capacity and a size of at least 1, a tolerance above 0 and a weight not below 0, not"
+                f" {self.capacity}, {self.size}, {self.tolerance} and {self.weight}"
+            )
+
+    def check(self) -> None:
+        """Refuse a memory that this machine cannot hold."""
+        needed, there = COPIES * BYTES_PER_ENTRY * self.capacity, physical_memory()
+        if there is not None and needed > there:
+            raise UsageError(
+                f"a memory of {self.capacity:,} entries takes {needed / 2**30:,.1f} GiB with the copies that a run"
+                f" keeps, more than this machine's {there / 2**30:,.1f} GiB: choose a smaller memory.capacity"
+            )
+
+    def build(self, spec: EnvSpec, key: Key) -> EpisodicMemory:
+        """Nothing remembered yet."""
+        state = spec.num_agents * spec.obs_size
+        return EpisodicMemory(
+            jax.random.normal(key, (state, self.size)) / (math.sqrt(self.size) * self.tolerance),
+            jnp.zeros(self.capacity, jnp.uint32),
+            jnp.zeros(self.capacity),
+            jnp.zeros(()),
+            jnp.zeros(()),
+        )
+
+
+def physical_memory() -> int | None:
+    """Bytes of this machine; None where nobody says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+class EpisodicMemory(eqx.Module):
+    """A hash table of fixed size from cells of projected states to the best return seen from there."""
+
+    projection: Float[Array, "state size"]
+    """Random and fixed; in units of the cells' width."""
+    tag: UInt32[Array, " capacity"]
+    """Which cell an entry is of (a second hash of it); `EMPTY` for none."""
+    value: Float[Array, " capacity"]
+    known: Float[Array, ""]
+    """Share of the latest round's steps whose states were in the table already."""
+    occupancy: Float[Array, ""]
+    """Share of entries that are taken."""
+
+    def entries(self, states: States) -> tuple[Int[Array, "*batch"], UInt32[Array, "*batch"]]:
+        """(entry, tag) that each state would have."""
+        flat = states.reshape(*states.shape[:-2], -1)
+        cells = jnp.floor(flat @ self.projection).astype(jnp.int32).astype(jnp.uint32)
+        slot, tag = jnp.zeros(cells.shape[:-1], jnp.uint32), jnp.ones(cells.shape[:-1], jnp.uint32)
+        for place in range(cells.shape[-1]):
+            slot = scrambled(slot ^ cells[..., place])
+            tag = scrambled(tag * jnp.uint32(0x9E3779B1) + cells[..., place])
+        return (slot % self.tag.size).astype(jnp.int32), jnp.maximum(tag, EMPTY + 1)
+
+    def recall(self, states: States) -> tuple[Float[Array, "*batch"], Bool[Array, "*batch"]]:
+        """(best return from each state, whether it is remembered); 0 where it is not."""
+        slot, tag = self.entries(states)
+        found = self.tag[slot] == tag
+        return jnp.where(found, self.value[slot], 0.0), found
+
+    def remember(self, states: States, returns: Float[Array, "*batch"], mask: Bool[Array, "*batch"]) -> EpisodicMemory:
+        """With the returns of these steps: the larger one on a hit, a new entry (which may displace another) else."""
+        slot, tag = (part.reshape(-1) for part in self.entries(states))
+        returns, mask = returns.reshape(-1), mask.reshape(-1)
+        before, best = self.tag[slot], self.value[slot]
+        known = masked_mean((before == tag).astype(jnp.float32), mask)
+        # What never happened is written nowhere. Of several new states that want an entry, the largest tag has it.
+        here = jnp.where(mask, slot, self.tag.size)
+        tags = self.tag.at[here].set(EMPTY, mode="drop").at[here].max(tag, mode="drop")
+        owner = tags[slot]
+        value = self.value.at[here].set(jnp.where(owner == before, best, -jnp.inf), mode="drop")
+        value = value.at[jnp.where(owner == tag, here, self.tag.size)].max(returns, mode="drop")
+        occupancy = jnp.mean((tags != EMPTY).astype(jnp.float32))
+        return EpisodicMemory(self.projection, tags, value, known, occupancy)
+
+
+def scrambled(number: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
+    """Every bit of the result depends on every bit of the number (a finalizer of MurmurHash3)."""
+    number = (number ^ (number >> 16)) * jnp.uint32(0x85EBCA6B)
+    number = (number ^ (number >> 13)) * jnp.uint32(0xC2B2AE35)
+    return number ^ (number >> 16)
+
+
+def discounted_returns(episodes: Episode, discount: float) -> Float[Array, "*batch time"]:
+    """R_t = r_t + discount R_{t+1} along stacked episodes, as far as they went."""
+
+    def of_one(episode: Episode) -> Float[Array, " time"]:
+        paid = jnp.where(episode.mask, episode.reward, 0.0)
+        going_on = discount * episode.goes_on
+        return lambda_returns(paid, going_on, jnp.zeros_like(paid), 1.0)
+
+    return jax.vmap(of_one)(episodes)
+
+
+class CuriosityState(eqx.Module):
+    """Values of the task's own reward, and who predicts them."""
+
+    values: ValueState
+    predictor: Trainable[Team]
+
+
+class EmcState(eqx.Module):
+    """The learner that acts, and what it is told by curiosity and memory."""
+
+    control: ValueState
+    curiosity: CuriosityState | None
+    memory: EpisodicMemory | None
+
+
+@dataclass(frozen=True)
+class Emc(OffPolicy):
+    """A learner of values that looks for news and remembers the best."""
+
+    control: ValueDecomposition = ValueDecomposition(mixer=Duplex())
+    """Who acts: QPLEX (Duplex) or VDN (Sum) in the release."""
+    curiosity: Curiosity | None = Curiosity()
+    """None: only the memory."""
+    memory: BestReturns | None = BestReturns()
+    """None: only curiosity."""
+
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """Refuse a memory that does not fit, and curiosity about what cannot differ."""
+        del num_envs
+        if self.memory is not None:
+            self.memory.check()
+        if self.curiosity is not None and spec.horizon == 1 and not self.control.last_action:
+            raise UsageError(
+                "in a game of one step curiosity depends on nothing but the last action, which agents do not see:"
+                " set control.last-action to true (or curiosity to none)"
+            )
+
+    def init(self, spec: EnvSpec, key: Key) -> EmcState:
+        """Fresh nets, an empty memory."""
+        keys = jax.random.split(jax.random.fold_in(key, 1), 3)
+        curiosity = None
+        if self.curiosity is not None:
+            agents = self.control.fresh_agents(spec, keys[0], self.curiosity.head_gain)
+            values = Values(agents, Sum().build(spec, keys[0]))
+            predictor = self.control.fresh_agents(spec, keys[1])
+            curiosity = CuriosityState(
+                ValueState(Trainable.create(values, self.control.optimizer), values, jnp.zeros((), jnp.int32)),
+                Trainable.create(predictor, self.curiosity.optimizer),
+            )
+        memory = None if self.memory is None else self.memory.build(spec, keys[2])
+        return EmcState(self.control.init(spec, key), curiosity, memory)
+
+    @property
+    def curious(self) -> ValueDecomposition:
+        """The VDN whose values are predicted; its target follows softly."""
+        assert self.curiosity is not None
+        return replace(self.control, mixer=Sum(), target=Soft(self.curiosity.target_rate))
+
+    def behavior(self, spec: EnvSpec, state: EmcState, elapsed: Elapsed) -> Policy:
+        """The control learner's."""
+        return self.control.behavior(spec, state.control, elapsed)
+
+    def greedy(self, spec: EnvSpec, state: EmcState) -> Policy:
+        """The control learner's."""
+        return self.control.greedy(spec, state.control)
+
+    def observe(self, spec: EnvSpec, state: EmcState, fresh: Episode) -> EmcState:
+        """Remember what was earned from every state on."""
+        del spec
+        if state.memory is None:
+            return state
+        returns = discounted_returns(fresh, self.control.discount)
+        return replace(state, memory=state.memory.remember(fresh.obs[:, :-1], returns, fresh.mask))
+
+    def update(
+        self, spec: EnvSpec, state: EmcState, batch: Episode, elapsed: Elapsed, key: Key
+    ) -> tuple[EmcState, Metrics]:
+        """One step of the curious VDN, of the predictor and of the control learner."""
+        del key
+        space = choices_of(spec)
+        metrics: Metrics = {}
+        hint = None
+        if self.memory is not None:  # looked up here: the table is not to travel with lanes that take turns
+            hint, metrics = self.hint(state, batch)
+        scale = None if self.curiosity is None else self.curiosity.scale(elapsed)
+
+        def learn(
+            control: ValueState,
+            curiosity: CuriosityState | None,
+            batch: Episode,
+            hint: Hint | None,
+            scale: Float[Array, ""] | None,
+        ) -> tuple[ValueState, CuriosityState | None, Metrics]:
+            told: Metrics = {}
+            rewarded = batch
+            if curiosity is not None and scale is not None:
+                news, curiosity, told = self.wonder(space, curiosity, batch)
+                told |= {"curiosity_scale": scale, "intrinsic_mean": scale * masked_mean(news, batch.mask)}
+                rewarded = replace(batch, reward=batch.reward + scale * news)
+            control, metrics, errors = self.control.learn(space, control, rewarded, hint)
+            return control, curiosity, metrics | told | {EPISODE_ERROR: errors}
+
+        control, curiosity, learned = self.control.in_turn(learn)(state.control, state.curiosity, batch, hint, scale)
+        return EmcState(control, curiosity, state.memory), learned | metrics
+
+    def hint(self, state: EmcState, batch: Episode) -> tuple[Hint, Metrics]:
+        """What the best return was that followed each step, if its next state is remembered or the task was over."""
+        assert self.memory is not None and state.memory is not None
+        best, found = state.memory.recall(batch.obs[:, 1:])
+        known = (found | batch.terminated).astype(jnp.float32)
+        value = batch.reward + self.control.discount * batch.continues * best
+        return Hint(value, self.memory.weight * known), {
+            "memory_hit_rate": masked_mean(known, batch.mask),
+            "memory_value": masked_mean(value * known, batch.mask) / jnp.maximum(masked_mean(known, batch.mask), 1e-6),
+            "memory_known": state.memory.known,
+            "memory_occupancy": state.memory.occupancy,
+        }
+
+    def wonder(
+        self, space: Discrete, state: CuriosityState, batch: Episode
+    ) -> tuple[Float[Array, "batch time"], CuriosityState, Metrics]:
+        """(how wrong the predictor is about what follows every step, both nets a step further, metrics)."""
+        assert self.curiosity is not None
+        soft = self.curious.agent_values(space, state.values.target.agents, batch)
+        follows = self.curiosity.gain * soft[:, 1:]
+
+        def loss(predictor: Team) -> tuple[Float[Array, ""], Float[Array, "batch time agents"]]:
+            predicted = self.control.agent_values(space, predictor, batch)[:, 1:]
+            # As in the release's distance: without it the gradient of a norm has no value at zero.
+            wrong = jnp.sqrt(jnp.sum(jnp.square(predicted - follows + 1e-6), axis=-1))
+            return masked_mean(wrong, batch.mask), wrong
+
+        gradients, wrong = jax.grad(loss, has_aux=True)(state.predictor.net)
+        predictor = state.predictor.descend(gradients, self.curiosity.optimizer)
+        values, learned, _ = self.curious.learn(space, state.values, batch, target_q=soft)
+        news = jnp.mean(wrong, axis=-1)
+        return (
+            jax.lax.stop_gradient(news),
+            CuriosityState(values, predictor),
+            {
+                "prediction_error": masked_mean(news, batch.mask),
+                "curious_loss": learned["critic_loss"],
+                "curious_q_mean": learned["q_mean"],
+            },
+        )
