@@ -53,7 +53,7 @@ class Pretraining:
     """Environment steps for each training task: as many as MESA's stage 1 takes."""
     explore_steps: int
     """Environment steps beside: as many as all of MESA's explorers take."""
-    num_evaluations: int = 20
+    num_evaluations: int = 10
     """Evaluations on training tasks at most, evenly spaced."""
 
     def __post_init__(self) -> None:
