@@ -81,6 +81,11 @@ class Pretrain:
     pretrained_from: str | None = None
     """A finished run of this method whose policy to use instead of pre-training anew."""
 
+    @property
+    def tells(self) -> bool:
+        """Whether there is a goal to be told."""
+        return self.goal is not None
+
     def told(self, env: AnyEnvironment) -> AnyEnvironment:
         """The goal comes first in every observation."""
         return telling(env, self.goal)

@@ -62,7 +62,7 @@ class KeyDoors:
 
     @property
     def spec(self) -> EnvSpec:
-        """Own place, offsets to key, door and goal, whether the key is taken and the door open, and in which room it is.
+        """Own place, offsets to key, door and goal, whether the key is taken and the door open, and in which room.
 
         Rooms are 0 and 1, the doorway between them is a half.
         """

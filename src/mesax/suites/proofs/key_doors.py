@@ -18,7 +18,7 @@ from mesax.training.schedule import Budget
 
 FAMILY = KeyDoorFamily()
 KEYS = BinnedEntries((0, 1, HAS_KEY, OPEN, ROOM), width=1.0 / FAMILY.world.scale)
-"""Own cell, key, door and room; a change is a move, a taken key, an opened door or another room, wherever that happens."""
+"""Own cell, key, door and room; a change is a move, a taken key, an opened door or another room, wherever that is."""
 MAPPO = Mappo(Mlp((64, 64)), Mlp((64, 64)), optimizer=Adam(7e-4), epochs=4, minibatches=4, discount=0.97)
 MAPPO_ENVS = 32
 
