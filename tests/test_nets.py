@@ -84,6 +84,12 @@ def test_products_of_rounded_factors_by_hand():
     np.testing.assert_array_equal(of_x, [[1.0, 1.0], [20.0, 40.0]])
     np.testing.assert_array_equal(of_layer.weight, [[256.0, 10.0], [1.0, 30.0]])
     np.testing.assert_array_equal(of_layer.bias, [fine, 10.0])
+    # Several nets on one input: the input's gradient is the sum over nets, each weight's is its own.
+    nets = Dense(jnp.stack([weight, 2.0 * weight]), jnp.zeros((2, 2)), "bfloat16")
+    pull = jax.vjp(lambda x, nets: jax.vmap(lambda net: net(x))(nets), x, nets)[1]
+    of_x, of_nets = pull(jnp.array([[[fine, 0.0], [0.0, 10.0]]] * 2))
+    np.testing.assert_array_equal(of_x, [[3.0, 3.0], [60.0, 120.0]])
+    np.testing.assert_array_equal(of_nets.weight, [[[256.0, 10.0], [1.0, 30.0]]] * 2)
 
 
 def test_all_products_of_a_recurrent_net_are_rounded_if_asked():

@@ -90,6 +90,11 @@ class ClimbGame:
         players = jnp.sum(action == special)
         return jnp.where(players == count, 1.0, jnp.where(players == 0, 1.0 - self.delta, 0.0))
 
+    def would_pay(self, task: ClimbTask, transition: Transition) -> Float[Array, ""]:
+        """For a step of any task: the stage is observed."""
+        stage = jnp.argmax(transition.obs[0, : self.num_stages])
+        return self.reward(task.count[stage], task.special[stage], transition.action)
+
     def _observe(self, state: ClimbState) -> Float[Array, "agents obs"]:
         stage = jax.nn.one_hot(state.stage, self.num_stages)
         obs = jnp.concatenate([stage, state.history[: self.num_stages - 1].reshape(-1)])

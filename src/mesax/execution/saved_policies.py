@@ -16,12 +16,12 @@ from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import HasExplorers, borrowed_explorers, explorers_in
+from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
-from mesax.store.trees import MANIFEST, open_tree
+from mesax.store.trees import MANIFEST, open_tree, read_manifest
 from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
 from mesax.training.driver import play_episodes
@@ -62,13 +62,29 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
     run.check(f"policies/explorers/{MANIFEST}")
-    explorers = borrowed_explorers(experiment.method, spec, run.path).policies
-    number = jax.tree.leaves(explorers)[0].shape[0]
+    method = experiment.method
+    number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        number = min(number, method.num_explorers)
     choices = [f"explorer-{index}" for index in range(1, number + 1)]
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
-    policy: Policy = experiment.method.recipe(spec).deployed(tree_index(explorers, choices.index(name)))
+    index = choices.index(name)
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        return method.borrowed(experiment, explorers_in(run.path), index, 1)
+    explorers = borrowed_explorers(method, spec, run.path).policies
+    policy: Policy = method.recipe(spec).deployed(tree_index(explorers, index))
     return policy
+
+
+def policy_names(run: RunDirectory, experiment: Experiment) -> list[str]:
+    """Who can be watched: the learned policy, the explorers if the run has any, uniform play."""
+    names = ["final"]
+    if isinstance(experiment.method, HasExplorers) and explorers_in(run.path).is_dir():
+        run.check(f"policies/explorers/{MANIFEST}")
+        explorers = borrowed_explorers(experiment.method, experiment.family.env.spec, run.path).policies
+        names += [f"explorer-{index + 1}" for index in range(jax.tree.leaves(explorers)[0].shape[0])]
+    return [*names, "uniform"]
 
 
 def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed: int) -> list[dict[str, Any]]:
@@ -119,10 +135,15 @@ def render_run(
 
 
 def play_policy(
-    run: RunDirectory, experiment: Experiment, task: int, name: str, modules: Sequence[ModuleType] = ()
+    run: RunDirectory,
+    experiment: Experiment,
+    task: int,
+    name: str,
+    modules: Sequence[ModuleType] = (),
+    episodes: int | None = None,
 ) -> Play:
-    """Episodes of the named policy on one test task, as their suite draws them."""
-    return _as_drawn(run, experiment, _played(run, experiment, task, name), name, modules)
+    """Episodes of the named policy on one test task, as their suite draws them; by default as many as a picture has."""
+    return _as_drawn(run, experiment, _played(run, experiment, task, name, episodes), name, modules)
 
 
 class _Played(NamedTuple):
@@ -136,12 +157,14 @@ class _Played(NamedTuple):
     """What the first episode was reset with, if the environment is on the host."""
 
 
-def _played(run: RunDirectory, experiment: Experiment, task: int, name: str) -> _Played:
+def _played(
+    run: RunDirectory, experiment: Experiment, task: int, name: str, episodes_wanted: int | None = None
+) -> _Played:
     env, key = experiment.env, experiment.key(RENDER_STREAM, task)
     policy = named_policy(run, experiment, name, task)
     split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
-    number = EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES
+    number = episodes_wanted or (EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES)
     episodes = without_goal(experiment.family.env, play_episodes(env, one, policy, key, number))
     first_seed = int(episode_seeds(key, number, 1, env.spec.horizon)[0])
     return _Played(task, tree_index(one, 0), episodes, first_seed)

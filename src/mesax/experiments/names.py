@@ -19,6 +19,8 @@ class Wrapper(NamedTuple):
     """`module:function` of this package, from a `Preset` to an `Experiment`."""
     learner: str | None = None
     """Whom it wraps unless told otherwise: anyone will do; None: MESA's own, and only such as learn from replay."""
+    brings_learner: bool = False
+    """Whether the learner is its own, and `--learner` refused."""
 
 
 WRAPPERS = {
@@ -33,6 +35,10 @@ WRAPPERS = {
     "plain": Wrapper(
         "the same learner alone: the control without explorers",
         "mesax.methods.controls:plain",
+    ),
+    "filled": Wrapper(
+        "the same learner alone, its replay filled with what paid in training tasks (the paper's ablation)",
+        "mesax.methods.filled:filled",
     ),
     "uniform": Wrapper(
         "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
@@ -57,8 +63,15 @@ WRAPPERS = {
         "mesax.methods.transfer:cbet",
         "mappo",
     ),
+    "maesn": Wrapper(
+        "MA-MAESN: policies, latents and step sizes meta-learned on the training tasks, by policy gradient",
+        "mesax.methods.maesn:maesn",
+        brings_learner=True,
+    ),
 }
-"""Methods that take a learner."""
+"""Methods that have more than a learner."""
+AROUND_ANY = [name for name, wrapper in WRAPPERS.items() if not wrapper.brings_learner]
+"""Those that wrap a learner of one's choice."""
 
 
 def _learners() -> dict[str, str]:

@@ -61,8 +61,12 @@ def adapt_stage(
     experiment: Experiment,
     behavior: Behavior = LearnerAlone(),
     start_of: Callable[[Services], Start] = lambda services: Start(),
+    start_on: Callable[[Services, PyTree], Start] | None = None,
 ) -> Stage:
-    """Learn every unseen test task; `start_of` loads what meta-training left behind."""
+    """Learn every unseen test task; `start_of` loads what meta-training left behind.
+
+    `start_on` does so in its place where it depends on the tasks, `[lanes, 1, ...]`.
+    """
     runs = [(t, r) for t in range(experiment.num_test_tasks) for r in range(experiment.num_repeats)]
     groups = groups_of(runs, experiment.lanes)
     loop = adapt_loop(experiment, behavior)
@@ -73,7 +77,7 @@ def adapt_stage(
         lanes = padded(group, experiment.lanes)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array([t for t, _ in lanes])][:, None], split.test)
         keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
-        start = start_of(services)
+        start = start_of(services) if start_on is None else start_on(services, tasks)
         chunks = learn(
             loop,
             tasks,

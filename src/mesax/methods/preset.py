@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
 from mesax.envs.goals import Goal
@@ -39,6 +39,8 @@ class Preset:
     """Actors that make the most of being told, where plain nets could not know what was never asked for."""
     keys: KeyMap | None = None
     """Which states and changes are the same, for exploration by counts; None: whatever fits any observation."""
+    own: Mapping[str, NamedLearner] = field(default_factory=dict)
+    """Learners of methods that bring their own, by the method's name; a method knows what to do without."""
 
     @property
     def mixing(self) -> Mixing:

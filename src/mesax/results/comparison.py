@@ -44,6 +44,8 @@ class FamilyComparison:
 
     title: str
     runs: list[RunResults]
+    members: Sequence[Sequence[RunResults]] = ()
+    """What each of them was pooled from."""
 
     @property
     def tables(self) -> list[Table]:
@@ -134,7 +136,11 @@ def by_family(runs: Sequence[RunResults]) -> list[FamilyComparison]:
         name if names.count(name) == 1 else f"{name} ({_own_settings(members[0]) or 'as it is'})"
         for name, members in zip(names, found.values(), strict=True)
     ]
-    return [FamilyComparison(title, pool_seeds(own)) for title, own in zip(titles, found.values(), strict=True)]
+    pools = [samples_of_one(own) for own in found.values()]
+    return [
+        FamilyComparison(title, [pooled(own) for own in members], members)
+        for title, members in zip(titles, pools, strict=True)
+    ]
 
 
 def nothing_comparable(families: Sequence[FamilyComparison]) -> str | None:
@@ -144,24 +150,34 @@ def nothing_comparable(families: Sequence[FamilyComparison]) -> str | None:
     return f"nothing to compare: each run has a family of tasks of its own ({', '.join(f.title for f in families)})"
 
 
-def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
-    """Runs that differ only in seed and number of test tasks become one, with the tasks of all; others stay alone.
+def samples_of_one(runs: Sequence[RunResults]) -> list[list[RunResults]]:
+    """Runs that differ only in seed and number of test tasks stand together, others alone.
 
-    Every task run counts the same, whichever its seed. The same seed twice would count tasks twice: such runs stay
-    alone too.
+    The same seed twice would count tasks twice: such runs stay alone too.
     """
     alike: dict[str, list[RunResults]] = {}
     for run in runs:
         names = [run.run[key] for key in ("method", "env", "preset")]
         alike.setdefault(_canonical(*names, run.run.get("overrides") or {}, _configuration(run)), []).append(run)
-    pooled = []
+    together: list[list[RunResults]] = []
     for members in alike.values():
         seeds = [member.run["seed"] for member in members]
-        pooled += [_pool(members)] if len(set(seeds)) == len(seeds) > 1 else members
-    return pooled
+        together += [members] if len(set(seeds)) == len(seeds) else [[member] for member in members]
+    return together
 
 
-def _pool(members: Sequence[RunResults]) -> RunResults:
+def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
+    """Runs that are samples of the same thing become one."""
+    return [pooled(members) for members in samples_of_one(runs)]
+
+
+def pooled(members: Sequence[RunResults]) -> RunResults:
+    """Runs that are samples of the same thing as one, with the tasks of all; every task run counts the same."""
+    return members[0] if len(members) == 1 else pool(members)
+
+
+def pool(members: Sequence[RunResults]) -> RunResults:
+    """Runs of several seeds as one, with the tasks of all."""
     curves: list[Curve] = []
     test_tasks: list[Json] = []
     for member in members:

@@ -22,8 +22,8 @@ from mesax.suites.base import RunFigure
 METHOD_COLORS = {"mesa": "#0072B2", "plain": "#D55E00", "uniform": "#009E73", "maddpg": "#CC79A7"}
 
 
-def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
-    """Each run with its place, label and color."""
+def run_colors(runs: Sequence[RunResults]) -> list[str]:
+    """A color for each run."""
     colors: list[str] = []
     for run in runs:
         own = METHOD_COLORS.get(str(run.run["method"]))
@@ -31,8 +31,13 @@ def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]
         spare = [color for color in PALETTE if color not in reserved]
         spare += [color for color in PALETTE if color not in colors] or list(PALETTE)
         colors.append(own if own and own not in colors else spare[0])
+    return colors
+
+
+def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
+    """Each run with its place, label and color."""
     labels = [literal(label) for label in run_labels(runs)]
-    return list(zip(range(len(runs)), runs, labels, colors, strict=True))
+    return list(zip(range(len(runs)), runs, labels, run_colors(runs), strict=True))
 
 
 @styled
@@ -43,19 +48,24 @@ def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figur
     one_env = len({str(run.run["env"]) for run in runs}) == 1
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=one_env)[0]
     for axes, (title, members, group) in zip(grid, panels, strict=True):
-        ends = []
-        for order, run, name, color in _listed(members):
-            steps, mean, low, high = mean_curve(run.curves, group)
-            if steps.size:
-                axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
-                axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
-                ends.append((final_return(mean), name, color))
-        _reference_lines(axes, members[0])
-        _end_labels(axes, ends)
+        draw_curves(axes, members, group)
         axes.set_title(literal(title))
-        _steps_axis(axes)
     grid[0].set_ylabel("return (mean, 95% interval)")
     return figure
+
+
+def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = None) -> None:
+    """The curves of runs in one environment, with the levels that matter there."""
+    ends = []
+    for order, run, name, color in _listed(members):
+        steps, mean, low, high = mean_curve(run.curves, group)
+        if steps.size:
+            axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
+            axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+            ends.append((final_return(mean), name, color))
+    _reference_lines(axes, members[0])
+    _end_labels(axes, ends)
+    _steps_axis(axes)
 
 
 def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults], str | None]]:

@@ -30,6 +30,9 @@ class ParticlesSuite:
             "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
             "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
             "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
+            "mpe-2a5l-hard": "mpe-2a5l in a larger arena: difficulty 1.56 instead of 1.03",
+            "mpe-3a5l-hard": "mpe-3a5l in a larger arena: difficulty 1.56 instead of 1.03",
+            "mpe-3a5l-hard-k3": "the same, but all 3 agents must meet",
         }
 
     def family(self, environment: str) -> TaskFamily:

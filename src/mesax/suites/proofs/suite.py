@@ -62,5 +62,6 @@ GAMES: tuple[ProofSuite, ...] = (
     ProofSuite("qplex-matrix", "QPLEX's matrix game: 8 if both play the first action, -12 if one of them does"),
     ProofSuite("reversed-grid", "EMC's reversed gridworld: 2 agents must arrive at the same time, or pay"),
     ProofSuite("key-doors", "key and door: a goal behind a door whose key lies elsewhere, in rooms of any layout"),
+    ProofSuite("half-circle", "a point in a plane, goals on a half-circle that pay only nearby: for maesn"),
 )
 """A line for each game."""
