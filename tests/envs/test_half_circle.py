@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.envs.half_circle import HalfCircle, HalfCircleFamily, HalfCircleTask
+from mesax.envs.proofs.half_circle import HalfCircle, HalfCircleFamily, HalfCircleTask
 from mesax.errors import UsageError
 from mesax.types import tree_index
 
