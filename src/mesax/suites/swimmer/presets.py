@@ -101,16 +101,16 @@ EMC: dict[str, Binned | Normalized] = columns(
     paper=Binned(
         Emc(
             replace(PAPER_QMIX, mixer=Duplex()),
-            Curiosity(Falling(0.1, 0.9, 100_000, floor=0.01)),
-            BestReturns(0.01, capacity=2**20, tolerance=0.05),
+            Curiosity(Falling(0.01, 0.9, 100_000)),
+            BestReturns(0.1, capacity=2**20),
         )
     ),
     quick=Normalized(
         Binned(
             Emc(
                 replace(QUICK_QMIX, mixer=Duplex()),
-                Curiosity(Falling(0.1, 0.9, 20_000), optimizer=Adam(1e-3)),
-                BestReturns(0.01, capacity=2**18, tolerance=0.2),
+                Curiosity(Falling(0.01, 0.8, 20_000), head_gain=0.1, optimizer=Adam(1e-3)),
+                BestReturns(0.1, capacity=2**18, tolerance=0.2),
             )
         )
     ),
