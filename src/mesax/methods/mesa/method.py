@@ -192,9 +192,7 @@ class Mesa:
             )
 
             def start(services: Services) -> Start:
-                return Start(
-                    explorer=self.transferred(experiment).deployed(services.outputs("borrow")[0] / "explorers")
-                )
+                return Start(explorer=self.borrowed(experiment, services.outputs("borrow")[0] / "explorers"))
 
             return (borrow, adapt_stage(experiment, self.mixing, start))
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
