@@ -78,12 +78,14 @@ bench: $(VENV)/.dev  ## Measure speed and compile times
 	$(BIN)/python benchmarks/particles.py
 	$(BIN)/python benchmarks/swimmer.py
 	$(BIN)/python benchmarks/value_decomposition.py
+	$(BIN)/python benchmarks/search_speed.py
 
 results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
 	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0
 
-docs: $(VENV)/.docs  ## Build the documentation into site/
+docs: $(VENV)/.docs  ## Build the documentation into site/ and check its links
 	$(BIN)/zensical build --clean --strict
+	$(BIN)/python tools/check_site.py site
 
 clean:  ## Remove caches and builds; .venv and runs/ stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache site dist build

@@ -110,6 +110,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESAX_GRACE_SECONDS", "250")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def unwatched() -> Iterator[None]:
+    """Runs do not end with playing episodes for their report: that would compile programs of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mesax.execution.recording.record_episodes", lambda *arguments: None)
+        yield
+
+
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """Types are not checked: for mistakes of users, who have no such checks and must be told in one line."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mesax.rendering.scene import Scene, Shape, Take
 from mesax.results.summary import summarize
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve
@@ -311,3 +312,27 @@ def _write_json(path: Path, value: Json) -> None:
 
 def _write_rows(path: Path, rows: list[Json]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_episodes(path: Path, policies: tuple[str, ...] = ("final", "explorer-1", "uniform"), tasks: int = 2) -> Path:
+    """Two recorded episodes of each policy on each task: agents that walk between two landmarks, and are paid there."""
+    rng = np.random.default_rng(len(policies))
+    landmarks = ((-0.5, 0.0), (0.5, 0.5))
+    shapes = [Shape("box", (0.0, 0.0), (2.0, 2.0), "wall")]
+    shapes += [
+        Shape("disc", place, (0.4, 0.4), "target" if number else "place", str(number), place=number)
+        for number, place in enumerate(landmarks)
+    ]
+    takes = []
+    for _ in range(2):
+        steps = np.arange(21)
+        ways = np.clip(np.cumsum(rng.normal(0, 0.1, (21, 2, 2)), axis=0), -1, 1)
+        takes.append(Take(steps, np.where(steps > 10, 1.0, 0.0), ways, [(3, 0), (5, -1), (11, 1)]))
+    scene = Scene("Reward 1 at landmark 1.", (-1.05, 1.05, -1.05, 1.05), tuple(takes), tuple(shapes))
+    plays = [
+        {"policy": name, "task": task, "stage": 0, "takes": scene.episodes()}
+        for name in policies
+        for task in range(tasks)
+    ]
+    _write_json(path / "episodes.json", {"version": 1, "stages": [scene.stage()], "plays": plays})
+    return path

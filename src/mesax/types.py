@@ -211,7 +211,9 @@ def tree_stack(trees: list[Tree]) -> Tree:
     return stacked
 
 
-def tree_index(tree: Tree, index: int | slice | tuple[int, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]) -> Tree:
+def tree_index(
+    tree: Tree, index: int | slice | tuple[int | slice, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]
+) -> Tree:
     """Entry `index` of every leaf's leading axis."""
     entry: Tree = jax.tree.map(lambda leaf: leaf[index], tree)
     return entry

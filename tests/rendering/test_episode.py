@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from execution.test_runner import command_line, finished_run
+from execution.test_runner import command_line, finished_run, run_tiny
 from mesax.cli.parser import USAGE
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import StoreError, UsageError
 from mesax.execution import saved_policies as render
+from mesax.execution.recording import record_episodes
 from mesax.execution.saved_policies import play_policy
 from mesax.experiments.rebuild import experiment_of
 from mesax.methods.base import Experiment
 from mesax.rendering.episode import write_gif
+from mesax.rendering.recorded import has_episodes, read_episodes
 from mesax.store.run_directory import RunDirectory
 from mesax.suites.climb import render as render_climb
 from mesax.suites.climb.render import ClimbPlay, moments, still
@@ -134,3 +136,40 @@ def test_a_world_that_nobody_can_draw_is_one_line(run, tmp_path):
         with pytest.raises(UsageError, match=message):
             render.render_run(directory, experiment, 0, "uniform", tmp_path / "play.gif")
     assert not (tmp_path / "play.gif").exists()
+
+
+def test_episodes_are_recorded_once_for_the_report(run, tmp_path, monkeypatch, capsys):
+    """Every policy on every task, as it plays; a report plays what a finished run has not recorded, and only that."""
+    path = tmp_path / "run"
+    shutil.copytree(run, path)
+    stored = RunDirectory.open(path)
+    assert record_episodes(stored, experiment_of(stored.run, ())) == path / "episodes.json"
+    recorded = read_episodes(path)
+    explorers = [name for name in {play["policy"]: None for play in recorded["plays"]} if name.startswith("explorer-")]
+    tasks = len(stored.run["test_tasks"])
+    assert explorers and len(recorded["plays"]) == tasks * (2 + len(explorers))
+    assert len(recorded["stages"]) == tasks, "what all policies of a task share is kept once"
+    final = next(play for play in recorded["plays"] if (play["policy"], play["task"]) == ("final", 1))
+    seen = play_policy(stored, experiment_of(stored.run, ()), 1, "final", episodes=40)
+    assert [take["rewards"][1] for take in final["takes"]] == seen.rewards[:, 0].round(3).tolist()
+    assert command_line("verify", path) == 0 and "unknown" not in capsys.readouterr().out
+
+    played = []
+    monkeypatch.setattr("mesax.execution.recording.record_episodes", lambda run, *more: played.append(run.path))
+    assert command_line("report", path) == 0 and played == []
+    assert "data-player=" in (path / "report.html").read_text()
+    (path / "episodes.json").unlink()
+    assert command_line("report", path, "--no-episodes") == 0 and played == []
+    assert command_line("report", path) == 0 and played == [path]
+    assert not has_episodes(path)
+
+
+def test_a_run_ends_with_recording_episodes_and_costs_nothing_if_that_fails(tmp_path, monkeypatch, capsys):
+    def fail(run, *more):
+        assert run.status == "done"
+        raise ValueError("no policy")
+
+    monkeypatch.setattr("mesax.execution.recording.record_episodes", fail)
+    assert run_tiny(tmp_path / "run") == 0
+    line = f"mesax: the picture of episodes of {tmp_path / 'run'} cannot be drawn: ValueError: no policy"
+    assert line in capsys.readouterr().err.splitlines()

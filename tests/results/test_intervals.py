@@ -10,6 +10,8 @@ from mesax.results.intervals import (
     Interval,
     Levels,
     difference_interval,
+    interquartile_band,
+    interquartile_interval,
     interquartile_mean,
     mean_band,
     mean_interval,
@@ -132,3 +134,21 @@ def test_probability_of_improvement_is_the_u_statistic(scores, others):
 def test_probability_of_improvement_counts_ties_half():
     assert probability_of_improvement(np.array([1.0, 0.5]), np.array([0.5, 0.0])) == pytest.approx(0.875)
     assert probability_of_improvement(np.float32([1.0]), np.array([1.0 - 1e-8])) == 0.5
+
+
+def test_interval_of_the_interquartile_mean_is_yuens():
+    scores = np.random.default_rng(3).normal(size=12)
+    ordered = np.sort(scores)
+    inside = np.clip(scores, ordered[3], ordered[8])
+    half = stats.t.ppf(0.975, 11) * inside.std(ddof=1) / (0.5 * np.sqrt(12))
+    found = interquartile_interval(scores)
+    assert (found.value, *ends(found)) == pytest.approx(
+        (ordered[3:9].mean(), ordered[3:9].mean() - half, ordered[3:9].mean() + half)
+    )
+    outlier = np.where(scores == ordered[-1], 1e6, scores)
+    assert interquartile_interval(outlier) == found, "an outlier does not count"
+    band = interquartile_band(np.stack([scores, np.ones(12)], axis=1))
+    assert np.allclose(np.array(band)[:, 0], [found.value, *ends(found)]) and np.allclose(np.array(band)[:, 1], 1.0)
+    seeds = np.repeat([0, 1, 2], 4)
+    shifted = np.sort(scores)  # seeds that differ
+    assert np.ptp(ends(interquartile_interval(shifted, seeds=seeds))) > np.ptp(ends(interquartile_interval(shifted)))

@@ -1,6 +1,7 @@
 """Tables and the HTML report: the right numbers, whole without a network, safe with hostile labels."""
 
 import base64
+import hashlib
 import io
 import json
 import re
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fake_store import FakeRun, write_run
-from mesax.errors import UsageError
+from fake_store import FakeRun, write_episodes, write_run
+from mesax.errors import DamageError, UsageError
 from mesax.formatting import format_count
+from mesax.rendering.recorded import read_episodes
 from mesax.results import tables
 from mesax.results.curves import mean_steps_to_optimal
+from mesax.results.page_data import MOST_POINTS, thinned
 from mesax.results.report import report_html, write_report
 from mesax.results.summary import final_interval, solved_interval
 from mesax.store.reading import RunResults, load_run
@@ -152,9 +155,11 @@ class Balance(HTMLParser):
         self.open: list[str] = []
         self.sources: list[str] = []
         self.tags: set[str] = set()
+        self.scripts: list[str | None] = []
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
+        self.scripts += [dict(attrs).get("type")] if tag == "script" else []
         self.sources += [value for name, value in attrs if name in ("src", "href")]
         if tag not in VOID:
             self.open.append(tag)
@@ -173,18 +178,77 @@ def parse(page: str) -> Balance:
 def test_report_is_whole_and_loads_nothing(page):
     parser = parse(page)
     assert not re.search(r"https?://|url\(|@import", page)
-    assert "script" not in parser.tags and "link" not in parser.tags
-    assert len(parser.sources) == 4, "curves, dots, explorers and their training"
-    for source in parser.sources:
+    assert "link" not in parser.tags
+    pictures = [source for source in parser.sources if not source.startswith("#")]
+    assert len(pictures) == 4, "curves, dots, explorers and their training"
+    for source in pictures:
         kind, _, data = source.partition(",")
         assert kind == "data:image/svg+xml;base64" and b"<svg" in base64.b64decode(data)
+
+
+def test_only_the_script_of_the_page_may_run(page):
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in page
+
+
+def data_of(page: str, name: str) -> object:
+    return json.loads(page.partition(f'id="{name}">')[2].partition("</script>")[0])
+
+
+def test_curves_are_embedded_as_they_are(page, store):
+    family = data_of(page, "data-family-0")
+    assert (family["optimal"], family["suboptimal"], family["groups"]) == (1.0, 0.5, ["", "k=1", "k=2"])
+    run = load_run(store["plain"])
+    plain = family["methods"][1]
+    assert plain["label"] == "plain" and plain["href"] == "#run-1"
+    first = plain["runs"][0]
+    assert first["label"] == "k=1 u=0" and first["returns"][""] == run.curves[0].returns.tolist()
+    assert plain["steps"][first["steps"]] == run.curves[0].steps.tolist()
+    band = plain["bands"][""]
+    last = np.sort([curve.returns[-1] for curve in run.curves])
+    assert band["meanEnd"][0] == run.final_returns.mean() and band["mean"][0][-1] == pytest.approx(last.mean())
+    assert band["iqm"][0][-1] == pytest.approx(last[1:3].mean()), "the middle half of four"
+    assert band["mean"][1][-1] < last.mean() < band["mean"][2][-1]
+
+
+def test_long_curves_are_thinned_to_their_ends():
+    kept = thinned(1_000)
+    assert len(kept) == MOST_POINTS and (kept[0], kept[-1]) == (0, 999)
+    assert thinned(MOST_POINTS).tolist() == list(range(MOST_POINTS))
+
+
+def test_recorded_episodes_that_nobody_could_play_are_left_out(store, tmp_path, capsys):
+    source = write_episodes(write_run(tmp_path / "run", SMALL))
+    assert "data-player=" in report_html([load_run(source)])
+    recorded = json.loads((source / "episodes.json").read_text())
+    for spoil in (
+        lambda it: it["plays"][0].update(stage=7),
+        lambda it: it["plays"][0]["takes"][0]["points"].pop(),
+        lambda it: it["plays"][0]["takes"][0].update(steps=[]),
+        lambda it: it["plays"][0]["takes"][0]["rewards"].append("1"),
+        lambda it: it["plays"][0]["takes"][0].update(visits=[[1, 2, 3]]),
+        lambda it: it["stages"][0]["shapes"][0].update(kind="script"),
+        lambda it: it["stages"][0].update(chains=["body"]),
+        lambda it: it.pop("plays"),
+    ):
+        spoiled = json.loads(json.dumps(recorded))
+        spoil(spoiled)
+        (source / "episodes.json").write_text(json.dumps(spoiled))
+        with pytest.raises(DamageError, match="is no record of episodes"):
+            read_episodes(source)
+    assert "data-player=" not in report_html([load_run(source)])
+    assert "episodes.json is no record of episodes" in capsys.readouterr().err
+    (source / "episodes.json").write_text(json.dumps(recorded | {"version": 99}))
+    assert read_episodes(source) is None, "of a later version"
 
 
 def test_report_holds_the_numbers(page, store):
     for method in ("mesa", "plain"):
         summary = json.loads((store[method] / "summary.json").read_text())
-        assert f"{method}<b>{summary['mean_return']:.2f}</b>" in page
-        assert f"[{summary['ci_low']:.2f}, {summary['ci_high']:.2f}]" in page
+        interval = f"<small>{summary['ci_low']:.2f}–{summary['ci_high']:.2f}</small>"
+        assert f'{method}<b><span class="of-mean in-raw">{summary["mean_return"]:.2f}{interval}</span>' in page
     gain = [load_run(store[method]).final_returns.mean() for method in ("mesa", "plain")]
     assert f"mesa is {gain[0] - gain[1]:.2f} better than plain" in page
     for expected in ("<td>k=2 u=0</td>", "<td>mesa against plain</td>", "<th>high reward pairs</th>"):
@@ -241,8 +305,9 @@ def test_report_escapes_everything_that_comes_from_outside(tmp_path):
     (other / "coverage.json").unlink()  # so that sentences about what is missing name the method
     (other / "metrics.jsonl").unlink()
     page = write_report([source, other], tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<script" not in page and "&lt;script&gt;" in page
-    assert "script" not in parse(page).tags
+    assert "<script>alert" not in page and "&lt;script&gt;" in page and "\\u003cscript\\u003e" in page
+    kinds = parse(page).scripts
+    assert kinds.pop() is None and set(kinds) == {"application/json"}, "one script, which is ours, after the data"
 
 
 def test_several_seeds_are_pooled_in_the_results_and_apart_below(store, tmp_path):

@@ -1,11 +1,11 @@
-"""Verbs that look: `list`, `eval`, `render`, `compare`, `report`, `export`."""
+"""Verbs that look: `list`, `status`, `eval`, `render`, `compare`, `report`, `export`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from mesax.cli.running import stored_experiment
+from mesax.cli.running import keep_episodes, stored_experiment
 from mesax.cli.telling import prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS
@@ -13,6 +13,10 @@ from mesax.suites.registry import environments
 
 MOST_EPISODES = 100_000
 """They are played side by side: more would ask for more memory than there is before they tell more."""
+
+
+BUNDLE = "bundle"
+"""What `export` writes unless it is told otherwise."""
 
 
 def list_names(options: argparse.Namespace) -> int:
@@ -102,19 +106,47 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """A self-contained HTML page."""
-    from mesax.results.report import write_report
+    """A self-contained HTML page; episodes that a finished run has not recorded yet are played first."""
+    from mesax.results.report import REPORT, load_evaluated, shown_players, write_report
 
-    path = write_report(options.runs, options.out or options.runs[0] / "report.html")
+    if options.episodes:
+        runs, _ = load_evaluated(options.runs)
+        for run in shown_players(runs):
+            keep_episodes(run.directory, options.load, options.quiet)
+    path = write_report(options.runs, options.out or options.runs[0] / REPORT)
     print(f"written  {path}")
     return 0
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write a run's exploration policies as a bundle."""
-    prepare_jax()
-    from mesax.explorers.bundle import export_run
+    """Write a run's exploration policies as a bundle, or its rows for another tool."""
     from mesax.store.run_directory import RunDirectory
 
-    print(f"written  {export_run(RunDirectory.open(options.run), options.out)}")
+    if options.to == BUNDLE:
+        prepare_jax()
+        from mesax.explorers.bundle import export_run
+
+        print(f"written  {export_run(RunDirectory.open(options.run), options.out)}")
+        return 0
+    from mesax.tracking.follow import export_rows
+    from mesax.tracking.sinks import check_trackers
+
+    check_trackers([options.to])
+    where = export_rows(RunDirectory.open(options.run), options.to, options.out)
+    print(f"told     {options.to}" if options.to == "wandb" else f"written  {where}")
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    """How the runs of a directory are doing."""
+    from mesax.execution.status import runs_below, status_table, watch
+    from mesax.results.tables import print_table
+
+    if options.watch:
+        watch(lambda: runs_below(options.directory), str(options.directory))
+        return 0
+    found = runs_below(options.directory)
+    print_table(status_table(found, str(options.directory)))
+    if options.json:
+        print(json.dumps({"runs": [vars(run) for run in found]}))
     return 0

@@ -27,7 +27,8 @@ from mesax.errors import (
     WorkerLost,
     says_out_of_memory,
 )
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS
+from mesax.tracking.sinks import TRACKERS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
 """The options of `run` that take no value."""
@@ -157,6 +158,10 @@ def _build_parser() -> argparse.ArgumentParser:
     def run_argument(sub: argparse.ArgumentParser, many: bool = False) -> None:
         sub.add_argument("runs" if many else "run", metavar="RUN_DIR", type=_path, nargs="+" if many else None)
 
+    def track_option(sub: argparse.ArgumentParser) -> None:
+        text = "tell every row to this tool too, while the run goes on; may be repeated"
+        sub.add_argument("--track", action="append", default=[], choices=list(TRACKERS), help=text)
+
     sub = verb("list", looking.list_names, "methods, environments and presets; with METHOD and ENV, every setting")
     sub.add_argument("method", nargs="?")
     sub.add_argument("env", nargs="?")
@@ -173,7 +178,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
     sub.add_argument("env", metavar="ENV", help=ENV_HELP)
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
-    sub.add_argument("--learner", help=f"with {', '.join(WRAPPERS)}: wrap this learner ({', '.join(LEARNERS)})")
+    sub.add_argument("--learner", help=f"with {', '.join(AROUND_ANY)}: wrap this learner ({', '.join(LEARNERS)})")
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
     sub.add_argument("--out", type=_path, help="run directory (default runs/<id>)")
@@ -181,10 +186,12 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--reuse", action="store_true", help="if the directory holds this very run, use or continue it")
+    track_option(sub)
 
     sub = verb("resume", running.resume, "continue a stopped run where it was saved")
     run_argument(sub)
     load_option(sub)
+    track_option(sub)
     sub.add_argument("--workers", type=int)
     sub.add_argument("--json", action="store_true")
     sub.add_argument("--quiet", action="store_true")
@@ -221,12 +228,17 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, default=Path("runs/sweep"), help="where the run directories go")
     sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
     sub.add_argument("--plan", action="store_true", help="only say what would be done")
+    track_option(sub)
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")
 
-    sub = verb("report", looking.report, "a self-contained HTML page about one or several runs")
+    sub = verb("report", looking.report, "a self-contained HTML page about runs, or about all runs below a directory")
     run_argument(sub, many=True)
-    sub.add_argument("--out", type=_path, help="file to write (default: report.html in the first run)")
+    load_option(sub)
+    sub.add_argument("--out", type=_path, help="file to write (default: report.html in the first directory)")
+    text = "do not play episodes that a run has not recorded"
+    sub.add_argument("--no-episodes", dest="episodes", action="store_false", help=text)
+    sub.add_argument("--quiet", action="store_true", help="no progress")
 
     sub = verb("theory", studying.theory, "the paper's lemmas and theorems, checked exactly; tables and a picture")
     sub.add_argument("--out", type=_path, default=Path("runs/theory"), help="where to write (default runs/theory)")
@@ -243,9 +255,16 @@ def _build_parser() -> argparse.ArgumentParser:
     sub = verb("verify", checking.verify, "check every file of a run against its checksum")
     run_argument(sub)
 
-    sub = verb("export", looking.export, "write a run's exploration policies as a bundle that loads without a trainer")
+    text = "write a run's exploration policies as a bundle that loads without a trainer, or its rows for another tool"
+    sub = verb("export", looking.export, text)
     run_argument(sub)
-    sub.add_argument("--out", type=_path, help="directory to write (default: bundle/ in the run)")
+    sub.add_argument("--to", choices=[looking.BUNDLE, *TRACKERS], default=looking.BUNDLE, help="default: bundle")
+    sub.add_argument("--out", type=_path, help="directory to write (default: bundle/ or tracking/ in the run)")
+
+    sub = verb("status", looking.status, "how the runs of a directory are doing: phase, speed, time to go, last return")
+    sub.add_argument("directory", metavar="DIR", type=_path, nargs="?", default=Path("runs"), help="default: runs")
+    sub.add_argument("--watch", action="store_true", help="keep the table up to date until no run is at work")
+    sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
     sub = verb("doctor", checking.doctor, "versions, devices, caches and a short self-test")
     sub.add_argument("--json", action="store_true")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mesax.cli.telling import check_workers, fail, prepare_jax
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
+from mesax.tracking.sinks import check_trackers
 
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Build what is asked for, give it a directory, and do it."""
     check_workers(options.workers)
+    check_trackers(options.track)
     prepare_jax()
     from mesax.experiments.rebuild import check_found_again
     from mesax.experiments.request import run_json
@@ -77,6 +79,7 @@ def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Na
 def resume(options: argparse.Namespace) -> int:
     """Continue a stopped run where it was saved; merge the jobs of a finished one again if its results are damaged."""
     check_workers(options.workers)
+    check_trackers(options.track)
     from mesax.store.run_directory import RunDirectory
 
     directory = RunDirectory.open(options.run)
@@ -122,15 +125,19 @@ def _execute(
     from mesax.execution.mending import reopen
     from mesax.execution.runner import available_cores, execute
     from mesax.execution.workers import how_to_continue
+    from mesax.results.safe_drawing import attempt
+    from mesax.store.modules import how_to_load, load_modules
 
     workers = available_cores() if options.workers is None else options.workers
     try:
         with directory.lock():
             if damage is not None:
                 reopen(directory, damage)
-            summary = execute(directory, experiment, workers, quiet=options.quiet)
+            summary = execute(directory, experiment, workers, options.quiet, options.track)
     except Preempted:
         return fail(f"stopped and saved; {how_to_continue(directory)}", PREEMPTED)
+    modules = load_modules(how_to_load(experiment))  # which the experiment was built from
+    attempt(f"of episodes of {directory.path}", lambda: _record(directory, experiment, modules, options.quiet))
     return _show(directory.path, options, summary)
 
 
@@ -154,13 +161,47 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     return 0
 
 
+def keep_episodes(path: Path, load: Sequence[str], quiet: bool = False) -> None:
+    """Record episodes of a finished run that has none yet; what goes wrong is a line, and costs no result."""
+    from mesax.rendering.recorded import has_episodes
+    from mesax.store.run_directory import RunDirectory
+
+    directory = RunDirectory.open(path)
+    if directory.status != "done" or has_episodes(path):
+        return
+    prepare_jax()
+    from mesax.experiments.rebuild import experiment_of
+    from mesax.results.safe_drawing import attempt
+    from mesax.store.modules import load_modules
+    from mesax.suites.registry import packages_of_suites
+
+    def rebuilt_and_played() -> None:
+        modules = (*load_modules(load), *packages_of_suites())
+        _record(directory, experiment_of(directory.run, modules), modules, quiet)
+
+    attempt(f"of episodes of {path}", rebuilt_and_played)
+
+
+def _record(
+    directory: RunDirectory, experiment: Experiment, modules: Sequence[ModuleType], quiet: bool = False
+) -> None:
+    """Play episodes for the report."""
+    from mesax.execution import recording
+
+    if not quiet:
+        print(f"playing  episodes of {directory.path} for its report", file=sys.stderr, flush=True)
+    recording.record_episodes(directory, experiment, modules)
+
+
 def sweep_runs(options: argparse.Namespace) -> int:
     """Methods x environments x seeds, one run after another."""
     check_workers(options.workers)
+    check_trackers(options.track)
     prepare_jax()
     from mesax.execution.sweep import Grid, plan, show_plan, sweep
 
     extra = [word for word in options.rest if word != "--"]
+    extra += [word for name in options.track for word in ("--track", name)]
     grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
     planned = plan(grid, options.out, _digest_of_what_fits())
     if options.plan:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mesax.envs.base import ClimbReturns, Step, TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, ClimbReturns, Step, TaskInfo, TaskSplit
 from mesax.envs.particles import (
     ACTIONS,
     DIRECTIONS,
@@ -164,6 +164,28 @@ class ParticleClimb:
         """The part of a joint observation that says where the landmarks are."""
         offsets = obs[:, self.num_own : self.num_own + 2 * self.num_landmarks]
         return offsets.reshape(obs.shape[0], self.num_landmarks, 2)
+
+
+@dataclass(frozen=True)
+class TargetLandmark:
+    """A goal: the number of the target among the landmarks, one-hot."""
+
+    def size(self, env: AnyEnvironment) -> int:
+        """One number for each landmark."""
+        return _world(env).num_landmarks
+
+    def __call__(
+        self, env: AnyEnvironment, task: ParticleTask, obs: Float[AnyArray, "*batch agents obs"]
+    ) -> Float[AnyArray, "*batch 1 landmarks"]:
+        """The same for all agents."""
+        numbers = np.arange(_world(env).num_landmarks).reshape((1,) * (task.target.ndim + 1) + (-1,))
+        return (task.target[..., None, None] == numbers).astype(obs.dtype)
+
+
+def _world(env: AnyEnvironment) -> ParticleClimb:
+    if not isinstance(env, ParticleClimb):
+        raise UsageError(f"a target landmark belongs to a particle world, not to {type(env).__name__}")
+    return env
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ class Progress:
         self._clock = clock
         self._quiet = quiet
         self._bars: Bars | None = None
-        self._phase: _Phase | None = None
+        self._phase: Phase | None = None
 
     def __enter__(self) -> Self:
-        if not self._quiet and _is_terminal(self._stream):
+        if not self._quiet and is_terminal(self._stream):
             self._bars = _rich_bars(self._stream)
             self._bars.start()
             self._bars.console.print(self._title, highlight=False, markup=False)
@@ -58,7 +58,7 @@ class Progress:
     def phase(self, name: str, total_steps: int, done_steps: int = 0) -> None:
         """Begin a phase of that many steps, some of them perhaps done in an earlier run."""
         self._end_phase()
-        self._phase = _Phase(name, total_steps, done_steps, self._clock())
+        self._phase = Phase(name, total_steps, done_steps, self._clock())
         if self._bars is not None:
             self._phase.bar = self._bars.add_task(
                 name, total=max(total_steps, 1), completed=done_steps, speed="", left="", note=""
@@ -101,7 +101,7 @@ class Progress:
         else:
             self._print(phase.last_line(now, stopped))
 
-    def _draw(self, phase: _Phase, speed: str, left: str) -> None:
+    def _draw(self, phase: Phase, speed: str, left: str) -> None:
         if self._bars is not None and phase.bar is not None:
             self._bars.update(phase.bar, completed=phase.done, speed=speed, left=left, note=phase.note)
 
@@ -117,8 +117,8 @@ class Progress:
             self._quiet = True
 
 
-class _Phase:
-    """One phase's counters."""
+class Phase:
+    """One phase's counters: how far it is, how fast, and for how long still."""
 
     def __init__(self, name: str, total: int, done: int, now: float) -> None:
         self.name = name
@@ -145,22 +145,28 @@ class _Phase:
         return max(0.0, (after - before) / (last - first)) if last > first else 0.0
 
     def speed_text(self) -> str:
+        """For example `5k steps/s`; nothing if nobody knows."""
         return f"{format_count(self.speed)} steps/s" if self.speed > 0 else ""
 
     def mean_speed_text(self, now: float) -> str:
+        """The same over the whole phase."""
         made, seconds = self.done - self.began_with, now - self.began
         return f"{format_count(made / seconds)} steps/s" if made > 0 and seconds > 0 else ""
 
     def left_text(self) -> str:
+        """For example `ETA 2m20s`."""
         return f"ETA {format_duration(max(0, self.total - self.done) / self.speed)}" if self.speed > 0 else ""
 
     def percent_text(self) -> str:
+        """For example `30%`."""
         return f"{int(100 * min(1.0, self.done / self.total)) if self.total > 0 else 100}%"
 
     def line(self) -> str:
+        """All of it on one line."""
         return _join(self.name, f"{self.percent_text():>3}", self.speed_text(), self.left_text(), self.note)
 
     def last_line(self, now: float, stopped: bool) -> str:
+        """How the phase ended."""
         end = f"stopped at {self.percent_text()} after" if stopped else f"done  {format_count(self.done)} steps in"
         return _join(self.name, f"{end} {format_duration(now - self.began)}", self.mean_speed_text(now), self.note)
 
@@ -169,7 +175,8 @@ def _join(*parts: str) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _is_terminal(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO) -> bool:
+    """Whether somebody can watch it change."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

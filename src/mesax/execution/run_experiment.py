@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mesax.methods.base import Experiment
 from mesax.runtime import configure
 from mesax.store.modules import refuse_while_loading
 from mesax.store.run_directory import RunDirectory
+from mesax.tracking.sinks import check_trackers
 
 
 def run_experiment(
@@ -28,6 +30,7 @@ def run_experiment(
     env: str = "own",
     workers: int = 1,
     quiet: bool = False,
+    track: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Do all stages of an experiment, keep everything in the run directory `path`, and return its summary.
 
@@ -35,11 +38,13 @@ def run_experiment(
     another is refused. Functions and classes among the settings count by their names: what they do may change
     unnoticed. More than one worker is a process each, which loads the modules of these functions and classes again, or
     the script; so what a script does belongs under `if __name__ == "__main__":`. Asked to stop by a signal, it saves
-    everything, and the script exits with code 75. `method` and `env` are names for tables and figures.
+    everything, and the script exits with code 75. `method` and `env` are names for tables and figures;
+    `track` names tools that are told every row: tensorboard, wandb, csv.
     """
     refuse_while_loading("run_experiment was called")
     if workers < 1:
         raise UsageError(f"workers must be at least 1, not {workers}")
+    check_trackers(track)
     configure()
     expected = _digest(experiment)
     experiment.method.check(experiment)  # what does not fit is refused before there is a directory
@@ -62,7 +67,7 @@ def run_experiment(
         run = RunDirectory.create(path, _run_json(experiment, path, method, env))
     with run.lock():
         try:
-            return execute(run, experiment, workers, quiet=quiet)
+            return execute(run, experiment, workers, quiet, track)
         except Preempted:
             warn(f"stopped and saved; {how_to_continue(run)}")
             raise

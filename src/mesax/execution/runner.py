@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from mesax.errors import PREEMPTED, Preempted, StoreError
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
 from mesax.execution.signals import stop_on_signal
+from mesax.execution.status import StatusFile, kept_status
 from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
 from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
@@ -23,6 +24,7 @@ from mesax.store.modules import how_to_load
 from mesax.store.run_directory import MERGED, RunDirectory
 from mesax.store.sums import check_job
 from mesax.store.trees import copy_tree
+from mesax.tracking.follow import Follower, follower
 
 
 def available_cores() -> int:
@@ -30,8 +32,14 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False) -> dict[str, Any]:
-    """Do what is left of a run and return its summary; the status file says how it ended."""
+def execute(
+    run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False, track: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Do what is left of a run and return its summary; the status file says how it ended.
+
+    `track` names tools that are told every row (`mesax.tracking`).
+    """
+    telling = follower(run, track, warn)
     run.set_status("running")
     run.unseal()
     changed = changes(run)
@@ -45,7 +53,7 @@ def execute(run: RunDirectory, experiment: Experiment, workers: int, quiet: bool
         with stop_on_signal(lambda: _leave(run)) as stop:
             stages = experiment.method.stages(experiment)
             pool = _workers(run, experiment, workers, stop)
-            _do_stages(run, stages, pool, quiet, changed)
+            _do_stages(run, stages, pool, Watchers(quiet, telling), changed)
             summary = merge(run, stages)
     except Preempted:
         with suppress(StoreError):  # what was saved is saved, even if this word cannot be written
@@ -76,21 +84,29 @@ def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
     return {name: (before[name], now[name]) for name in names if before[name] != now[name]}
 
 
+class Watchers(NamedTuple):
+    """Who is told how a run is doing, beside its own files."""
+
+    quiet: bool
+    telling: Follower
+
+
 def _do_stages(
     run: RunDirectory,
     stages: Sequence[Stage],
     pool: Workers,
-    quiet: bool,
+    watchers: Watchers,
     changed: dict[str, Any],
 ) -> None:
     started = time.time()
     title = f"{run.run['method']} on {run.run['env']}"
     try:
-        with Progress(title, quiet=quiet) as progress:
+        with Progress(title, quiet=watchers.quiet) as progress, kept_status(run.path, stages) as status:
             for stage in stages:
-                _do_stage(run, stage, pool, progress)
+                _do_stage(run, stage, pool, progress, status, watchers.telling)
     finally:
         pool.close()
+        watchers.telling.close()
         with suppress(StoreError):  # a clock must not hide what went wrong
             row = {"started": started, "seconds": time.time() - started}
             run.append_rows("clock.jsonl", [row | ({"changed": changed} if changed else {})])
@@ -102,16 +118,25 @@ def _workers(run: RunDirectory, experiment: Experiment, number: int, stop: threa
     return Processes(run, number, stop, how_to_load(experiment))
 
 
-def _do_stage(run: RunDirectory, stage: Stage, pool: Workers, progress: Progress) -> None:
+def _do_stage(
+    run: RunDirectory, stage: Stage, pool: Workers, progress: Progress, status: StatusFile, telling: Follower
+) -> None:
     done = {job: steps for job, steps in enumerate(stage.job_steps) if run.job_done(stage.name, job)}
     left = [job for job in range(len(stage.job_steps)) if job not in done]
     progress.phase(stage.name, sum(stage.job_steps), sum(done.values()))
+    status.phase(stage.name, sum(stage.job_steps), sum(done.values()))
+    for job in done:
+        telling.follow(stage.name, job)
 
     def on_progress(job: int, steps: int, note: str) -> None:
         done[job] = steps
         progress.update(sum(done.values()), note)
+        status.update(sum(done.values()), note)
+        telling.follow(stage.name, job)
 
     pool.do(stage, left, on_progress)
+    for job in left:  # what came after its last word
+        telling.follow(stage.name, job)
 
 
 def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from mesax.envs.base import HostEnvironment, ShowsItself, Task
+from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import HasExplorers, borrowed_explorers, explorers_in
+from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.store.reading import read_coverage
@@ -62,10 +63,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
     run.check(f"policies/explorers/{MANIFEST}")
     method = experiment.method
-    number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
-    if isinstance(method, Mesa) and method.explorers_from is not None:
-        number = min(number, method.num_explorers)
-    choices = [f"explorer-{index}" for index in range(1, number + 1)]
+    choices = _explorer_names(run, experiment)
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
     index = choices.index(name)
@@ -74,6 +72,24 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     explorers = borrowed_explorers(method, spec, run.path).policies
     policy: Policy = method.recipe(spec).deployed(tree_index(explorers, index))
     return policy
+
+
+def policy_names(run: RunDirectory, experiment: Experiment) -> list[str]:
+    """Who can be watched: the learned policy, the explorers if the run has any, uniform play."""
+    names = ["final"]
+    if isinstance(experiment.method, HasExplorers) and explorers_in(run.path).is_dir():
+        run.check(f"policies/explorers/{MANIFEST}")
+        names += _explorer_names(run, experiment)
+    return [*names, "uniform"]
+
+
+def _explorer_names(run: RunDirectory, experiment: Experiment) -> list[str]:
+    """Of a run's explorers; of borrowed ones, those that it uses."""
+    number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
+    method = experiment.method
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        number = min(number, method.num_explorers)
+    return [f"explorer-{index}" for index in range(1, number + 1)]
 
 
 def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed: int) -> list[dict[str, Any]]:
@@ -86,7 +102,7 @@ def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed:
             policy = final_policy(run, experiment, task, repeat)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), task), repeat)
             one = jax.tree.map(lambda leaf, task=task: leaf[task : task + 1], test)
-            rewards = np.mean(play_episodes(family.env, one, policy, key, episodes).reward, axis=0)
+            rewards = np.mean(play_episodes(experiment.env, one, policy, key, episodes).reward, axis=0)
             rows.append(
                 {
                     "task": task,
@@ -124,10 +140,15 @@ def render_run(
 
 
 def play_policy(
-    run: RunDirectory, experiment: Experiment, task: int, name: str, modules: Sequence[ModuleType] = ()
+    run: RunDirectory,
+    experiment: Experiment,
+    task: int,
+    name: str,
+    modules: Sequence[ModuleType] = (),
+    episodes: int | None = None,
 ) -> Play:
-    """Episodes of the named policy on one test task, as their suite draws them."""
-    return _as_drawn(run, experiment, _played(run, experiment, task, name), name, modules)
+    """Episodes of the named policy on one test task, as their suite draws them; by default as many as a picture has."""
+    return _as_drawn(run, experiment, _played(run, experiment, task, name, episodes), name, modules)
 
 
 class _Played(NamedTuple):
@@ -141,13 +162,15 @@ class _Played(NamedTuple):
     """What the first episode was reset with, if the environment is on the host."""
 
 
-def _played(run: RunDirectory, experiment: Experiment, task: int, name: str) -> _Played:
-    env, key = experiment.family.env, experiment.key(RENDER_STREAM, task)
+def _played(
+    run: RunDirectory, experiment: Experiment, task: int, name: str, episodes_wanted: int | None = None
+) -> _Played:
+    env, key = experiment.env, experiment.key(RENDER_STREAM, task)
     policy = named_policy(run, experiment, name, task)
     split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
-    number = EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES
-    episodes = play_episodes(env, one, policy, key, number)
+    number = episodes_wanted or (EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES)
+    episodes = without_goal(experiment.family.env, play_episodes(env, one, policy, key, number))
     first_seed = int(episode_seeds(key, number, 1, env.spec.horizon)[0])
     return _Played(task, tree_index(one, 0), episodes, first_seed)
 

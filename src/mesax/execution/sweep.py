@@ -19,14 +19,20 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import FrameType
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
+from mesax.execution.progress import is_terminal
+from mesax.execution.status import RunStatus, shortened, status_of, status_table
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
+from mesax.results.tables import to_rich
 from mesax.store.files import is_there, store_errors
 from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 State = Literal["new", "unfinished", "finished", "refused", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
@@ -180,7 +186,8 @@ def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json:
         if reasons:
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             raise kind(f"{reasons[0]}{more}; choose another directory with --out")
-    outcomes = execute(planned, workers, (lambda text: None) if quiet else _say)
+    with _shown(planned, quiet) as say:
+        outcomes = execute(planned, workers, say)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
     compared: dict[str, object] = {"families": [], "note": None}
@@ -194,6 +201,35 @@ def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json:
     if not whole:
         return PREEMPTED
     return FAILED if failed else 0
+
+
+@contextmanager
+def _shown(planned: Sequence[Planned], quiet: bool) -> Iterator[Say]:
+    """How to say what happens: on a terminal as a table that is kept up to date, otherwise in lines."""
+    if quiet or not is_terminal(sys.stderr):
+        yield (lambda text: None) if quiet else _say
+        return
+    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
+    from rich.live import Live  # noqa: PLC0415
+
+    last = [""]
+    console = Console(stderr=True)
+
+    def table() -> RichTable:
+        found = [status_of_planned(run) for run in planned]
+        whole = status_table(found, "sweep")
+        rows = tuple(one.cells() for one in shortened(found, max(5, console.height - 10)))
+        return to_rich(replace(whole, rows=rows, note=f"{whole.note} {last[0]}"))
+
+    with Live(get_renderable=table, console=console, refresh_per_second=1):
+        yield lambda text: last.__setitem__(0, text)
+
+
+def status_of_planned(run: Planned) -> RunStatus:
+    """How a run of a sweep is doing; one that has no directory yet waits."""
+    if not (run.path / "run.json").is_file():
+        return RunStatus(run.name, "waiting")
+    return status_of(RunDirectory(run.path), run.name)
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:

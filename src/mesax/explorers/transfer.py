@@ -277,5 +277,5 @@ def for_team(value: Value, num_agents: int) -> Value:
     if is_dataclass(value) and not isinstance(value, type):
         parts = {one.name: for_team(getattr(value, one.name), num_agents) for one in fields(value) if one.init}
         changed = {name: part for name, part in parts.items() if part is not getattr(value, name)}
-        return replace(value, **changed) if changed else value  # type: ignore[type-var]
+        return replace(value, **changed) if changed else value
     return value

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from mesax.rendering.canvas import save
+from mesax.rendering.scene import Scene
 from mesax.store.files import write_file
 from mesax.store.json_values import Json
 
@@ -25,6 +26,9 @@ class Play(Protocol):
 
     def frames(self) -> Iterator[tuple[Figure, float]]:
         """Pictures of one size, each with the seconds for which it is shown."""
+
+    def scene(self) -> Scene:
+        """The same episodes for a player on a page."""
 
     def more(self, coverage: Json) -> dict[str, Figure]:
         """Other stills by name, beside what meta-training found (empty if there was none)."""

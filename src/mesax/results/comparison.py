@@ -9,7 +9,15 @@ from pathlib import Path
 
 from mesax.results.safe_drawing import draw_comparison_safely
 from mesax.results.summary import compare_runs, finals_by_task, run_figures
-from mesax.results.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
+from mesax.results.tables import (
+    COMPARISON_NOTE,
+    Table,
+    comparison_table,
+    difference_table,
+    method_label,
+    print_table,
+    run_labels,
+)
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, load_run
 
@@ -23,6 +31,9 @@ SPOKEN = {
     "uniform": "uniform mixing",
     "diagonal": "diagonal mixing",
     "plain": "the learner alone",
+    "pretrain": "pre-training",
+    "goal (privileged)": "pre-training that is told the goal (privileged)",
+    "cbet": "C-BET",
 }
 """Methods in a sentence."""
 
@@ -33,6 +44,8 @@ class FamilyComparison:
 
     title: str
     runs: list[RunResults]
+    members: Sequence[Sequence[RunResults]] = ()
+    """What each of them was pooled from."""
 
     @property
     def tables(self) -> list[Table]:
@@ -60,7 +73,7 @@ class FamilyComparison:
             return ""
         figures = [run_figures(run) for run in self.runs]
         labels = run_labels(self.runs)
-        methods = [str(run.run["method"]) for run in self.runs]
+        methods = [method_label(run) for run in self.runs]
         names = [SPOKEN.get(label, label) for label in labels] if labels == methods else labels
         repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
         what = "runs on unseen tasks" if repeated else "unseen tasks"
@@ -123,7 +136,11 @@ def by_family(runs: Sequence[RunResults]) -> list[FamilyComparison]:
         name if names.count(name) == 1 else f"{name} ({_own_settings(members[0]) or 'as it is'})"
         for name, members in zip(names, found.values(), strict=True)
     ]
-    return [FamilyComparison(title, pool_seeds(own)) for title, own in zip(titles, found.values(), strict=True)]
+    pools = [samples_of_one(own) for own in found.values()]
+    return [
+        FamilyComparison(title, [pooled(own) for own in members], members)
+        for title, members in zip(titles, pools, strict=True)
+    ]
 
 
 def nothing_comparable(families: Sequence[FamilyComparison]) -> str | None:
@@ -133,21 +150,30 @@ def nothing_comparable(families: Sequence[FamilyComparison]) -> str | None:
     return f"nothing to compare: each run has a family of tasks of its own ({', '.join(f.title for f in families)})"
 
 
-def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
-    """Runs that differ only in seed and number of test tasks become one, with the tasks of all; others stay alone.
+def samples_of_one(runs: Sequence[RunResults]) -> list[list[RunResults]]:
+    """Runs that differ only in seed and number of test tasks stand together, others alone.
 
-    Every task run counts the same, whichever its seed. The same seed twice would count tasks twice: such runs stay
-    alone too.
+    The same seed twice would count tasks twice: such runs stay alone too.
     """
     alike: dict[str, list[RunResults]] = {}
     for run in runs:
         names = [run.run[key] for key in ("method", "env", "preset")]
         alike.setdefault(_canonical(*names, run.run.get("overrides") or {}, _configuration(run)), []).append(run)
-    pooled = []
+    together: list[list[RunResults]] = []
     for members in alike.values():
         seeds = [member.run["seed"] for member in members]
-        pooled += [pool(members)] if len(set(seeds)) == len(seeds) > 1 else members
-    return pooled
+        together += [members] if len(set(seeds)) == len(seeds) else [[member] for member in members]
+    return together
+
+
+def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
+    """Runs that are samples of the same thing become one."""
+    return [pooled(members) for members in samples_of_one(runs)]
+
+
+def pooled(members: Sequence[RunResults]) -> RunResults:
+    """Runs that are samples of the same thing as one, with the tasks of all; every task run counts the same."""
+    return members[0] if len(members) == 1 else pool(members)
 
 
 def pool(members: Sequence[RunResults]) -> RunResults:

@@ -22,8 +22,8 @@ from mesax.suites.base import RunFigure
 METHOD_COLORS = {"mesa": "#0072B2", "plain": "#D55E00", "uniform": "#009E73", "maddpg": "#CC79A7"}
 
 
-def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
-    """Each run with its place, label and color."""
+def run_colors(runs: Sequence[RunResults]) -> list[str]:
+    """A color for each run."""
     colors: list[str] = []
     for run in runs:
         own = METHOD_COLORS.get(str(run.run["method"]))
@@ -31,8 +31,13 @@ def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]
         spare = [color for color in PALETTE if color not in reserved]
         spare += [color for color in PALETTE if color not in colors] or list(PALETTE)
         colors.append(own if own and own not in colors else spare[0])
+    return colors
+
+
+def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
+    """Each run with its place, label and color."""
     labels = [literal(label) for label in run_labels(runs)]
-    return list(zip(range(len(runs)), runs, labels, colors, strict=True))
+    return list(zip(range(len(runs)), runs, labels, run_colors(runs), strict=True))
 
 
 @styled

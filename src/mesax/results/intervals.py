@@ -97,6 +97,29 @@ def mean_interval(
     return Interval(*(float(number) for number in mean_band(scores, tasks, seeds, levels)))
 
 
+def interquartile_band(
+    scores: np.ndarray, tasks: np.ndarray | None = None, seeds: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Interquartile mean over the first axis with the ends of its interval, for each remaining position.
+
+    The interval is that of the mean of what each score contributes: outer quarters count as the quartile next to them,
+    and all deviations twice, because half of the scores make the mean (Yuen's variance of a trimmed mean).
+    """
+    scores = np.asarray(scores, dtype=float)
+    ordered, cut = np.sort(scores, axis=0), len(scores) // 4
+    inside = np.clip(scores, ordered[cut], ordered[len(scores) - 1 - cut])
+    value = interquartile_mean(scores)
+    half = _half_width(_nested(value + 2.0 * (inside - inside.mean(axis=0)), tasks, seeds))
+    return value, value - half, value + half
+
+
+def interquartile_interval(
+    scores: np.ndarray, tasks: np.ndarray | None = None, seeds: np.ndarray | None = None
+) -> Interval:
+    """The same for one score per task run."""
+    return Interval(*(float(number) for number in interquartile_band(scores, tasks, seeds)))
+
+
 def share_interval(successes: np.ndarray, seeds: np.ndarray | None = None) -> Interval:
     """The share of successes with Wilson's 95% interval, as of so many independent trials as these are worth."""
     nested = _nested(np.asarray(successes, dtype=float), None, seeds)

@@ -1,111 +1,307 @@
-"""The report of runs: one HTML page that carries its tables, figures and style, and needs nothing else."""
+"""The report of runs: one HTML page that carries its tables, figures, style and script, and loads nothing.
 
-import base64
-import io
-import json
-from collections.abc import Mapping, Sequence
-from functools import partial
-from html import escape
-from pathlib import Path
-
-import matplotlib
-
-from mesax.errors import UsageError
-from mesax.experiments.names import OWN_PRESET
-from mesax.formatting import format_number
-from mesax.rendering import canvas
-from mesax.results.comparison import by_family, without_repetition
-from mesax.results.drawing import Draw, world_figures
-from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES
-from mesax.results.safe_drawing import attempt
-from mesax.results.summary import compare_runs, final_interval, solved_interval
-from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, run_labels, task_table, to_html
-from mesax.store.files import write_file
-from mesax.store.json_values import flatten
-from mesax.store.reading import RunResults, load_run
-from mesax.suites.base import RunFigure
-from mesax.suites.registry import is_of_the_paper
-
-ELSEWHERE = (
-    "{env} is no environment of the paper, so there is no paper configuration for it. Compared with the preset 'paper':"
-    " for an environment of one's own that is the paper's networks, budgets and coverage reward, fitted to its sizes."
-)
-STYLE = """
-:root { color-scheme: light dark; --ink: #222; --soft: #666; --line: #ddd; --page: #fff; --card: #f6f7f8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e4e4; --soft: #a5a5a5; --line: #3d4045; --page: #191b1e; --card: #24272b; }
-}
-* { box-sizing: border-box; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
-  max-width: 62rem; margin: 2rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; }
-h2 { font-size: 1.25rem; margin-top: 2.6rem; border-bottom: 1px solid var(--line); padding-bottom: .25rem; }
-h3 { font-size: 1.02rem; margin: 1.6rem 0 .5rem; }
-.note { color: var(--soft); font-size: .87rem; margin: .5rem 0 1rem; }
-.warning { border-left: 4px solid #e69f00; background: var(--card); padding: .5rem .8rem; }
-.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .7rem 1rem; }
-.card b { display: block; font-size: 1.7rem; line-height: 1.25; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
-th, td { white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child, .text th, .text td { text-align: left; }
-.text td { white-space: normal; overflow-wrap: anywhere; font: .84rem/1.5 ui-monospace, monospace; }
-figure { margin: 1rem 0; }
-figure img { max-width: 100%; height: auto; padding: .5rem; background: #fff; border: 1px solid var(--line);
-  border-radius: 6px; }
-figcaption { color: var(--soft); font-size: .87rem; }
-details { margin: .5rem 0; }
-summary { cursor: pointer; font-weight: 600; }
+What a script draws on the page (curves, episodes) is embedded as JSON; without scripts, pictures stand in its place.
 """
 
+import base64
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from html import escape
+from importlib.resources import files
+from itertools import zip_longest
+from pathlib import Path
+from urllib.parse import quote
+
+from mesax.errors import StoreError, UsageError
+from mesax.experiments.names import METHODS
+from mesax.formatting import format_number, format_range
+from mesax.rendering.recorded import read_episodes
+from mesax.results.comparison import FamilyComparison, by_family, without_repetition
+from mesax.results.figures import COMPARISON_FIGURES, run_colors
+from mesax.results.page_data import coverage_data, embedded, end_intervals, family_data, player_data
+from mesax.results.run_sections import cell_section, note, picture, run_section
+from mesax.results.summary import compare_runs, solved_interval
+from mesax.results.tables import run_labels, to_html
+from mesax.store.files import write_file
+from mesax.store.json_files import existing_run
+from mesax.store.json_values import Json
+from mesax.store.reading import RunResults, load_run
+from mesax.store.run_directory import RunDirectory, find_runs
+
+REPORT = "report.html"
+CONTROLS = '<nav id="controls" aria-label="View" hidden></nav>'
+MOST_IN_FULL = 8
+"""Up to so many runs, each is told of in full, with its own figures; of more, each cell of the table in short."""
+MOST_NAMES = 4
+"""Names in a title."""
+MOST_EPISODE_BYTES = 3_000_000
+"""Room for episodes on a page."""
 
 PAGES = (".html", ".htm")
 
 
 def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
-    """Write one self-contained HTML page about the runs and return its path; an old page is replaced."""
+    """Write one self-contained HTML page about the runs and return its path; an old page is replaced.
+
+    A directory that is no run stands for all evaluated runs below it.
+    """
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
     target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"{target} is a directory; name the file to write")
     if target.suffix.lower() not in PAGES:  # a mistaken name must not cost anybody the results of a run
         raise UsageError(f"{target} is not the name of a file that ends in {' or '.join(PAGES)}")
-    runs = [load_run(run_dir) for run_dir in without_repetition(map(Path, run_dirs))]
-    write_file(target, report_html(runs).encode(errors="backslashreplace"))  # names need not be valid Unicode
+    runs, left_out = load_evaluated(run_dirs)
+    if target.is_dir():  # said last: in a run, a link to one is damage
+        raise UsageError(f"{target} is a directory; name the file to write")
+    page = report_html(runs, target, left_out)
+    write_file(target, page.encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
 
 
-def report_html(runs: Sequence[RunResults]) -> str:
-    """The page as text: the comparison of all runs, then each run on its own."""
-    methods, environments = (", ".join(dict.fromkeys(str(run.run[key]) for run in runs)) for key in ("method", "env"))
-    title = f"{methods} on {environments}"
-    sections = [_warnings(runs), _results(runs)]
-    sections += [_run_section(label, run) for label, run in zip(run_labels(runs), runs, strict=True)]
+def run_directories(paths: Sequence[str | Path]) -> tuple[list[Path], set[Path]]:
+    """Run directories that are named, or below a directory that is; and those that were only found below one."""
+    named: list[Path] = []
+    found: set[Path] = set()
+    for path in map(Path, paths):
+        below = [] if (path / "run.json").exists() else [run.path for run in sorted(find_runs(path), key=_rank)]
+        found.update(below)
+        named += below or [existing_run(path)]
+    return without_repetition(named), found
+
+
+def _rank(run: RunDirectory) -> tuple[int, str]:
+    """MESA first, then as methods are listed everywhere else."""
+    try:
+        method = str(run.run.get("method"))
+    except StoreError:  # whoever reads it will say so
+        method = ""
+    names = list(METHODS)
+    name = method.partition("+")[0]
+    return names.index(name) if name in names else len(names), run.path.name
+
+
+def load_evaluated(paths: Sequence[str | Path]) -> tuple[list[RunResults], list[str]]:
+    """The results of all these runs, and why others that were only found have none yet."""
+    directories, found = run_directories(paths)
+    runs, left_out = [], []
+    for directory in directories:
+        try:
+            runs.append(load_run(directory))
+        except UsageError as error:
+            if directory not in found:
+                raise
+            left_out.append(str(error))
+    if not runs:
+        raise UsageError(left_out[0])
+    return runs, left_out
+
+
+def shown_players(runs: Sequence[RunResults]) -> list[RunResults]:
+    """The runs whose episodes a page shows: of several seeds the first one."""
+    return [members[0] for family in by_family(runs) for members in family.members]
+
+
+@dataclass
+class _Page:
+    """What is gathered while a page is written: blocks of data, by the names that its parts have for them."""
+
+    target: Path | None
+    """Where it will be, for links to other pages."""
+    blocks: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, content: object) -> str:
+        self.blocks[name] = embedded(content)
+        return name
+
+    def data(self) -> str:
+        kind = 'type="application/json"'
+        return "".join(f'<script {kind} id="{name}">{text}</script>\n' for name, text in self.blocks.items())
+
+
+def report_html(runs: Sequence[RunResults], target: Path | None = None, left_out: Sequence[str] = ()) -> str:
+    """The page as text: the comparison of all runs, then each run, or each cell of a large table, on its own."""
+    page, families, in_full = _Page(target), by_family(runs), len(runs) <= MOST_IN_FULL
+    title = f"{_listed(runs, 'method')} on {_listed(runs, 'env', 'environments')}"
+    places = _places(runs, families, in_full)
+    players = _players(page, families)
+    body = [f"<h1>{escape(title)}</h1>", CONTROLS, _warnings(runs), *map(note, left_out)]
+    if len(families) > 1:
+        body.append(_overview(families, places))
+    for number, family in enumerate(families):
+        body.append(_family_section(page, number, family, places[number], players[number], in_full))
+    if in_full:
+        labelled = zip(run_labels(runs), runs, strict=True)
+        body += [
+            f'<section class="run" id="run-{number}">{run_section(label, run)}</section>'
+            for number, (label, run) in enumerate(labelled)
+        ]
+    return _document(title, "\n".join(body), page)
+
+
+def _listed(runs: Sequence[RunResults], key: str, many: str = "methods") -> str:
+    """Names of methods or environments; of many, only how many there are."""
+    names = list(dict.fromkeys(str(run.run[key]) for run in runs))
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} {many}"
+
+
+def _document(title: str, body: str, page: _Page) -> str:
+    """Head, body and data; the browser is told to run this script only, and to load nothing."""
+    style, script = _asset("report.css"), _asset("charts.js") + _asset("player.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>mesax: {escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{''.join(sections)}\n</body>\n</html>\n"
+        f"<title>mesax: {escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'{body}\n<svg id="ink" hidden></svg>\n'
+        f"{page.data()}<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
-def _results(runs: Sequence[RunResults]) -> str:
-    parts: list[str] = []
-    for family in by_family(runs):
-        members = family.runs
-        parts += [f"<h2>Results on {escape(family.title)}</h2>", _cards(members), _sentences(members)]
-        for title, table in zip(("Comparison", "Differences"), family.tables, strict=False):
-            parts += [f"<h3>{title}</h3>", to_html(table)]
-        for figure in COMPARISON_FIGURES:
-            parts += [
-                f"<h3>{escape(figure.title)}</h3>",
-                _picture(figure.name, partial(figure.draw, members), figure.caption),
-            ]
-    return "\n".join(parts)
+def _asset(name: str) -> str:
+    return (files("mesax.results") / "page" / name).read_text(encoding="utf-8")
+
+
+def _places(runs: Sequence[RunResults], families: Sequence[FamilyComparison], in_full: bool) -> list[list[str]]:
+    """The anchor of every cell: its own section, or that of its first run."""
+    numbers = {id(run): number for number, run in enumerate(runs)}
+    return [
+        [
+            f"run-{numbers[id(members[0])]}" if in_full else f"cell-{column}-{row}"
+            for row, members in enumerate(family.members)
+        ]
+        for column, family in enumerate(families)
+    ]
+
+
+def _overview(families: Sequence[FamilyComparison], places: Sequence[Sequence[str]]) -> str:
+    """Methods x environments, every cell a link to what is behind it."""
+    columns = [dict(zip(run_labels(family.runs), family.runs, strict=True)) for family in families]
+    anchors = [dict(zip(column, own, strict=True)) for column, own in zip(columns, places, strict=True)]
+    best = [max(float(run.final_returns.mean()) for run in column.values()) for column in columns]
+    head = "".join(
+        f'<th><a href="#family-{number}">{escape(family.title)}</a></th>' for number, family in enumerate(families)
+    )
+    rows = []
+    for label in dict.fromkeys(label for column in columns for label in column):
+        cells = []
+        for column, own, top in zip(columns, anchors, best, strict=True):
+            if label not in column:
+                cells.append("<td>–</td>")
+                continue
+            chosen = "best" if float(column[label].final_returns.mean()) >= top - 1e-9 else ""
+            cells.append(f'<td class="{chosen}"><a href="#{own[label]}">{_cell(column[label])}</a></td>')
+        rows.append(f"<tr><td>{escape(label)}</td>{''.join(cells)}</tr>")
+    explained = (
+        "Return on unseen tasks after learning them, with its 95% interval; seeds pooled. Each cell leads to its runs."
+    )
+    table = f'<table class="cells"><thead><tr><th>method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<h2 id="table">All methods, all environments</h2><div class="scroll">{table}</div>{note(explained)}'
+
+
+def _cell(run: RunResults) -> str:
+    """Its value and interval in every view that the page can be switched to."""
+    optimal = float(run.family["optimal_return"])
+    shown = []
+    for name, interval in end_intervals(run).items():
+        for scale, unit in (("raw", 1.0), ("normalized", optimal or 1.0)):
+            value, low, high = (number / unit for number in (interval.value, interval.low, interval.high))
+            text = f"{format_number(value)}<small>{format_range(low, high)}</small>"
+            shown.append(f'<span class="of-{name} in-{scale}">{text}</span>')
+    return "".join(shown)
+
+
+def _family_section(
+    page: _Page, number: int, family: FamilyComparison, places: Sequence[str], players: list[Json], in_full: bool
+) -> str:
+    members, source = family.runs, f"data-family-{number}"
+    page.add(source, family_data(family, [f"#{place}" for place in places]))
+    parts = [f"<h2>Results on {escape(family.title)}</h2>"]
+    parts += [f'<p class="lead">{escape(family.verdict)}</p>'] if family.verdict else []
+    parts += [_cards(members), _sentences(members)]
+    for figure, chart in zip(COMPARISON_FIGURES, ("curves", "finals"), strict=True):
+        still = picture(figure.name, partial(figure.draw, members), figure.caption)
+        parts += [
+            f"<h3>{escape(figure.title)}</h3>",
+            f'<div class="panel" data-{chart}="{source}"></div><noscript>{still}</noscript>',
+            note(figure.caption),
+        ]
+    parts += _explored(page, number, family)
+    if players:
+        parts += ["<h3>Episodes</h3>", _hosted("player", players)]
+    for title, table in zip(("Comparison", "Differences"), family.tables, strict=False):
+        parts += [f"<h3>{title}</h3>", to_html(table)]
+    if not in_full:
+        labelled = zip(run_labels(members), members, family.members, places, strict=True)
+        parts += [
+            f'<section class="run" id="{place}">{cell_section(label, run, _links(page, own))}</section>'
+            for label, run, own, place in labelled
+        ]
+    return f'<section id="family-{number}">' + "\n".join(parts) + "</section>"
+
+
+def _explored(page: _Page, number: int, family: FamilyComparison) -> list[str]:
+    """What explorers reach on unseen tasks, target by target, where that was counted."""
+    sources = []
+    for row, (label, members) in enumerate(zip(run_labels(family.runs), family.members, strict=True)):
+        found = coverage_data(members[0])
+        if found is not None:
+            sources.append({"label": label, "source": page.add(f"data-coverage-{number}-{row}", found)})
+    return ["<h3>What explorers see of every target</h3>", _hosted("coverage", sources)] if sources else []
+
+
+def _hosted(kind: str, sources: Sequence[Json]) -> str:
+    """Where a script puts something that has no picture without it."""
+    without = note("This part needs a script, which the page carries with it.")
+    return f'<div class="panel" data-{kind}="{escape(embedded(sources))}"></div><noscript>{without}</noscript>'
+
+
+def _players(page: _Page, families: Sequence[FamilyComparison]) -> list[list[Json]]:
+    """Recorded episodes of the first seed of each cell, family by family, as far as there is room."""
+    players: list[list[Json]] = [[] for _ in families]
+    room = MOST_EPISODE_BYTES
+    columns = [
+        [(number, label, members[0]) for label, members in zip(run_labels(family.runs), family.members, strict=True)]
+        for number, family in enumerate(families)
+    ]
+    for row in zip_longest(*columns):  # row by row, so that every family has some
+        for number, label, run in filter(None, row):
+            episodes = _episodes(run)
+            if episodes is None:
+                continue
+            content = player_data(run, episodes)
+            room -= len(embedded(content))
+            if content["plays"] and room >= 0:
+                source = page.add(f"data-episodes-{number}-{len(players[number])}", content)
+                players[number].append({"label": label, "source": source})
+    return players
+
+
+def _episodes(run: RunResults) -> Json | None:
+    """What a run has recorded; a file that cannot be shown is a line, and costs nothing else."""
+    try:
+        return read_episodes(run.directory)
+    except StoreError as error:
+        print(f"mesax: {error}; the report does without it", file=sys.stderr, flush=True)
+        return None
+
+
+def _links(page: _Page, members: Sequence[RunResults]) -> str:
+    """To the pages of single runs, where there are any."""
+    if page.target is None:
+        return ""
+    links = []
+    for run in members:
+        own = run.directory / REPORT
+        if own.is_file() and own.resolve() != page.target.resolve():
+            place = quote(os.path.relpath(own, page.target.parent))
+            links.append(f'<a href="{escape(place)}">seed {escape(str(run.run["seed"]))}</a>')
+    return f'<p class="note">Reports of its runs: {", ".join(links)}.</p>' if links else ""
 
 
 def _warnings(runs: Sequence[RunResults]) -> str:
@@ -119,11 +315,10 @@ def _warnings(runs: Sequence[RunResults]) -> str:
 
 def _cards(runs: Sequence[RunResults]) -> str:
     cards = []
-    for label, run in zip(run_labels(runs), runs, strict=True):
-        interval, solved = final_interval(run), solved_interval(run)
+    for label, run, color in zip(run_labels(runs), runs, run_colors(runs), strict=True):
+        solved = solved_interval(run)
         cards.append(
-            f'<div class="card">{escape(label)}<b>{format_number(interval.value)}</b>'
-            f"[{format_number(interval.low)}, {format_number(interval.high)}]<br>"
+            f'<div class="card" style="--c:{color}">{escape(label)}<b>{_cell(run)}</b>'
             f"{solved.value:.0%} of {len(run.curves)} task runs solved ({solved.low:.0%} to {solved.high:.0%})</div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
@@ -146,106 +341,3 @@ def _sentences(runs: Sequence[RunResults]) -> str:
         unclear = ", but the 95% interval includes no difference" if gain.low <= 0 <= gain.high else ""
         text.append(f"{labels[0]} is {size} {'better' if gain.value > 0 else 'worse'} than {label}{unclear}.")
     return f"<p>{escape(' '.join(text))}</p>"
-
-
-def _run_section(label: str, run: RunResults) -> str:
-    parts = [f"<h2>{escape(label)}: {escape(str(run.run['env']))}</h2>"]
-    parts += ["<h3>Test tasks</h3>", to_html(task_table(run))]
-    parts += _figures(run, world_figures(run))
-    for table in (explorer_table(run), leak_table(run)):
-        parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []
-    parts += _figures(run, RUN_FIGURES)
-    parts += ["<h3>High-reward dataset</h3>", _dataset(run)]
-    parts += ["<h3>Differences from the paper</h3>", *_paper_differences(run)]
-    parts += ["<h3>Provenance</h3>", _pairs(_provenance(run))]
-    config = run.run.get("config")
-    if config:
-        details = _pairs(flatten(config))
-        parts += [f"<details><summary>Configuration</summary>{details}</details>"]
-    else:
-        parts += [_note("The configuration is missing: run.json does not hold it.")]
-    return "\n".join(parts)
-
-
-def _dataset(run: RunResults) -> str:
-    table = dataset_table(run)
-    if not table.rows:
-        return _note(f"There is no high-reward dataset: {run.run['method']} logged no collection.")
-    size, clusters = ((run.coverage or {}).get(key) for key in ("dataset_size", "clusters"))
-    known = f"It holds {format_number(size)} pairs of observation and joint action" if size is not None else ""
-    known += f" in {format_number(clusters)} clusters" if known and clusters is not None else ""
-    return (_note(f"{known}.") if known else "") + to_html(table)
-
-
-def _paper_differences(run: RunResults) -> list[str]:
-    """How the settings differ from the paper's, or from those of the preset that stands for them elsewhere."""
-    rows = run.run.get("paper_diff")
-    if run.run.get("preset") == OWN_PRESET:
-        return [_note("An experiment of the user's own: there is no paper configuration to compare it with.")]
-    if rows is None:
-        return [_note("Not known: run.json does not say how the configuration differs from the paper's.")]
-    ours = is_of_the_paper(run.run)
-    note = [] if ours else [_note(ELSEWHERE.format(env=run.run["env"]))]
-    if not rows:
-        return [*note, f"<p>None: this is {'the paper' if ours else 'that preset'}'s configuration.</p>"]
-    cells = tuple((str(path), _text(paper), _text(this)) for path, paper, this in rows)
-    column = "paper" if ours else "preset paper"
-    return [*note, _text_table(Table("", ("setting", column, "this run"), cells))]
-
-
-def _provenance(run: RunResults) -> dict[str, object]:
-    versions = run.run.get("versions") or {}
-    keys = {"command": "command", "run": "id", "seed": "seed", "configuration hash": "config_hash"}
-    keys |= {"commit": "git_commit", "machine": "machine"}
-    known = {name: run.run.get(key) for name, key in keys.items()}
-    known["versions"] = " ".join(f"{name} {version}" for name, version in versions.items()) or None
-    known |= {"directory": str(run.directory), "status": run.status}
-    return {name: "not recorded" if value is None else value for name, value in known.items()}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _pairs(pairs: Mapping[str, object]) -> str:
-    return _text_table(Table("", ("name", "value"), tuple((name, _text(value)) for name, value in pairs.items())))
-
-
-def _text_table(table: Table) -> str:
-    return f'<div class="text">{to_html(table)}</div>'
-
-
-def _note(sentence: str) -> str:
-    return f'<p class="note">{escape(sentence)}</p>'
-
-
-def _figures(run: RunResults, listed: Sequence[RunFigure]) -> list[str]:
-    """What a run has of these figures, and under titles without any the sentence that says why."""
-    parts: list[str] = []
-    for title in dict.fromkeys(figure.title for figure in listed):
-        alike = [figure for figure in listed if figure.title == title]
-        shown = [
-            _picture(figure.name, partial(figure.draw, run), figure.caption) for figure in alike if figure.applies(run)
-        ]
-        reasons = [f"There is no figure: {run.run['method']} {figure.absent}." for figure in alike if figure.absent]
-        if found := shown or [_note(reason) for reason in reasons]:
-            parts += [f"<h3>{escape(title)}</h3>", *found]
-    return parts
-
-
-def _picture(name: str, draw: Draw, caption: str) -> str:
-    """The figure as an embedded picture, or that there is none."""
-    drawn = attempt(name, partial(_svg, draw))
-    if drawn is None:
-        return _note("This figure could not be drawn.")
-    picture = base64.b64encode(drawn).decode("ascii")
-    image = f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{picture}">'
-    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _svg(draw: Draw) -> bytes:
-    buffer = io.BytesIO()
-    figure = draw()
-    with matplotlib.rc_context(canvas.STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()

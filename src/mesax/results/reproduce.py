@@ -134,7 +134,7 @@ def find_runs(piece: Piece, directory: Path) -> list[Found]:
     stored = list(_stored(directory)) if piece.cells else []
     found = []
     for cell in piece.cells:
-        fitting = {int(run["seed"]): path for path, run in stored if cell.is_met_by(run)}
+        fitting = {int(str(run["seed"])): path for path, run in stored if cell.is_met_by(run)}
         found.append(Found(cell, {seed: load_run(path) for seed, path in sorted(fitting.items()) if seed in SEEDS}))
     return found
 

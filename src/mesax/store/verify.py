@@ -14,8 +14,8 @@ from mesax.store.run_directory import MERGED, STATUSES, RunDirectory
 from mesax.store.sums import check_job, check_sum
 from mesax.store.trees import MANIFEST, verify
 
-OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html")
-OWN_FOLDERS = ("jobs", "policies", "figures", "bundle")
+OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html", "episodes.json", "progress.json")
+OWN_FOLDERS = ("jobs", "policies", "figures", "bundle", "tracking")
 
 
 @dataclass(frozen=True)

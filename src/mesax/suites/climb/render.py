@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.rendering import canvas
 from mesax.rendering.canvas import EDGE, OPTIMAL, PAYOFF_COLORS
+from mesax.rendering.scene import Role, Scene, Shape, Take, choice_board, since
 from mesax.store.json_values import Json
 from mesax.types import Episode
 
@@ -67,6 +68,40 @@ class ClimbPlay:
     def picture(self) -> Figure:
         """The first episode, whole, with all visits."""
         return draw(self, still(self))
+
+    def scene(self) -> Scene:
+        """Two agents' choices as cells of their payoffs, or a row of actions for each agent."""
+        matrix = self.num_agents == 2
+        view, shapes, _ = choice_board(self.num_actions, self.actions[0], [special for _, special in self.targets])
+        if matrix:
+            view = (-0.5, self.num_actions - 0.5, 0.5 - self.num_actions, 0.5)
+            shapes = tuple(shape for stage in range(self.num_stages) for shape in self._payoffs(stage))
+        steps = np.arange(self.num_stages + 1)
+        takes = []
+        for actions, rewards in zip(self.actions, self.rewards, strict=True):
+            points = choice_board(self.num_actions, actions)[2]
+            if matrix:  # column: the second agent's action, row: the first's
+                points = np.full((self.num_stages + 1, 1, 2), np.nan)
+                points[1:, 0] = np.stack([actions[:, 1], -actions[:, 0]], axis=1)
+            joint = actions @ self.num_actions ** np.arange(self.num_agents, dtype=float)
+            visits = [(step + 1, int(cell) * self.num_stages + step) for step, cell in enumerate(joint)]
+            takes.append(Take(steps, since(rewards, steps), points, visits))
+        (first, special), where = self.targets[0], "row: agent 1, column: agent 2" if matrix else "a row for each agent"
+        told = f"just {first} on action {special}" if self.num_stages == 1 else "just k on the stage's action u"
+        about = f"Reward 1 with {told}, {self.safe_reward:.3g} with none ({where})."
+        return Scene(about, view, tuple(takes), shapes, trails=False, mean_return=True)
+
+    def _payoffs(self, stage: int) -> Iterator[Shape]:
+        """The areas of two agents' payoffs: nobody plays the special action, one does, both do."""
+        count, special = self.targets[stage]
+        number, step = self.num_actions, stage + 1 if self.num_stages > 1 else None
+        middle = (number - 1) / 2
+        one: Role = "high" if count == 1 else "low"
+        both: Role = "high" if count == 2 else "low"
+        yield Shape("box", (middle, -middle), (number, number), "safe", step=step)
+        yield Shape("box", (middle, -special), (number, 1), one, step=step)
+        yield Shape("box", (special, -middle), (1, number), one, step=step)
+        yield Shape("box", (special, -special), (1, 1), both, step=step)
 
     def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else to see."""

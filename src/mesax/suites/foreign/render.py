@@ -24,6 +24,7 @@ from mesax.rendering.canvas import (
     title_room,
     write_heading,
 )
+from mesax.rendering.scene import Scene, Take, choice_board, moments, since
 from mesax.store.json_values import Json
 from mesax.types import Discrete, Episode
 
@@ -72,6 +73,23 @@ class ForeignPlay:
         stops = np.unique(np.linspace(1, len(self.rewards), MOST_FRAMES).round().astype(int))
         for stop in stops:
             yield self._drawn(int(stop)), LAST_SECONDS if stop == stops[-1] else SECONDS
+
+    def scene(self) -> Scene:
+        """A row of actions for each agent to choose from, or the numbers of their actions over time."""
+        length, agents = len(self.rewards), self.actions.shape[1]
+        steps, about = moments(length), f"Task {self.task}."
+        earned = since(self.rewards, steps)
+        if self.choices is not None:
+            chosen = np.rint(self.actions[..., 0] * max(self.choices - 1, 1))
+            view, shapes, points = choice_board(self.choices, chosen)
+            return Scene(about, view, (Take(steps, earned, points[steps]),), shapes, trails=False)
+        rows = self.actions.reshape(length, -1)[:, :MOST_ROWS]
+        names = [
+            f"agent {agent + 1}, {number + 1}" for agent in range(agents) for number in range(self.actions.shape[2])
+        ]
+        shown = np.concatenate([rows[:1], rows])[steps]
+        take = Take(steps, earned, np.zeros((len(steps), 0, 2)), curves=shown)
+        return Scene(about, (0.0, 1.0, 0.0, 1.0), (take,), curves=tuple(names[:MOST_ROWS]), curves_title="actions")
 
     def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else."""

@@ -20,6 +20,7 @@ from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, Partic
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
 from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, SOFT
+from mesax.rendering.scene import Scene, Shape, Take, changes, moments, since
 from mesax.store.json_values import Json
 from mesax.types import Episode
 
@@ -119,6 +120,30 @@ class ParticlePlay:
     def picture(self) -> Figure:
         """A few episodes from start to end."""
         return draw(self, [Moment(episode, self.horizon) for episode in range(min(STILL_EPISODES, len(self.rewards)))])
+
+    def scene(self) -> Scene:
+        """Agents on their ways among the landmarks."""
+        room = 1.04 * self.extent(len(self.rewards))
+        discs = [
+            Shape(
+                "disc",
+                (float(x), float(y)),
+                (2 * self.radius, 2 * self.radius),
+                "target" if number == self.target else "place",
+                str(number),
+                place=number,
+            )
+            for number, (x, y) in enumerate(self.landmarks)
+        ]
+        side = 2 * (self.wall or 0.0)
+        walls = [] if self.wall is None else [Shape("box", (0.0, 0.0), (side, side), "wall")]
+        steps = moments(self.horizon)
+        takes = [
+            Take(steps, since(rewards, steps), positions[steps], changes(visited))
+            for rewards, positions, visited in zip(self.rewards, self.positions, self.configurations, strict=True)
+        ]
+        about = f"Reward 1 with just {self.count} of {self.num_agents} agents on landmark {self.target}, the target."
+        return Scene(about, (-room, room, -room, room), tuple(takes), (*walls, *discs))
 
     def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else to see."""

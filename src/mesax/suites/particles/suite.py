@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from mesax.suites.base import RunFigure, expect
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
-
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
@@ -61,10 +59,3 @@ class ParticlesSuite:
         from mesax.suites.particles.render import ParticlePlay
 
         return ParticlePlay.of(title, expect(ParticleClimbFamily, family), task, episodes)
-
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """Where the target is: `[2]`."""
-        from mesax.envs.particle_climb import ParticleTask
-
-        wanted = expect(ParticleTask, task)
-        return wanted.landmarks[wanted.target]

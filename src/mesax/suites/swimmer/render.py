@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +16,7 @@ from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, Swi
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
 from mesax.rendering.canvas import OPTIMAL, OPTIMAL_AREA, SOFT, place_axes
+from mesax.rendering.scene import Scene, Take, changes, moments, since
 from mesax.store.json_values import Json
 from mesax.suites.swimmer.figures import joint_angle_plane
 from mesax.types import Episode
@@ -60,11 +62,14 @@ class SwimmerPlay:
     """`[episodes, time]`."""
     lengths: np.ndarray
     """Steps that each episode lasted: `[episodes]`."""
+    places: np.ndarray | None = None
+    """Angle at which both joints meet after each step, by number, -1 for none: `[episodes, time]`."""
 
     @classmethod
     def of(cls, title: str, family: SwimmerFamily, task: SwimmerTask, episodes: Episode) -> SwimmerPlay:
         """Stacked episodes of one task."""
         world, obs = family.env, np.asarray(episodes.obs, np.float64)
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         return cls(
             title=title,
             target=float(np.rad2deg(np.float64(task.target))),
@@ -74,6 +79,7 @@ class SwimmerPlay:
             headings=np.rad2deg(world.heading(obs)),
             rewards=np.asarray(episodes.reward),
             lengths=np.asarray(episodes.mask).sum(axis=1),
+            places=np.asarray(jax.vmap(jax.vmap(family.configuration))(transitions)),
         )
 
     @property
@@ -94,6 +100,43 @@ class SwimmerPlay:
     def picture(self) -> Figure:
         """A few episodes from start to end."""
         return draw_still(self)
+
+    def scene(self) -> Scene:
+        """The body from above with the directions that its outer links must take, and both angles over time."""
+        about = (
+            f"Reward 1 with both joints within {self.band:g}° of {self.target:+.1f}°, {self.safe_reward:.3g} with none."
+        )
+        return Scene(
+            about,
+            (-REACH, REACH, -REACH, REACH),
+            tuple(self._take(episode) for episode in range(len(self.rewards))),
+            chains=("target", "target", "body"),
+            trails=False,
+            curves=tuple(f"joint of agent {agent + 1}" for agent in range(NUM_AGENTS)),
+            curves_title="joint angle (degrees)",
+            band=(self.target - self.band, self.target + self.band),
+        )
+
+    def _take(self, episode: int) -> Take:
+        """One episode, as often as it is shown."""
+        length = int(self.lengths[episode])
+        steps = moments(length)
+        angles, headings = self.angles[episode, steps], self.headings[episode, steps]
+        bodies = np.stack([pose(heading, *joints) for heading, joints in zip(headings, angles, strict=True)])
+        goals = np.stack(
+            [
+                pose(heading + front - self.target, self.target, self.target)
+                for heading, (front, _) in zip(headings, angles, strict=True)
+            ]
+        )
+        return Take(
+            steps,
+            since(self.rewards[episode, :length], steps),
+            bodies[:, 1:3],
+            () if self.places is None else changes(self.places[episode, :length]),
+            chains=(goals[:, :2], goals[:, 2:], bodies),
+            curves=angles,
+        )
 
     def more(self, coverage: Json) -> dict[str, Figure]:
         """The plane of joint angles: this policy's paths, and the explorers' beside them over M_*."""

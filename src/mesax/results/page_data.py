@@ -1,0 +1,134 @@
+"""What the report's script draws: curves, final returns, coverage and episodes as plain numbers. Needs no JAX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from mesax.results.comparison import FamilyComparison
+from mesax.results.curves import align, common_grid, groups_of, places
+from mesax.results.figures import run_colors
+from mesax.results.intervals import Interval, interquartile_band, interquartile_interval, mean_band, mean_interval
+from mesax.results.summary import final_interval
+from mesax.results.tables import run_labels
+from mesax.store.json_values import Json, json_ready
+from mesax.store.reading import Curve, RunResults, final_return
+
+MOST_POINTS = 120
+"""Evaluations of a curve that are drawn; longer ones lose some in between."""
+DIGITS = 4
+EVERYTHING = ""
+"""Stands for all tasks, where a group of them could be chosen."""
+
+
+def embedded(value: object) -> str:
+    """JSON that may stand inside a script element: nothing in it can end the element or begin another."""
+    text = json.dumps(json_ready(value), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def family_data(family: FamilyComparison, links: Sequence[str]) -> Json:
+    """The curves of a family: each method's with its intervals, and every task run's; `links` are those to cells."""
+    members = family.runs
+    groups = [EVERYTHING, *groups_of(members)]
+    listed = zip(members, run_labels(members), run_colors(members), links, strict=True)
+    return {
+        "optimal": float(members[0].family["optimal_return"]),
+        "suboptimal": float(members[0].family["suboptimal_return"]),
+        "groups": groups,
+        "methods": [
+            {"label": label, "color": color, "href": link, **_method(run, groups)} for run, label, color, link in listed
+        ],
+    }
+
+
+def _method(run: RunResults, groups: Sequence[str]) -> Json:
+    grids: dict[bytes, int] = {}
+    steps: list[list[int]] = []
+    task_runs = []
+    for curve in run.curves:
+        kept = thinned(len(curve.steps))
+        own = curve.steps[kept]
+        if own.tobytes() not in grids:
+            grids[own.tobytes()] = len(steps)
+            steps.append([int(step) for step in own])
+        name = curve.label if curve.repeat == 0 else f"{curve.label}, repeat {curve.repeat}"
+        returns = {group: rounded(_values(curve, group)[kept]) for group in groups if _has(curve, group)}
+        finals = {group: final_return(_values(curve, group)) for group in groups if _has(curve, group)}
+        entry = {"label": name, "steps": grids[own.tobytes()], "returns": returns, "finals": finals}
+        task_runs.append(entry)
+    bands = {group: _bands(run, group) for group in groups}
+    return {"steps": steps, "runs": task_runs, "bands": {group: band for group, band in bands.items() if band}}
+
+
+def _has(curve: Curve, group: str) -> bool:
+    return group == EVERYTHING or group in curve.groups
+
+
+def _values(curve: Curve, group: str) -> np.ndarray:
+    return curve.returns if group == EVERYTHING else curve.groups[group]
+
+
+def _bands(run: RunResults, group: str) -> Json | None:
+    """Mean and interquartile mean over the task runs with their intervals: along the curves, and at their ends."""
+    chosen = [curve for curve in run.curves if _has(curve, group)]
+    if not chosen:
+        return None
+    values = [_values(curve, group) for curve in chosen]
+    grid = common_grid([curve.steps for curve in chosen])
+    grid = grid[thinned(len(grid))]
+    _, rows = align([curve.steps for curve in chosen], values, grid)
+    lines = {"mean": mean_band(rows, *places(chosen)), "iqm": interquartile_band(rows, *places(chosen))}
+    if group == EVERYTHING:
+        ends = end_intervals(run)
+    else:
+        finals = np.array([final_return(own) for own in values])
+        ends = {
+            "mean": mean_interval(finals, *places(chosen)),
+            "iqm": interquartile_interval(finals, *places(chosen)),
+        }
+    band: Json = {"steps": [int(step) for step in grid]}
+    band |= {name: [rounded(part) for part in line] for name, line in lines.items()}
+    return band | {f"{name}End": [end.value, end.low, end.high] for name, end in ends.items()}
+
+
+def end_intervals(run: RunResults) -> dict[str, Interval]:
+    """Mean and interquartile mean of the final returns."""
+    return {
+        "mean": final_interval(run),
+        "iqm": interquartile_interval(run.final_returns, *places(run.curves)),
+    }
+
+
+def thinned(number: int) -> np.ndarray:
+    """Places of the points that are kept of so many: evenly, the first and the last among them."""
+    if number <= MOST_POINTS:
+        return np.arange(number)
+    return np.unique(np.linspace(0, number - 1, MOST_POINTS).round().astype(int))
+
+
+def rounded(values: np.ndarray) -> list[float]:
+    """Four digits: more cannot be seen."""
+    return [float(f"{value:.{DIGITS}g}") for value in np.asarray(values, float)]
+
+
+def coverage_data(run: RunResults) -> Json | None:
+    """What each visitor sees of each target on each unseen task; None if that was not counted pair by pair."""
+    visitors = []
+    for visitor in (run.coverage or {}).get("visitors", []):
+        targets = visitor.get("targets") or {}
+        if "steps" in targets:
+            shown = {name: targets[name] for name in ("numbers", "steps", "chance", "stay", "worst")}
+            visitors.append({"name": str(visitor["name"]), **shown})
+    if not visitors:
+        return None
+    return {"visitors": visitors, "tasks": [str(task["label"]) for task in run.run["test_tasks"]]}
+
+
+def player_data(run: RunResults, episodes: Json) -> Json:
+    """Recorded episodes, with the tasks' names."""
+    labels = [str(task["label"]) for task in run.run["test_tasks"]]
+    kept = [play for play in episodes["plays"] if 0 <= play["task"] < len(labels)]
+    return {"stages": episodes["stages"], "plays": kept, "tasks": labels}

@@ -1,0 +1,1 @@
+"""Rows of runs in other people's tools: TensorBoard, Weights & Biases, CSV."""

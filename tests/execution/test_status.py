@@ -1,0 +1,122 @@
+"""`mesax status`: what is seen of runs from outside, at work, done, killed; and what a sweep shows."""
+
+import fcntl
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from execution.test_runner import command_line
+from fake_store import SMALL, write_run
+from mesax.errors import USAGE
+from mesax.execution.status import PROGRESS, RunStatus, StatusFile, runs_below, shortened, status_of
+from mesax.execution.sweep import Planned, status_of_planned
+from mesax.store.run_directory import RunDirectory
+
+STAGES = [SimpleNamespace(name=name, job_steps=(100, 100)) for name in ("collect", "explore", "adapt")]
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def at_work(tmp_path: Path):
+    """A run in the middle of its last stage, whose lock somebody holds."""
+    run = RunDirectory.create(tmp_path / "runs" / "b", {"id": "b"})
+    clock = Clock()
+    status = StatusFile(run.path, STAGES, clock)
+    status.phase("adapt", 200, 50)
+    for done in (70, 90, 110):
+        clock.now += 10
+        status.update(done, "return 0.5")
+    job = RunDirectory(run.job_directory("adapt", 0))
+    job.append_rows(
+        "eval.jsonl", [{"task": t, "repeat": 0, "step": s, "return": s / 10 + t} for s in (1, 2) for t in (0, 1)]
+    )
+    with run.lock():
+        yield run, clock
+
+
+def test_a_run_at_work(at_work):
+    run, clock = at_work
+    clock.now += 5
+    found = status_of(run, "b", clock)
+    assert found == RunStatus("b", "running", "adapt (3/3)", 0.55, 2.0, 40.0, pytest.approx(0.7)), (
+        "90 of 2 a second, 5 ago"
+    )
+    assert found.cells() == ("b", "running", "adapt (3/3)", "55%", "2", "40s", "0.70")
+    clock.now += 1_000
+    assert status_of(run, "b", clock).speed is None, "nobody has said anything for long"
+
+
+def test_status_is_written_seldom_and_removed_when_done(tmp_path):
+    clock = Clock()
+    status = StatusFile(tmp_path, STAGES, clock)
+    status.phase("collect", 200, 0)
+    clock.now += 0.5
+    status.update(100, "")
+    assert json.loads((tmp_path / PROGRESS).read_text())["done"] == 0
+    clock.now += 0.6
+    status.update(150, "")
+    assert json.loads((tmp_path / PROGRESS).read_text())["done"] == 150
+    status.remove()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    StatusFile(tmp_path / "file", STAGES).phase("collect", 1, 0)  # cannot be written, and costs nothing
+
+
+def test_the_table_of_a_directory(at_work, capsys):
+    run, _ = at_work
+    write_run(run.path.parent / "a", SMALL)
+    killed = RunDirectory.create(run.path.parent / "deep" / "c", {"id": "c"})
+    RunDirectory.create(run.path.parent / "d", {"id": "d"}).set_status("preempted")
+    (killed.path / PROGRESS).write_text('{"phase": 3')
+    found = runs_below(run.path.parent)
+    assert [(one.name, one.state) for one in found] == [
+        *(("a", "done"), ("b", "running"), ("d", "preempted"), ("deep/c", "killed"))
+    ]
+    assert command_line("status", run.path.parent, "--json") == 0
+    shown = capsys.readouterr().out
+    assert "1 done, 1 running, 1 preempted, 1 killed" in " ".join(shown.split())
+    told = json.loads(shown.splitlines()[-1])["runs"]
+    summary = json.loads((run.path.parent / "a" / "summary.json").read_text())
+    assert told[0]["last_return"] == summary["mean_return"] and told[1]["phase"] == "adapt (3/3)"
+
+
+def test_nothing_to_see_is_one_line(tmp_path, capsys):
+    assert command_line("status", tmp_path / "nowhere") == USAGE
+    assert command_line("status", tmp_path) == USAGE
+    assert capsys.readouterr().err.splitlines() == [
+        f"mesax: no directory at {tmp_path / 'nowhere'}",
+        f"mesax: there are no runs in {tmp_path}",
+    ]
+
+
+def test_watching_ends_when_nobody_is_at_work(tmp_path, capsys):
+    write_run(tmp_path / "a", SMALL)
+    assert command_line("status", tmp_path, "--watch") == 0
+    assert "done" in capsys.readouterr().out
+
+
+def test_looking_does_not_take_the_lock(at_work):
+    run, _ = at_work
+    assert status_of(run, "b").state == "running"
+    with open(run.path / ".lock") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_of_many_runs_those_that_are_done_are_left_out_first():
+    many = [RunStatus(str(n), state) for n, state in enumerate(["done"] * 5 + ["running"] + ["waiting"] * 4)]
+    assert [one.name for one in shortened(many, 6)] == ["4", "5", "6", "7", "8", "9"]
+    assert [one.state for one in shortened(many, 2)] == ["running", "waiting"]
+    assert shortened(many, 99) == many
+
+
+def test_a_run_of_a_sweep_that_has_not_begun_waits(tmp_path):
+    planned = Planned("mesa", "climb-one", tmp_path / "later", (), "new")
+    assert status_of_planned(planned) == RunStatus("later", "waiting")
