@@ -78,6 +78,7 @@ bench: $(VENV)/.dev  ## Measure speed and compile times
 	$(BIN)/python benchmarks/particles.py
 	$(BIN)/python benchmarks/swimmer.py
 	$(BIN)/python benchmarks/value_decomposition.py
+	$(BIN)/python benchmarks/search_speed.py
 
 results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
 	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0

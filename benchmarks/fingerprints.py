@@ -26,7 +26,7 @@ ROWS = ("eval.jsonl", "metrics.jsonl")
 def digests() -> dict[str, str]:
     """Of every method, with every learner that it wraps, in every environment and preset."""
     from mesax.experiments.catalogue import experiment
-    from mesax.experiments.names import ENVIRONMENTS, PRESETS, WRAPPERS
+    from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, PRESETS, WRAPPERS
     from mesax.experiments.overrides import digest
     from mesax.suites.registry import suite_of
 
@@ -34,7 +34,7 @@ def digests() -> dict[str, str]:
     for environment, preset in product(ENVIRONMENTS, PRESETS):
         learners = suite_of(environment).preset(environment, preset).learners
         wrapped = [name for name, entry in learners.items() if entry.algorithm.needs_replay]
-        names = [(method, None) for method in (*WRAPPERS, *learners)] + list(product(WRAPPERS, wrapped))
+        names = [(method, None) for method in (*WRAPPERS, *learners)] + list(product(AROUND_ANY, wrapped))
         for method, learner in names:
             name = method if learner is None else f"{method}+{learner}"
             found[f"{name} {environment} {preset}"] = digest(experiment(method, environment, preset, learner))

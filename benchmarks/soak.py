@@ -26,11 +26,16 @@ RUNS = {
     "climb-one": ["mesa", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
     "mpe-2a3l": ["mesa", "mpe-2a3l", "--preset", "smoke", "--schedule.total-steps", "20000"],
     "swimmer": ["mesa", "swimmer", "--preset", "smoke", "--schedule.total-steps", "1600"],
+    "pretrain": ["pretrain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
+    "cbet": ["cbet", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
 }
+USUAL = ("climb-one", "mpe-2a3l", "swimmer")
+"""Without being asked for others."""
 LONG = ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "2000000"]
 MEMORY_BAR, FILES_BAR = 5.0, 2
 """A long run may grow by so many MiB a minute and keep so many files open more, in its second half."""
-STAGES = ("collect", "explore", "adapt")
+STAGES = {"mesa": ("collect", "explore", "adapt"), "pretrain": ("pretrain", "adapt"), "cbet": ("pretrain", "adapt")}
+"""Of each method."""
 DETERMINED = ("eval.jsonl", "metrics.jsonl", "coverage.json")
 
 
@@ -47,13 +52,16 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def reaches(process: subprocess.Popen[bytes], run: Path, stage: str, changes: int) -> bool:
+def stages_of(name: str) -> tuple[str, ...]:
+    return STAGES[RUNS[name][0]]
+
+
+def reaches(process: subprocess.Popen[bytes], run: Path, stage: str, later: tuple[str, ...], changes: int) -> bool:
     """Wait until a stage's files have changed so many times: moments in the work, however slow the machine is.
 
     Should the stage end before that, its end is the moment.
     """
     before: object = None
-    later = STAGES[STAGES.index(stage) + 1 :]
     while process.poll() is None:
         now = []
         with contextlib.suppress(OSError):  # files come and go
@@ -90,9 +98,9 @@ def unreadable(run: Path) -> list[str]:
     return problems
 
 
-def place(run: Path) -> str:
+def place(run: Path, stages: tuple[str, ...]) -> str:
     """The stage that a run was in, and whether something was saved in the middle of it."""
-    for stage in reversed(STAGES):
+    for stage in reversed(stages):
         if (run / "jobs" / stage).is_dir():
             saved = any((run / "jobs" / stage).glob("*/checkpoints/0*"))
             return f"{stage}{', saved' if saved else ''}"
@@ -100,7 +108,8 @@ def place(run: Path) -> str:
 
 
 def same(one: Path, other: Path) -> list[str]:
-    return [name for name in DETERMINED if (one / name).read_bytes() != (other / name).read_bytes()]
+    there = [name for name in DETERMINED if (one / name).exists() or (other / name).exists()]
+    return [name for name in there if (one / name).read_bytes() != (other / name).read_bytes()]
 
 
 def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random) -> dict[str, object]:
@@ -116,15 +125,15 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
         number += 1
         shutil.rmtree(run, ignore_errors=True)
         arguments = ["run", *RUNS[name], "--out", str(run)]
-        stages = iter(STAGES)
+        left = list(stages_of(name))
         while True:
             process = start(arguments, workers, 0.05, log)
-            stage = next(stages, None) if done < kills else None
-            if stage and reaches(process, run, stage, draw.randint(1, 8)):
+            stage = left.pop(0) if left and done < kills else None
+            if stage and reaches(process, run, stage, tuple(left), draw.randint(1, 8)):
                 time.sleep(draw.uniform(0.0, 0.3))
                 kill(process)
                 done += 1
-                places.append(place(run))
+                places.append(place(run, stages_of(name)))
                 problems += unreadable(run)
                 print(f"{name}: kill {done} of {kills} in {places[-1]}", flush=True)
             else:
@@ -172,7 +181,7 @@ def watch(out: Path) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=30, help="in all, over the families")
-    parser.add_argument("--families", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--families", nargs="+", choices=RUNS, default=list(USUAL))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/soak"))

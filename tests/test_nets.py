@@ -20,6 +20,7 @@ from mesax.nets import (
     Gru,
     LayerNorm,
     Mlp,
+    PerAction,
     Team,
     Trainable,
     memories,
@@ -28,6 +29,7 @@ from mesax.nets import (
     unroll,
     unroll_batch,
     waves,
+    with_fresh_optimizers,
 )
 from mesax.types import tree_index, tree_stack
 
@@ -82,6 +84,12 @@ def test_products_of_rounded_factors_by_hand():
     np.testing.assert_array_equal(of_x, [[1.0, 1.0], [20.0, 40.0]])
     np.testing.assert_array_equal(of_layer.weight, [[256.0, 10.0], [1.0, 30.0]])
     np.testing.assert_array_equal(of_layer.bias, [fine, 10.0])
+    # Several nets on one input: the input's gradient is the sum over nets, each weight's is its own.
+    nets = Dense(jnp.stack([weight, 2.0 * weight]), jnp.zeros((2, 2)), "bfloat16")
+    pull = jax.vjp(lambda x, nets: jax.vmap(lambda net: net(x))(nets), x, nets)[1]
+    of_x, of_nets = pull(jnp.array([[[fine, 0.0], [0.0, 10.0]]] * 2))
+    np.testing.assert_array_equal(of_x, [[3.0, 3.0], [60.0, 120.0]])
+    np.testing.assert_array_equal(of_nets.weight, [[[256.0, 10.0], [1.0, 30.0]]] * 2)
 
 
 def test_all_products_of_a_recurrent_net_are_rounded_if_asked():
@@ -525,3 +533,33 @@ def test_a_falling_rate_ends_at_a_twentieth():
     np.testing.assert_allclose(sizes[11:], 0.005, rtol=1e-3)
     with pytest.raises(UsageError, match="falling must be at least 1 update, not 0"):
         Adam(falling=0)
+
+
+def test_fresh_optimizers_have_seen_nothing_and_nets_stay():
+    optimizer = Adam(0.1, falling=10)
+    used = Trainable.create({"w": jnp.ones(2)}, optimizer).descend({"w": jnp.array([1.0, -2.0])}, optimizer)
+    state = {"actor": used, "scale": jnp.array(3.0)}
+    fresh = with_fresh_optimizers(state)
+    np.testing.assert_array_equal(fresh["actor"].net["w"], used.net["w"])
+    assert fresh["scale"] == 3.0
+    expected = Trainable.create(used.net, optimizer)
+    assert jax.tree.structure(fresh["actor"]) == jax.tree.structure(expected)
+    for ours, theirs in zip(jax.tree.leaves(fresh["actor"]), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
+
+
+def test_a_net_over_actions_treats_them_alike():
+    """Actions that change places change outputs likewise; everything else is seen by all."""
+    net = PerAction((8,)).build(4 + 3, 4, jax.random.key(0))
+    rest = jnp.array([0.3, -1.0, 0.5])
+    told = jnp.array([0.0, 1.0, 0.0, 0.7])
+    order = jnp.array([2, 0, 3, 1])
+    out = net.step((), jnp.concatenate([told, rest]))[1]
+    assert out.shape == (4,) and out[0] == out[2] and out[0] != out[1]
+    np.testing.assert_allclose(net.step((), jnp.concatenate([told[order], rest]))[1], out[order], rtol=1e-6)
+    assert not np.allclose(net.step((), jnp.concatenate([told, -rest]))[1], out)
+    with pytest.raises(UsageError, match="must be told one number of each and more, but has 4 inputs"):
+        PerAction().build(4, 4, jax.random.key(0))
+    with pytest.raises(UsageError, match="at least one hidden layer"):
+        PerAction(())

@@ -33,8 +33,8 @@ def test_type_checkers_are_told_the_same():
 def test_names_are_listed_once_and_shown():
     assert len(set(mesax.__all__)) == len(mesax.__all__)
     assert set(mesax.__all__) <= set(dir(mesax))
-    with pytest.raises(AttributeError, match="'mesax' has no attribute 'Reinforce'"):
-        _ = mesax.Reinforce
+    with pytest.raises(AttributeError, match="'mesax' has no attribute 'Sarsa'"):
+        _ = mesax.Sarsa
 
 
 def test_importing_the_package_loads_no_jax():

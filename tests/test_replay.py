@@ -68,6 +68,22 @@ def test_every_episode_is_drawn_equally_often():
     np.testing.assert_allclose(counts[1:] / 10_000, np.full(5, 0.2), atol=0.02)
 
 
+def test_episodes_are_drawn_by_their_priority():
+    """Errors of 1, 4 and 16 weigh 1, 2 and 4 by their roots; a new episode weighs 10, and empty slots nothing."""
+    replay = Replay.create(EXAMPLE, 5, prioritized=True).add(episodes([1, 2, 3]), first=100.0)
+    np.testing.assert_array_equal(replay.priority, [100.0, 100.0, 100.0, 0.0, 0.0])
+    replay = replay.rated(jnp.array([2, 0, 1]), jnp.array([16.0, 1.0, 4.0])).add(episodes([4]), first=100.0)
+    draw = jax.jit(lambda replay, key: replay.sample_by_priority(key, 10_000, 0.5))
+    batch, slots = draw(replay, jax.random.key(0))
+    numbers = numbers_in(batch)
+    np.testing.assert_array_equal(np.asarray(slots) + 1, numbers)
+    counts = np.bincount(numbers, minlength=6)
+    np.testing.assert_allclose(counts / 10_000, np.array([0, 1, 2, 4, 10, 0]) / 17, atol=0.02)
+    # What was learned perfectly stays within reach, and who takes its place is new.
+    assert float(replay.rated(jnp.array([0]), jnp.array([0.0])).priority[0]) > 0.0
+    np.testing.assert_array_equal(replay.add(episodes([5, 6]), first=9.0).priority, [9.0, 4.0, 16.0, 100.0, 9.0])
+
+
 def test_a_whole_ring_can_be_replaced_at_once():
     replay = add(add(Replay.create(EXAMPLE, 3), episodes([1])), episodes([2, 3, 4]))
     assert sorted(numbers_in(replay.episodes)) == [2, 3, 4]

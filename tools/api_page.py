@@ -27,13 +27,13 @@ GROUPS = {
     "Running experiments": ("Experiment", "experiment", "run_experiment", "experiment_of"),
     "Methods": (
         *("Mesa", "StructuredMesa", "SharedLatent", "Plain", "Uniform", "Diagonal"),
-        *("Mixing", "Method", "Stage", "Start"),
+        *("Maesn", "Mixing", "Method", "Stage", "Start"),
     ),
     "Budgets and schedules": ("Budget", "Schedule", "Linear", "LinearSteps"),
     "Learners": (
         *("Learner", "OffPolicy", "OnPolicy", "Maddpg", "GumbelGradient", "ExpectedGradient", "JointImprovement"),
-        *("ImmediateElites", "ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "Mappo"),
-        *("Normalized", "Binned"),
+        *("ImmediateElites", "ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "StateDuplex"),
+        *("Maven", "CodedValues", "Reinforce", "Mappo", "LatentPolicyGradient", "Normalized", "Binned"),
     ),
     "Networks": ("Mlp", "Gru", "Entities", "Adam"),
     "Rewards and features": (

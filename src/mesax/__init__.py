@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from mesax.algorithms.base import OnPolicy as OnPolicy
     from mesax.algorithms.binned import Binned as Binned
     from mesax.algorithms.maddpg import Maddpg as Maddpg
+    from mesax.algorithms.maesn import LatentPolicyGradient as LatentPolicyGradient
     from mesax.algorithms.mappo import Mappo as Mappo
+    from mesax.algorithms.maven import (
+        CodedValues as CodedValues,
+    )
+    from mesax.algorithms.maven import (
+        Maven as Maven,
+    )
+    from mesax.algorithms.maven import (
+        Reinforce as Reinforce,
+    )
     from mesax.algorithms.mixers import (
         Duplex as Duplex,
     )
@@ -34,6 +44,9 @@ if TYPE_CHECKING:
     )
     from mesax.algorithms.mixers import (
         Monotonic as Monotonic,
+    )
+    from mesax.algorithms.mixers import (
+        StateDuplex as StateDuplex,
     )
     from mesax.algorithms.mixers import (
         Sum as Sum,
@@ -85,6 +98,7 @@ if TYPE_CHECKING:
     from mesax.methods.controls import Diagonal as Diagonal
     from mesax.methods.controls import Plain as Plain
     from mesax.methods.controls import Uniform as Uniform
+    from mesax.methods.maesn import Maesn as Maesn
     from mesax.methods.mesa.method import Mesa as Mesa
     from mesax.methods.mesa.structured import StructuredMesa as StructuredMesa
     from mesax.methods.preset import NamedLearner as NamedLearner
@@ -148,8 +162,10 @@ _MODULES = {
     "algorithms.base": ("Learner", "OffPolicy", "OnPolicy"),
     "algorithms.binned": ("Binned",),
     "algorithms.maddpg": ("Maddpg",),
+    "algorithms.maesn": ("LatentPolicyGradient",),
     "algorithms.mappo": ("Mappo",),
-    "algorithms.mixers": ("Duplex", "Independent", "Monotonic", "Sum"),
+    "algorithms.maven": ("CodedValues", "Maven", "Reinforce"),
+    "algorithms.mixers": ("Duplex", "Independent", "Monotonic", "StateDuplex", "Sum"),
     "algorithms.normalized": ("Normalized",),
     "algorithms.value_decomposition": ("ValueDecomposition",),
     "envs.adapters.family": ("ForeignFamily",),
@@ -166,6 +182,7 @@ _MODULES = {
     "explorers.shared_latent": ("SharedLatent",),
     "methods.base": ("Experiment", "Method", "Stage"),
     "methods.controls": ("Diagonal", "Plain", "Uniform"),
+    "methods.maesn": ("Maesn",),
     "methods.mesa.method": ("Mesa",),
     "methods.mesa.structured": ("StructuredMesa",),
     "methods.preset": ("NamedLearner", "Preset"),

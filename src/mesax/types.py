@@ -211,7 +211,9 @@ def tree_stack(trees: list[Tree]) -> Tree:
     return stacked
 
 
-def tree_index(tree: Tree, index: int | slice | tuple[int, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]) -> Tree:
+def tree_index(
+    tree: Tree, index: int | slice | tuple[int | slice, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]
+) -> Tree:
     """Entry `index` of every leaf's leading axis."""
     entry: Tree = jax.tree.map(lambda leaf: leaf[index], tree)
     return entry
@@ -301,3 +303,11 @@ class FeatureMap(Protocol):
 
     def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
         """Features of one transition."""
+
+
+@runtime_checkable
+class TeamSized(Protocol):
+    """A setting that depends on the number of agents, and can be had for another with weights of the same shapes."""
+
+    def for_team(self, num_agents: int) -> TeamSized:
+        """The same for so many agents."""

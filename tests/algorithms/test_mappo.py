@@ -268,6 +268,39 @@ def test_the_first_step_is_the_plain_policy_gradient():
     np.testing.assert_allclose(metrics["actor_loss"], -0.05 * entropy, atol=1e-5)
 
 
+def test_a_bonus_that_is_valued_apart_by_hand():
+    """It has a head and a discount of its own, and goes on at a fresh start where the task ends."""
+    spec = replace(SPEC, bonus_discount=0.5)
+    batch, random = episodes(junk=50.0), np.random.default_rng(4)
+    happened, ends = np.asarray(batch.mask), np.asarray(batch.terminated)
+    batch = replace(batch, bonus=jnp.asarray(np.where(happened, random.random(happened.shape), 0.0), jnp.float32))
+    state = replace(fresh(ONE_STEP, spec), bonus_norm=ValueNorm.create())
+
+    @jax.jit
+    def pieces(state):
+        own = ONE_STEP._pieces(spec, state, batch, Elapsed.at(0.0))
+        after, _ = ONE_STEP.update(spec, state, batch, Elapsed.at(0.0), jax.random.key(0))
+        return own, ONE_STEP.heads(state.values.net, batch.obs)[1], after
+
+    piece, (of_reward, of_bonus), after = jax.tree.map(np.asarray, pieces(state))
+    fresh_start = of_bonus[:, 0].mean(axis=0)
+    returns = np.zeros((*happened.shape, AGENTS))
+    for env, time in np.argwhere(happened)[::-1]:
+        reached = fresh_start if ends[env, time] else of_bonus[env, time + 1]
+        if time + 1 < LENGTHS[env]:
+            reached = 0.2 * reached + 0.8 * returns[env, time + 1]
+        returns[env, time] = float(batch.bonus[env, time]) + 0.5 * reached
+    np.testing.assert_allclose(piece.bonus.returns[happened], returns[happened], rtol=1e-4)
+    np.testing.assert_array_equal(piece.bonus.old_values, of_bonus[:, :-1])
+    both = advantages_by_hand(batch, 2.0 * of_reward + 1.0, 0.9, 0.8) + returns - of_bonus[:, :-1]
+    standard = both[happened]
+    standard = (standard - standard.mean()) / (standard.std() + 1e-5)
+    np.testing.assert_allclose(piece.advantages[happened], standard, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(after.bonus_norm.moments()[0], returns[happened].mean(), rtol=1e-4)
+    # Both heads learn: the loss is the sum of theirs.
+    assert np.all(np.any(momentum(after.values).head.weight, axis=0))
+
+
 def test_clipped_ratios_and_values_by_hand():
     """A ratio beyond the clip teaches only what leads back; a value beyond it only if the loss there is the larger."""
     state, batch = fresh(ONE_STEP), episodes()

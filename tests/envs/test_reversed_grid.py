@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import mesax
 from mesax.envs.reversed_grid import GridState, ReversedGrid
 from mesax.errors import UsageError
+from mesax.suites.registry import suite_of
 
 UP, DOWN, LEFT, RIGHT, STAY = range(5)
 ENV, KEY = ReversedGrid(), jax.random.key(0)
@@ -90,3 +92,16 @@ def test_an_agent_in_the_area_is_seen_by_the_other(place, first, second):
 def test_impossible_grids_are_refused(settings):
     with pytest.raises(UsageError, match="not"):
         ReversedGrid(**settings)
+
+
+def test_it_is_a_suite_and_a_pettingzoo_environment():
+    """The shortest way, as another library walks it."""
+    family = suite_of("reversed-grid").family("reversed-grid")
+    env = mesax.parallel_env(family, 7)
+    env.reset(seed=0)
+    for number, action in enumerate([(DOWN, UP)] * 5 + [(RIGHT, LEFT)] * 5):
+        _, rewards, terminated, truncated, _ = env.step(dict(zip(env.agents, action, strict=True)))
+        last = number == 9
+        assert set(rewards.values()) == {10.0 * last} and set(terminated.values()) == {last}
+        assert not any(truncated.values())
+    assert env.agents == [] and family.optimal_return == 10.0 and family.suboptimal_return == 0.0

@@ -14,7 +14,7 @@ from mesax.algorithms.binned import Binned
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, paper_difference, run_json
@@ -27,16 +27,19 @@ from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.rnd import Rnd
 from mesax.suites.climb.suite import ClimbSuite
+from mesax.suites.proofs import suite as proofs
 from mesax.suites.registry import suite_of
 from mesax.training.schedule import Schedule
 from mesax.types import Box
 
-EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"]}
+EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
+EARLIER_STAGES |= {method: ["pretrain"] for method in ("pretrain", "goal", "cbet")}
 
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
 # The other learners share their class with one of these, and are wrapped below.
 CELLS = list(product((*WRAPPERS, "maddpg", "qmix", "mappo", "mappo-rnd"), ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))
+PROOF_GAMES = [game.name for game in proofs.GAMES]
 
 
 def mesa_of(env: str, preset: str) -> tuple[Experiment, Mesa]:
@@ -50,6 +53,10 @@ def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
     entry = experiment(method, env, preset)
     if method in ("structured", "diagonal") and isinstance(entry.family.env.spec.action_space, Box):
         with pytest.raises(UsageError, match="discrete actions"):
+            entry.method.check(entry)
+        return
+    if method == "goal" and suite_of(env).preset(env, preset).goal is None:
+        with pytest.raises(UsageError, match="does not say what that is: use 'pretrain'"):
             entry.method.check(entry)
         return
     *earlier, last = entry.method.stages(entry)
@@ -181,6 +188,8 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
     learner = request.experiment().algorithm
     if env == "swimmer":
         assert isinstance(learner, Normalized) == (preset != "paper") == ("algorithm" in paths)
+    elif env in PROOF_GAMES:
+        assert "algorithm.algorithm.actor-update" in paths or preset == "paper"
     else:
         own = ExpectedGradient if env.startswith("mpe") else JointImprovement
         assert isinstance(learner.actor_update, own) == (preset != "paper") == ("algorithm.actor-update" in paths)
@@ -269,15 +278,16 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
         UsageError, match="'mappo' is a learner itself: --learner goes with mesa, structured, plain, uniform, diagonal"
     ):
         experiment("mappo", "climb-one", "quick", "qmix")
-    for method in WRAPPERS:
+    for method in (name for name in AROUND_ANY if WRAPPERS[name].learner is None):
         with pytest.raises(
-            UsageError, match=r"'mappo' learns on-policy.*; choose one of maddpg, .*qplex, or run it alone"
+            UsageError, match=r"'mappo' learns on-policy.*; choose one of maddpg, .*qplex, .*or run it alone"
         ):
             experiment(method, "climb-one", "quick", "mappo")
 
 
 def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
-    modules = [import_module(f"mesax.algorithms.{name}") for name in ("maddpg", "mappo", "value_decomposition")]
+    names = ("emc", "maddpg", "mappo", "maven", "value_decomposition")
+    modules = [import_module(f"mesax.algorithms.{name}") for name in names]
     assert [item for module in modules for item in module.NAMES.items()] == list(LEARNERS.items()), "and none twice"
     assert list(METHODS) == [*WRAPPERS, *LEARNERS]
 
@@ -299,7 +309,7 @@ def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
     assert experiment("qmix", "climb-one", "smoke").method == Plain()
     with pytest.raises(
         UsageError,
-        match=r"^climb-one has no method 'vdn'; choose one of mesa, structured, plain, uniform, diagonal, qmix, mappo$",
+        match=rf"^climb-one has no method 'vdn'; choose one of {', '.join(WRAPPERS)}, qmix, mappo$",
     ):
         experiment("vdn", "climb-one", "smoke")
     with pytest.raises(UsageError, match=r"^climb-one has no learner 'vdn'; choose one of qmix$"):

@@ -13,7 +13,7 @@ from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.catalogue import experiment
-from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.overrides import apply_all, digest, digest_of_plain
 from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
 from mesax.methods.base import Experiment
@@ -38,7 +38,9 @@ def resealed(run: dict) -> dict:
 @pytest.mark.parametrize("method, env, preset", CELLS)
 def test_every_cell_survives_its_configuration(method: str, env: str, preset: str):
     known = suite_of(env).preset(env, preset).learners
-    wrapped = [name for name, learner in known.items() if learner.algorithm.needs_replay] if method in WRAPPERS else []
+    wrapped = (
+        [name for name, learner in known.items() if learner.algorithm.needs_replay] if method in AROUND_ANY else []
+    )
     for learner in (None, *wrapped):
         entry = experiment(method, env, preset, learner)
         rebuilt = experiment_of(described(entry))

@@ -10,6 +10,7 @@ import pytest
 
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
+from mesax.algorithms.normalized import Normalized
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp
@@ -103,6 +104,35 @@ def test_actions_can_be_new_where_steps_lead_nowhere():
     sees = replace(RND, task_weight=0.0, features=ObsActionFeatures(action_weight=1.0))
     _, paid = sees.observe(SPEC, fresh(sees), still, KEY)
     assert float(jnp.std(paid.reward[0])) > 0.1
+
+
+def test_a_bonus_can_be_kept_apart():
+    """Rewards stay the task's, times their weight; what is added elsewhere stands beside them."""
+    settings = replace(RND, weight=2.0, task_weight=3.0, discount=0.7)
+    batch, (_, whole) = episodes(0), settings.observe(SPEC, fresh(), episodes(0), KEY)
+    apart = replace(settings, apart=True)
+    _, paid = apart.observe(SPEC, fresh(), batch, KEY)
+    np.testing.assert_allclose(paid.reward, 3.0 * batch.reward, rtol=1e-6)
+    np.testing.assert_allclose(paid.reward + paid.bonus, whole.reward, rtol=1e-5, atol=1e-6)
+    assert whole.bonus is None and np.all(np.asarray(paid.bonus) >= 0.0)
+    assert (settings.learner_spec(SPEC), apart.learner_spec(SPEC)) == (SPEC, replace(SPEC, bonus_discount=0.7))
+
+
+def test_a_bonus_apart_is_learnt_from_and_counted():
+    family = ClimbFamily(num_stages=1)
+    rnd = Rnd(features=ObsActionFeatures(action_weight=1.0), weight=1.0, apart=True)
+    algorithm = Normalized(Mappo(Mlp((8,)), Mlp((8,)), epochs=2))
+    loop = LearningLoop(family.env, algorithm, Budget(400, 10, 2), reward_model=rnd)
+    tasks = jax.tree.map(lambda leaf: leaf[:1, None], family.split(0, 4, 2).train)
+    *_, last = learn(loop, tasks, jax.random.key(0)[None])
+    assert np.all(last.metrics["learnt_return"] > last.metrics["train_return"])
+    assert last.learner.learner.bonus_norm.weight[0] > 0
+
+
+def test_learners_with_one_value_refuse_a_bonus_apart():
+    algorithm, schedule = LEARNERS["off-policy"]
+    with pytest.raises(UsageError, match="Maddpg has one value for all that is paid: set the reward model's apart"):
+        LearningLoop(ClimbFamily().env, algorithm, schedule, reward_model=Rnd(apart=True))
 
 
 LEARNERS = {

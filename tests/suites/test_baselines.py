@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from mesax.algorithms.actor_updates import GumbelGradient
 from mesax.cli.parser import main
 from mesax.errors import USAGE
+from mesax.experiments.catalogue import experiment
+from mesax.suites.registry import suite_of
 
 RUNS = [
     (["mappo-rnd", "mpe-2a3l"], {"entropy", "learnt_return"}),
@@ -46,3 +49,26 @@ def test_what_does_not_fit_is_refused_before_anything_is_built(arguments, messag
     out = tmp_path / "run"
     assert main(["run", *arguments, "--out", str(out)]) == USAGE
     assert message in capsys.readouterr().err and not out.exists()
+
+
+@pytest.mark.parametrize("env", ["mpe-2a5l", "mpe-3a5l", "swimmer"])
+def test_maddpg_is_as_published_in_every_preset(env: str):
+    """Presets choose nets and numbers; what is computed stays: policy gradient, one-step targets, one joint critic."""
+    for name in ("paper", "quick", "smoke"):
+        learner = suite_of(env).preset(env, name).learners["maddpg"].algorithm
+        assert learner.actor_update == GumbelGradient("policy")
+        assert (learner.trace, learner.backup, learner.num_critics, learner.additive_critic) == (
+            0.0,
+            "policy",
+            1,
+            False,
+        )
+        assert (learner.entropy_bonus, learner.share_actors) == (0.0, False)
+
+
+@pytest.mark.parametrize("env", ["mpe-2a5l", "mpe-3a5l"])
+def test_controls_learn_as_mesa_does(env: str):
+    """What one is tuned to, all have."""
+    learners = {experiment(method, env, "quick").algorithm for method in ("mesa", "uniform", "plain")}
+    (learner,) = learners
+    assert (learner.critic_head_gain, learner.entropy_bonus) == ((0.01, 0.005) if "3a" in env else (1.0, 0.05))

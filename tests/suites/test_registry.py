@@ -4,8 +4,6 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 
-import jax
-import numpy as np
 import pytest
 
 from mesax.errors import UsageError
@@ -125,32 +123,8 @@ def test_a_file_cannot_name_an_import():
 
 def test_figures_need_no_jax():
     code = (
-        "import sys; from mesax.suites.registry import BUILT_IN;"
-        "print(*(len(suite.figures()) for suite in BUILT_IN), 'jax' in sys.modules)"
+        "import sys; from mesax.suites.registry import OF_THE_PAPER;"
+        "print(*(len(suite.figures()) for suite in OF_THE_PAPER), 'jax' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["2", "1", "2", "False"]
-
-
-@pytest.mark.parametrize("environment, shape", [("climb-multi", (5, 2)), ("mpe-3a5l", (2,)), ("swimmer", (1,))])
-def test_goals_tell_what_a_task_asks_for(environment, shape):
-    suite = suite_of(environment)
-    family = suite.family(environment)
-    tasks = family.split(0, 1, 3).test
-    goals = jax.vmap(lambda task: suite.goal(family, task))(tasks)
-    assert goals.shape == (3, *shape) and goals.dtype == np.float32
-    for number in range(3):
-        task = jax.tree.map(lambda leaf, number=number: leaf[number], tasks)
-        target = np.array(family.describe(task).target, np.float32)
-        if environment == "climb-multi":
-            np.testing.assert_array_equal(goals[number], target)
-        elif environment == "swimmer":
-            assert goals[number, 0] == task.target
-        else:
-            np.testing.assert_array_equal(goals[number], task.landmarks[int(task.target)])
-
-
-def test_another_world_s_task_is_refused():
-    climb, swimmer = suite_of("climb-one"), suite_of("swimmer").family("swimmer")
-    with pytest.raises(UsageError, match="made of ClimbTask, not SwimmerTask"):
-        climb.goal(swimmer, jax.tree.map(lambda leaf: leaf[0], swimmer.split(0, 1, 1).test))

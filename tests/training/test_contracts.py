@@ -19,10 +19,11 @@ from mesax.policy import EXPLORER, LEARNER, UniformPolicy
 from mesax.store.run_directory import RunDirectory
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn, play_episodes
+from mesax.training.engines import packed, unpacked
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.rollout import play
-from mesax.training.schedule import Budget, Schedule
+from mesax.training.schedule import Budget, Prioritized, Schedule
 from mesax.types import Elapsed, Label, Linear, tree_index, tree_stack
 from methods.helpers import TWO_STAGE, MemoryServices, Preferences
 
@@ -286,6 +287,43 @@ def test_a_test_task_may_start_from_episodes():
     assert state.replay.episodes.reward.shape == (64, 2)
     _, first, *_ = learn(loop, TASKS, KEYS, start=start, eval_episodes=0)
     assert first.metrics["replayed"][0] > 30 and first.metrics["replayed"][1] < -30
+
+
+@dataclass(frozen=True)
+class Sure(Constant):
+    """Says how wrong it is about an episode: by what that paid, and a little."""
+
+    def update(self, spec, state, batch, elapsed, key):
+        return state, {"episode_error": jnp.sum(batch.reward, axis=1) + 0.25}
+
+
+def test_priorities_are_what_the_learner_last_said():
+    schedule = Prioritized(
+        80, 4, 2, warmup_steps=16, updates_per_round=30, batch_size=8, replay_capacity=32, first=50.0
+    )
+    loop = LearningLoop(ENV, Sure(), schedule)
+    tasks = tree_index(TASKS, 0)
+
+    def run(key):
+        state, _ = loop.warm_up(tasks, loop.init(Start(), (), key), key)
+        return state, *loop.advance(tasks, None, state, key, 2)
+
+    before, after, log = jax.jit(run)(KEYS[0])
+    np.testing.assert_array_equal(before.replay.priority, np.where(np.arange(32) < 8, 50.0, 0.0))
+    assert log.metrics["episode_error"].shape == (2,)
+    said = np.asarray(after.replay.episodes.reward).sum(axis=1) + 0.25
+    np.testing.assert_allclose(after.replay.priority[:16], said[:16], rtol=1e-6)  # 480 draws: each was drawn
+    np.testing.assert_array_equal(after.replay.priority[16:], 0.0)
+    saved, filled = packed(jax.tree.map(lambda leaf: leaf[None], after))
+    like = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[None], after))
+    jax.tree.map(np.testing.assert_array_equal, unpacked(saved, like).replay.priority, after.replay.priority[None])
+    assert filled == 16
+
+
+def test_priorities_are_not_made_up():
+    schedule = Prioritized(80, 4, 2, warmup_steps=16, updates_per_round=3, batch_size=4, replay_capacity=64)
+    with pytest.raises(UsageError, match="Constant does not say: use a Schedule"):
+        list(learn(LearningLoop(ENV, Constant(), schedule), TASKS, KEYS, eval_episodes=0))
 
 
 @dataclass(frozen=True)

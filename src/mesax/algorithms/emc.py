@@ -48,9 +48,13 @@ class Falling:
     """A number that is multiplied by `factor` every so many steps of the learner, down to a floor."""
 
     start: float = 0.001
+    """When the learner begins to play."""
     factor: float = 0.9
+    """What is left of it each time."""
     steps: int = 100_000
+    """Environment steps between two times; the random phase before the first update does not count."""
     floor: float = 0.0
+    """Never less than this."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fall."""

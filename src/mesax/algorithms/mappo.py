@@ -60,7 +60,7 @@ LOG_STD_RANGE = (-5.0, math.log(LARGEST_STD))
 class Actors(eqx.Module):
     """Decentralized actors; continuous ones share a standard deviation that depends on nothing."""
 
-    team: Team
+    team: Net[Array]
     log_std: Float[Array, " size"]
     action_space: ActionSpace = eqx.field(static=True)
 
@@ -356,7 +356,7 @@ class Mappo(OnPolicy):
         (loss, (mean_entropy, outside)), gradients = jax.value_and_grad(actor_loss, has_aux=True)(state.actors.net)
         critic_loss, critic_gradients = jax.value_and_grad(value_loss)(state.values.net)
         after = MappoState(
-            _within_range(state.actors.descend(gradients, self.optimizer, rate)),
+            within_range(state.actors.descend(gradients, self.optimizer, rate)),
             state.values.descend(critic_gradients, self.optimizer, rate),
             norm,
             bonus_norm,
@@ -376,7 +376,7 @@ class Mappo(OnPolicy):
         return masked_mean(jnp.maximum(*losses), mask)
 
 
-def _within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
+def within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
     """Actors whose deviations can be learned from here in either direction."""
     log_std = jnp.clip(actors.net.log_std, *LOG_STD_RANGE)
     projected: Trainable[Actors] = eqx.tree_at(lambda a: a.net.log_std, actors, log_std)

@@ -21,7 +21,10 @@ def verify(options: argparse.Namespace) -> int:
     for path in found.unknown:
         print(f"unknown  {path} was not written by this run")
     print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
-    return fail(f"{len(found.problems)} problems in {options.run}", IO_ERROR) if found.problems else 0
+    if not found.problems:
+        return 0
+    noun = "problem" if len(found.problems) == 1 else "problems"
+    return fail(f"{len(found.problems)} {noun} in {options.run}", IO_ERROR)
 
 
 def doctor(options: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from mesax.errors import (
     WorkerLost,
     says_out_of_memory,
 )
-from mesax.experiments.names import ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 from mesax.tracking.sinks import TRACKERS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
@@ -178,7 +178,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
     sub.add_argument("env", metavar="ENV", help=ENV_HELP)
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
-    sub.add_argument("--learner", help=f"with {', '.join(WRAPPERS)}: wrap this learner ({', '.join(LEARNERS)})")
+    sub.add_argument("--learner", help=f"with {', '.join(AROUND_ANY)}: wrap this learner ({', '.join(LEARNERS)})")
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
     sub.add_argument("--out", type=_path, help="run directory (default runs/<id>)")
@@ -242,6 +242,14 @@ def _build_parser() -> argparse.ArgumentParser:
 
     sub = verb("theory", studying.theory, "the paper's lemmas and theorems, checked exactly; tables and a picture")
     sub.add_argument("--out", type=_path, default=Path("runs/theory"), help="where to write (default runs/theory)")
+    sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+
+    sub = verb(
+        "reproduce", studying.reproduce, "draw a figure of the paper from stored runs; say what is missing and its cost"
+    )
+    sub.add_argument("piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, theory")
+    sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are stored (default runs)")
+    sub.add_argument("--out", type=_path, default=Path("runs/paper"), help="where to draw (default runs/paper)")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
     sub = verb("verify", checking.verify, "check every file of a run against its checksum")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
 from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_size, tree_index
 
@@ -90,10 +90,39 @@ class ClimbGame:
         players = jnp.sum(action == special)
         return jnp.where(players == count, 1.0, jnp.where(players == 0, 1.0 - self.delta, 0.0))
 
+    def would_pay(self, task: ClimbTask, transition: Transition) -> Float[Array, ""]:
+        """For a step of any task: the stage is observed."""
+        stage = jnp.argmax(transition.obs[0, : self.num_stages])
+        return self.reward(task.count[stage], task.special[stage], transition.action)
+
     def _observe(self, state: ClimbState) -> Float[Array, "agents obs"]:
         stage = jax.nn.one_hot(state.stage, self.num_stages)
         obs = jnp.concatenate([stage, state.history[: self.num_stages - 1].reshape(-1)])
         return jnp.broadcast_to(obs, (self.num_agents, obs.size))
+
+
+@dataclass(frozen=True)
+class SpecialAction:
+    """A goal: the special action of the current stage, one-hot; how many must play it is not told."""
+
+    def size(self, env: AnyEnvironment) -> int:
+        """One number for each action."""
+        return _game(env).num_actions
+
+    def __call__(
+        self, env: AnyEnvironment, task: ClimbTask, obs: Float[AnyArray, "*batch agents obs"]
+    ) -> Float[AnyArray, "*batch agents actions"]:
+        """All zeros once the last stage is over."""
+        game = _game(env)
+        stage = obs[..., : game.num_stages]
+        actions = np.arange(game.num_actions).reshape((1,) * task.special.ndim + (-1,))
+        return stage @ (task.special[..., None] == actions).astype(obs.dtype)
+
+
+def _game(env: AnyEnvironment) -> ClimbGame:
+    if not isinstance(env, ClimbGame):
+        raise UsageError(f"a special action belongs to a climb game, not to {type(env).__name__}")
+    return env
 
 
 @dataclass(frozen=True)

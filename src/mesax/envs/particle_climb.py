@@ -15,16 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mesax.envs.base import ClimbReturns, Step, TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, ClimbReturns, Step, TaskInfo, TaskSplit
 from mesax.envs.particles import (
     ACTIONS,
     DIRECTIONS,
+    SQUARE_TURNS,
     Bodies,
     Integration,
     ParticlePhysics,
     offsets_to,
     offsets_to_others,
+    turned_actions,
 )
+from mesax.envs.structure import Symmetries, TeamView
 from mesax.errors import UsageError
 from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, tree_index
 
@@ -103,6 +106,17 @@ class ParticleClimb:
         size = self.num_own + 2 * self.num_landmarks + 2 * (self.num_agents - 1)
         return EnvSpec(self.num_agents, size, ACTIONS, self.horizon)
 
+    @property
+    def team_view(self) -> TeamView:
+        """Places are the landmarks."""
+        return TeamView(self.num_own, self.num_landmarks)
+
+    @property
+    def symmetries(self) -> Symmetries:
+        """Quarter turns and reflections of the square: all that is observed is vectors in the plane."""
+        vectors = np.eye(self.spec.obs_size // 2)
+        return Symmetries(np.stack([np.kron(vectors, turn) for turn in SQUARE_TURNS]), turned_actions())
+
     def reset(self, task: ParticleTask, key: Key) -> tuple[ParticleState, Float[Array, "agents obs"]]:
         """Agents at random places, at rest."""
         shape = (self.num_agents, 2)
@@ -131,6 +145,10 @@ class ParticleClimb:
         pay = jnp.where(on_target == task.count, 1.0, jnp.where(on_target == 0, 1.0 - self.delta, 0.0))
         return jnp.where(jnp.all(jnp.any(occupied, axis=1)), pay, 0.0)
 
+    def would_pay(self, task: ParticleTask, transition: Transition) -> Float[Array, ""]:
+        """For a step in any layout: the task's target is a number, and landmarks are seen in the order of theirs."""
+        return self.reward(task, self.occupied(self.landmark_offsets(transition.next_obs)))
+
     def observe(self, task: ParticleTask, state: ParticleState) -> Float[Array, "agents obs"]:
         """What each agent sees; landmarks in the task's order, other agents by number."""
         number = self.num_agents
@@ -146,6 +164,28 @@ class ParticleClimb:
         """The part of a joint observation that says where the landmarks are."""
         offsets = obs[:, self.num_own : self.num_own + 2 * self.num_landmarks]
         return offsets.reshape(obs.shape[0], self.num_landmarks, 2)
+
+
+@dataclass(frozen=True)
+class TargetLandmark:
+    """A goal: the number of the target among the landmarks, one-hot."""
+
+    def size(self, env: AnyEnvironment) -> int:
+        """One number for each landmark."""
+        return _world(env).num_landmarks
+
+    def __call__(
+        self, env: AnyEnvironment, task: ParticleTask, obs: Float[AnyArray, "*batch agents obs"]
+    ) -> Float[AnyArray, "*batch 1 landmarks"]:
+        """The same for all agents."""
+        numbers = np.arange(_world(env).num_landmarks).reshape((1,) * (task.target.ndim + 1) + (-1,))
+        return (task.target[..., None, None] == numbers).astype(obs.dtype)
+
+
+def _world(env: AnyEnvironment) -> ParticleClimb:
+    if not isinstance(env, ParticleClimb):
+        raise UsageError(f"a target landmark belongs to a particle world, not to {type(env).__name__}")
+    return env
 
 
 @dataclass(frozen=True)
@@ -242,6 +282,10 @@ class ParticleClimbFamily(ClimbReturns):
         line = np.linspace(-self.world.start_range, self.world.start_range, 21)
         starts = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 1, 2)
         return float(np.mean(np.linalg.norm(starts - layout[None], axis=-1)))
+
+    def mean_difficulty(self, seed: int = 0, num_tasks: int = 50) -> float:
+        """The same as a number of the whole family: its mean over unseen tasks."""
+        return float(np.mean([self.mean_distance(self._draw(seed, -1 - index)[0]) for index in range(num_tasks)]))
 
     def _within(self, distance: float) -> bool:
         return self.difficulty is None or self.difficulty[0] <= distance <= self.difficulty[1]

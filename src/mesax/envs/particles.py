@@ -24,7 +24,18 @@ from mesax.types import Discrete
 DIRECTIONS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
 """Unit force of the five discrete actions: stay, left, right, down, up."""
 ACTIONS = Discrete(len(DIRECTIONS))
+_QUARTER, _MIRROR = np.array([[0, -1], [1, 0]]), np.array([[-1, 0], [0, 1]])
+SQUARE_TURNS = np.stack(
+    [np.linalg.matrix_power(_QUARTER, turn) @ flip for flip in (np.eye(2, dtype=int), _MIRROR) for turn in range(4)]
+).astype(np.float32)
+"""The eight symmetries of a square, the first leaves everything as it is, `[8, 2, 2]`."""
 Integration: TypeAlias = Literal["position-first", "velocity-first"]
+
+
+def turned_actions() -> np.ndarray:
+    """The action of the world itself that each action in the turned world means, `[turns, actions]`."""
+    meant = np.einsum("tji,aj->tai", SQUARE_TURNS, DIRECTIONS)  # turned back: the inverse is the transpose
+    return np.argmin(np.linalg.norm(meant[:, :, None] - DIRECTIONS[None, None], axis=-1), axis=-1)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mesax.envs.base import ClimbReturns, HostStep, TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, ClimbReturns, HostStep, TaskInfo, TaskSplit
 from mesax.errors import TrainingError, UsageError
 from mesax.types import AnyArray, Box, EnvSpec, Transition
 
@@ -142,6 +142,23 @@ class SwimmerClimb:
     def heading(self, obs: Float[Numbers, "*batch agents obs"]) -> Float[Numbers, "*batch"]:
         """Angle of the head link `[...]` in radians from observations `[..., agents, obs]`."""
         return obs[..., 0, -2]
+
+
+@dataclass(frozen=True)
+class TargetAngle:
+    """A goal: the angle that both joints should have, in radians."""
+
+    def size(self, env: AnyEnvironment) -> int:
+        """One number."""
+        del env
+        return 1
+
+    def __call__(
+        self, env: AnyEnvironment, task: SwimmerTask, obs: Float[AnyArray, "*batch agents obs"]
+    ) -> Float[AnyArray, "*batch 1 1"]:
+        """The same for both agents."""
+        del env, obs
+        return task.target[..., None, None]
 
 
 class SwimmerBatch:

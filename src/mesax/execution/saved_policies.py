@@ -12,15 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from mesax.envs.base import HostEnvironment, ShowsItself, Task
+from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import HasExplorers, borrowed_explorers, explorers_in
+from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers, explorers_in
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
-from mesax.store.trees import MANIFEST, open_tree
+from mesax.store.trees import MANIFEST, open_tree, read_manifest
 from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
 from mesax.training.driver import play_episodes
@@ -61,12 +62,18 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
     run.check(f"policies/explorers/{MANIFEST}")
-    explorers = borrowed_explorers(experiment.method, spec, run.path).policies
-    number = jax.tree.leaves(explorers)[0].shape[0]
+    method = experiment.method
+    number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        number = min(number, method.num_explorers)
     choices = [f"explorer-{index}" for index in range(1, number + 1)]
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
-    policy: Policy = experiment.method.recipe(spec).deployed(tree_index(explorers, choices.index(name)))
+    index = choices.index(name)
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        return method.borrowed(experiment, explorers_in(run.path), index, 1)
+    explorers = borrowed_explorers(method, spec, run.path).policies
+    policy: Policy = method.recipe(spec).deployed(tree_index(explorers, index))
     return policy
 
 
@@ -90,7 +97,7 @@ def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed:
             policy = final_policy(run, experiment, task, repeat)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), task), repeat)
             one = jax.tree.map(lambda leaf, task=task: leaf[task : task + 1], test)
-            rewards = np.mean(play_episodes(family.env, one, policy, key, episodes).reward, axis=0)
+            rewards = np.mean(play_episodes(experiment.env, one, policy, key, episodes).reward, axis=0)
             rows.append(
                 {
                     "task": task,
@@ -153,12 +160,12 @@ class _Played(NamedTuple):
 def _played(
     run: RunDirectory, experiment: Experiment, task: int, name: str, episodes_wanted: int | None = None
 ) -> _Played:
-    env, key = experiment.family.env, experiment.key(RENDER_STREAM, task)
+    env, key = experiment.env, experiment.key(RENDER_STREAM, task)
     policy = named_policy(run, experiment, name, task)
     split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
     number = episodes_wanted or (EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES)
-    episodes = play_episodes(env, one, policy, key, number)
+    episodes = without_goal(experiment.family.env, play_episodes(env, one, policy, key, number))
     first_seed = int(episode_seeds(key, number, 1, env.spec.horizon)[0])
     return _Played(task, tree_index(one, 0), episodes, first_seed)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from mesax.errors import UsageError
-from mesax.experiments.names import LEARNERS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS
 from mesax.methods.base import Experiment
 from mesax.methods.preset import Preset
 from mesax.suites.registry import suite_of
@@ -23,11 +23,13 @@ def experiment(method: str, environment: str, preset: str, learner: str | None =
         raise UsageError(f"unknown preset '{preset}'; choose one of {', '.join(PRESETS)}")
     chosen = suite.preset(environment, preset)
     if method in WRAPPERS:
-        return builder(method)(chosen if learner is None else _around(environment, chosen, learner))
+        if learner is not None and method not in AROUND_ANY:
+            raise UsageError(f"method '{method}' brings its own learner: --learner goes with {', '.join(AROUND_ANY)}")
+        return builder(method)(_around(environment, chosen, method, learner))
     if method not in chosen.learners:
         raise _unknown("method", method, environment, [*WRAPPERS, *chosen.learners])
     if learner is not None:
-        raise UsageError(f"method '{method}' is a learner itself: --learner goes with {', '.join(WRAPPERS)}")
+        raise UsageError(f"method '{method}' is a learner itself: --learner goes with {', '.join(AROUND_ANY)}")
     return builder("plain")(chosen.with_learner(method))
 
 
@@ -38,9 +40,14 @@ def builder(method: str) -> Callable[[Preset], Experiment]:
     return build
 
 
-def _around(environment: str, preset: Preset, learner: str) -> Preset:
-    """The preset around a learner that learns from what others played too."""
-    fitting = [name for name, entry in preset.learners.items() if entry.algorithm.needs_replay]
+def _around(environment: str, preset: Preset, method: str, learner: str | None) -> Preset:
+    """The preset around a learner: if others' episodes are mixed in, one that learns from these too."""
+    usual = WRAPPERS[method].learner
+    if learner is None and usual is None:
+        return preset
+    learner = learner or usual
+    assert learner is not None
+    fitting = [name for name, entry in preset.learners.items() if usual or entry.algorithm.needs_replay]
     if learner not in preset.learners:
         raise _unknown("learner", learner, environment, fitting)
     if learner not in fitting:

@@ -17,6 +17,10 @@ class Wrapper(NamedTuple):
     text: str
     build: str
     """`module:function` of this package, from a `Preset` to an `Experiment`."""
+    learner: str | None = None
+    """Whom it wraps unless told otherwise: anyone will do; None: MESA's own, and only such as learn from replay."""
+    brings_learner: bool = False
+    """Whether the learner is its own, and `--learner` refused."""
 
 
 WRAPPERS = {
@@ -32,6 +36,10 @@ WRAPPERS = {
         "the same learner alone: the control without explorers",
         "mesax.methods.controls:plain",
     ),
+    "filled": Wrapper(
+        "the same learner alone, its replay filled with what paid in training tasks (the paper's ablation)",
+        "mesax.methods.filled:filled",
+    ),
     "uniform": Wrapper(
         "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
         "mesax.methods.controls:uniform",
@@ -40,8 +48,30 @@ WRAPPERS = {
         "the same, mixed with episodes in which all agents play one random action: a ceiling, told what to look for",
         "mesax.methods.controls:diagonal",
     ),
+    "pretrain": Wrapper(
+        "one policy over all training tasks, then tuned on each test task",
+        "mesax.methods.transfer:pretrain",
+        "mappo",
+    ),
+    "goal": Wrapper(
+        "the same, told what every task asks for: privileged",
+        "mesax.methods.transfer:goal",
+        "mappo",
+    ),
+    "cbet": Wrapper(
+        "C-BET: exploration learned from rare states and changes, beneath a fresh learner of each test task",
+        "mesax.methods.transfer:cbet",
+        "mappo",
+    ),
+    "maesn": Wrapper(
+        "MA-MAESN: policies, latents and step sizes meta-learned on the training tasks, by policy gradient",
+        "mesax.methods.maesn:maesn",
+        brings_learner=True,
+    ),
 }
-"""Methods that take a learner."""
+"""Methods that have more than a learner."""
+AROUND_ANY = [name for name, wrapper in WRAPPERS.items() if not wrapper.brings_learner]
+"""Those that wrap a learner of one's choice."""
 
 
 def _learners() -> dict[str, str]:

@@ -88,6 +88,7 @@ def facts_of(experiment: Experiment, env: str) -> dict[str, object]:
         "groups": list(family.groups),
     }
     return {
+        **({"privileged": True} if experiment.is_privileged else {}),
         "config": to_plain(experiment),
         "config_hash": digest(experiment),
         "modules": list(how_to_load(experiment)),

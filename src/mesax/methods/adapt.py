@@ -52,7 +52,7 @@ def check_adapt(experiment: Experiment, behavior: Behavior = LearnerAlone()) -> 
 
 def greedy_shape(experiment: Experiment) -> PyTree:
     """Shapes of a saved policy, as it plays in the environment itself."""
-    loop, spec = adapt_loop(experiment), experiment.family.env.spec
+    loop, spec = adapt_loop(experiment), experiment.env.spec
     state = jax.eval_shape(lambda key: loop.init(Start(), (), key), jax.random.key(0))
     return jax.eval_shape(lambda learner, reward: loop.greedy(spec, learner, reward), state.learner, state.reward)
 
@@ -61,8 +61,12 @@ def adapt_stage(
     experiment: Experiment,
     behavior: Behavior = LearnerAlone(),
     start_of: Callable[[Services], Start] = lambda services: Start(),
+    start_on: Callable[[Services, PyTree], Start] | None = None,
 ) -> Stage:
-    """Learn every unseen test task; `start_of` loads what meta-training left behind."""
+    """Learn every unseen test task; `start_of` loads what meta-training left behind.
+
+    `start_on` does so in its place where it depends on the tasks, `[lanes, 1, ...]`.
+    """
     runs = [(t, r) for t in range(experiment.num_test_tasks) for r in range(experiment.num_repeats)]
     groups = groups_of(runs, experiment.lanes)
     loop = adapt_loop(experiment, behavior)
@@ -73,26 +77,30 @@ def adapt_stage(
         lanes = padded(group, experiment.lanes)
         tasks = jax.tree.map(lambda leaf: leaf[jnp.array([t for t, _ in lanes])][:, None], split.test)
         keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
+        start = start_of(services) if start_on is None else start_on(services, tasks)
         chunks = learn(
             loop,
             tasks,
             keys,
-            start=start_of(services),
+            start=start,
             eval_episodes=experiment.eval_episodes,
-            eval_env=experiment.family.env,
+            eval_env=experiment.env,
             keeper=services,
         )
         policy = _stacked_shape(greedy_shape(experiment), len(lanes))
         best: _Best | None = services.kept(_Best(np.zeros(len(lanes)), np.zeros(len(lanes), int), policy))
         with keeping_last_good(services):
             for chunk in chunks:
-                returns = _record(experiment, services, group, split.test, chunk)
+                zero_shot = start.learner is not None and chunk.step == untrained
+                returns = _record(experiment, services, group, split.test, chunk, zero_shot)
                 best = _better(best, np.array(padded(returns, len(lanes))), chunk)
                 services.keep(best)
         assert best is not None
         _save_policies(services.directory, group, chunk, best)
 
-    steps = experiment.schedule.steps(loop.env.spec.horizon)
+    horizon = loop.env.spec.horizon
+    steps = experiment.schedule.steps(horizon)
+    untrained = experiment.schedule.warmup_rounds(horizon) * experiment.schedule.steps_per_round(horizon)
     return Stage("adapt", tuple(steps * len(group) for group in groups), run, products=("task-*", "best-task-*"))
 
 
@@ -117,15 +125,18 @@ def _better(best: _Best | None, returns: np.ndarray, chunk: Chunk) -> _Best:
     return jax.tree.map(lambda new, old: np.where(wins.reshape(-1, *[1] * (new.ndim - 1)), new, old), now, best)
 
 
-def _record(experiment: Experiment, services: Services, group: list[Lane], tasks: PyTree, chunk: Chunk) -> list[float]:
-    """Rows and progress of one chunk; its returns."""
+def _record(
+    experiment: Experiment, services: Services, group: list[Lane], tasks: PyTree, chunk: Chunk, zero_shot: bool
+) -> list[float]:
+    """Rows and progress of one chunk; its returns. `zero_shot`: of a learner as it came, before its first update."""
     evaluations, metrics, returns = [], [], []
     for lane, (task, repeat) in enumerate(group):
         identity = {"phase": "adapt", "task": task, "repeat": repeat, "step": chunk.step}
         rewards = chunk.rewards[lane]
         returns.append(float(experiment.family.score(jnp.asarray(rewards))))
         groups = experiment.family.breakdown(tree_index(tasks, task), rewards)
-        evaluations.append(identity | {"return": returns[-1], "groups": groups})
+        first = {"zero_shot": True} if zero_shot else {}
+        evaluations.append(identity | {"return": returns[-1], "groups": groups} | first)
         logged = {name: float(value[lane]) for name, value in chunk.metrics.items()}
         metrics.append(identity | logged | _of_variants(experiment, chunk, lane))
     services.rows("eval", evaluations)

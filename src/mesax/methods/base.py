@@ -125,9 +125,20 @@ class Experiment:
             )
 
     @property
+    def env(self) -> AnyEnvironment:
+        """Where the learner of the test tasks plays: the family's environment, which may tell it more."""
+        method = self.method
+        return method.told(self.family.env) if isinstance(method, TellsMore) else self.family.env
+
+    @property
+    def is_privileged(self) -> bool:
+        """Whether its learner is told what others have to find out."""
+        return self.env != self.family.env
+
+    @property
     def training_env(self) -> AnyEnvironment:
         """The environment with its training episodes' length."""
-        return shortened(self.family.env, self.training_horizon)
+        return shortened(self.env, self.training_horizon)
 
     def key(self, purpose: int, *indices: int) -> Key:
         """The random stream of one part of the experiment."""
@@ -146,6 +157,14 @@ class Method(Protocol):
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Stages in order; the last one is `adapt`. Built once per process."""
+
+
+@runtime_checkable
+class TellsMore(Protocol):
+    """A method whose learner is told more than the environment shows."""
+
+    def told(self, env: AnyEnvironment) -> AnyEnvironment:
+        """The environment as its learner sees it."""
 
 
 @contextmanager

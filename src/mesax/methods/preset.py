@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
+from mesax.envs.goals import Goal
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
+from mesax.nets import NetConfig
 from mesax.rewards.base import RewardModel, TaskReward
+from mesax.rewards.counts import KeyMap
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
 
@@ -30,6 +33,14 @@ class Preset:
     mesa: Experiment
     """MESA's experiment; the controls share all of it but the method."""
     learners: Mapping[str, NamedLearner]
+    goal: Goal | None = None
+    """What a task asks for, for baselines that are told; None if nobody says."""
+    goal_net: NetConfig | None = None
+    """Actors that make the most of being told, where plain nets could not know what was never asked for."""
+    keys: KeyMap | None = None
+    """Which states and changes are the same, for exploration by counts; None: whatever fits any observation."""
+    own: Mapping[str, NamedLearner] = field(default_factory=dict)
+    """Learners of methods that bring their own, by the method's name; a method knows what to do without."""
 
     @property
     def mixing(self) -> Mixing:

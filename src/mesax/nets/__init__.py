@@ -1,8 +1,9 @@
 """Networks as values (`sequence`), of several kinds, with their optimizer (`optim`)."""
 
+from mesax.nets.actions import ActionNet, PerAction
 from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
-from mesax.nets.optim import Adam, NetT, Trainable, polyak
+from mesax.nets.optim import Adam, NetT, Trainable, polyak, with_fresh_optimizers
 from mesax.nets.recurrent import Gru, Recurrent
 from mesax.nets.sequence import (
     Input,
@@ -19,6 +20,7 @@ from mesax.nets.sequence import (
 from mesax.nets.team import Additive, CodedTeam, Ensemble, NetConfig, Team
 
 __all__ = [
+    "ActionNet",
     "Adam",
     "Additive",
     "CodedTeam",
@@ -35,6 +37,7 @@ __all__ = [
     "Net",
     "NetConfig",
     "NetT",
+    "PerAction",
     "Products",
     "Recurrent",
     "StepByStep",
@@ -49,5 +52,6 @@ __all__ = [
     "unroll",
     "unroll_batch",
     "waves",
+    "with_fresh_optimizers",
     "with_length",
 ]

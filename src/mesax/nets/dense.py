@@ -48,13 +48,13 @@ class Dense(eqx.Module):
         """
         times = jnp.matmul if self.products == "float32" else rounded_product
         if not isinstance(x, tuple):
-            return times(x, self.weight) + along_rows(self.bias, x)
+            return times(x, self.weight) + for_rows(self.bias, x)
         ends = itertools.accumulate(part.shape[-1] for part in x)
         products = (times(part, self.weight[end - part.shape[-1] : end]) for part, end in zip(x, ends, strict=True))
-        return sum(products, along_rows(self.bias, x[0]))
+        return sum(products, for_rows(self.bias, x[0]))
 
 
-def along_rows(values: Float[Array, " size"], x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows size"]:
+def for_rows(values: Float[Array, " size"], x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows size"]:
     """The same values for each row of `x`."""
     return jnp.broadcast_to(values, (*x.shape[:-1], *values.shape))
 
@@ -102,7 +102,7 @@ class LayerNorm(eqx.Module):
         """Normalize over the features of one example, or of each of several rows."""
         centered = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
-        return centered * jax.lax.rsqrt(variance + 1e-5) * along_rows(self.scale, x) + along_rows(self.shift, x)
+        return centered * jax.lax.rsqrt(variance + 1e-5) * for_rows(self.scale, x) + for_rows(self.shift, x)
 
 
 class FeedForward(StepByStep[Input]):

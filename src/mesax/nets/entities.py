@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -79,17 +79,30 @@ class Entities:
     """Vectors of `num_points x ranks` appended to an observation (see `rewards/coverage.py: tell`)."""
     hidden: int = 32
     """Units per layer and point."""
+    ranks: int | None = None
+    """Numbers told of each point; None: one for every agent."""
 
     def __post_init__(self) -> None:
         """Refuse nets without points."""
         if self.num_points < 1 or self.num_others < 0 or self.hidden < 2:
             raise UsageError("num-points must be at least 1, num-others at least 0 and hidden at least 2")
+        if self.ranks is not None and self.ranks < 1:
+            raise UsageError(f"ranks must be at least 1, not {self.ranks}")
+
+    @property
+    def num_ranks(self) -> int:
+        """Numbers told of each point."""
+        return self.num_others + 1 if self.ranks is None else self.ranks
 
     @property
     def inputs(self) -> int:
         """Length of an observation of this layout."""
         plain = self.own + 2 * self.num_points + 2 * self.num_others
-        return plain + self.told * self.num_points * (self.num_others + 1)
+        return plain + self.told * self.num_points * self.num_ranks
+
+    def for_team(self, num_agents: int) -> Entities:
+        """The same net, weight by weight, among another number of agents; what it is told keeps its size."""
+        return replace(self, num_others=num_agents - 1, ranks=self.num_ranks)
 
     def parts(
         self, x: Float[Array, " inputs"]
@@ -101,8 +114,8 @@ class Entities:
         """
         ends = list(itertools.accumulate([self.own, 2 * self.num_points, 2 * self.num_others]))
         own, points, others = x[: ends[0]], x[ends[0] : ends[1]], x[ends[1] : ends[2]]
-        ranks = x[ends[2] : self.inputs].reshape(self.told, self.num_points, self.num_others + 1)
-        second = ranks[..., 1] if self.num_others else jnp.zeros_like(ranks[..., 0])
+        ranks = x[ends[2] : self.inputs].reshape(self.told, self.num_points, self.num_ranks)
+        second = ranks[..., 1] if self.num_ranks > 1 else jnp.zeros_like(ranks[..., 0])
         told = jnp.stack([ranks[..., 0], second, jnp.sum(ranks, axis=-1)], axis=-1)
         told = jnp.moveaxis(told, 0, 1).reshape(self.num_points, 3 * self.told)
         return own, points.reshape(-1, 2), others.reshape(-1, 2), told

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree, ScalarLike
 
@@ -55,6 +56,20 @@ class Trainable(eqx.Module, Generic[NetT]):
         if not (isinstance(scale, float) and scale == 1.0):
             updates = jax.tree.map(lambda leaf: scale * leaf, updates)
         return Trainable(optax.apply_updates(self.net, updates), state)
+
+
+def with_fresh_optimizers(state: NetT) -> NetT:
+    """A learner's state whose nets are as they were and whose optimizers have seen nothing: their counts and moments
+    start at zero.
+    """
+
+    def fresh(part: PyTree) -> PyTree:
+        if not isinstance(part, Trainable):
+            return part
+        return Trainable(part.net, jax.tree.map(jnp.zeros_like, part.optimizer_state))
+
+    restarted: NetT = jax.tree.map(fresh, state, is_leaf=lambda part: isinstance(part, Trainable))
+    return restarted
 
 
 def polyak(target: NetT, online: NetT, rate: float) -> NetT:

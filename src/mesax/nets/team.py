@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mesax.nets.actions import PerAction
 from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
 from mesax.nets.recurrent import Gru, Recurrent
 from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
 from mesax.types import Key
 
-NetConfig: TypeAlias = Mlp | Gru | Entities
+NetConfig: TypeAlias = Mlp | Gru | Entities | PerAction
 
 
 class Team(StepByStep[Array]):

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from mesax.results.safe_drawing import draw_comparison_safely
 from mesax.results.summary import compare_runs, finals_by_task, run_figures
-from mesax.results.tables import COMPARISON_NOTE, Table, comparison_table, difference_table, print_table, run_labels
+from mesax.results.tables import (
+    COMPARISON_NOTE,
+    Table,
+    comparison_table,
+    difference_table,
+    method_label,
+    print_table,
+    run_labels,
+)
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, load_run
 
@@ -23,6 +31,9 @@ SPOKEN = {
     "uniform": "uniform mixing",
     "diagonal": "diagonal mixing",
     "plain": "the learner alone",
+    "pretrain": "pre-training",
+    "goal (privileged)": "pre-training that is told the goal (privileged)",
+    "cbet": "C-BET",
 }
 """Methods in a sentence."""
 
@@ -62,7 +73,7 @@ class FamilyComparison:
             return ""
         figures = [run_figures(run) for run in self.runs]
         labels = run_labels(self.runs)
-        methods = [str(run.run["method"]) for run in self.runs]
+        methods = [method_label(run) for run in self.runs]
         names = [SPOKEN.get(label, label) for label in labels] if labels == methods else labels
         repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
         what = "runs on unseen tasks" if repeated else "unseen tasks"
@@ -162,10 +173,11 @@ def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
 
 def pooled(members: Sequence[RunResults]) -> RunResults:
     """Runs that are samples of the same thing as one, with the tasks of all; every task run counts the same."""
-    return members[0] if len(members) == 1 else _pool(members)
+    return members[0] if len(members) == 1 else pool(members)
 
 
-def _pool(members: Sequence[RunResults]) -> RunResults:
+def pool(members: Sequence[RunResults]) -> RunResults:
+    """Runs of several seeds as one, with the tasks of all."""
     curves: list[Curve] = []
     test_tasks: list[Json] = []
     for member in members:

@@ -48,19 +48,24 @@ def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figur
     one_env = len({str(run.run["env"]) for run in runs}) == 1
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=one_env)[0]
     for axes, (title, members, group) in zip(grid, panels, strict=True):
-        ends = []
-        for order, run, name, color in _listed(members):
-            steps, mean, low, high = mean_curve(run.curves, group)
-            if steps.size:
-                axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
-                axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
-                ends.append((final_return(mean), name, color))
-        _reference_lines(axes, members[0])
-        _end_labels(axes, ends)
+        draw_curves(axes, members, group)
         axes.set_title(literal(title))
-        _steps_axis(axes)
     grid[0].set_ylabel("return (mean, 95% interval)")
     return figure
+
+
+def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = None) -> None:
+    """The curves of runs in one environment, with the levels that matter there."""
+    ends = []
+    for order, run, name, color in _listed(members):
+        steps, mean, low, high = mean_curve(run.curves, group)
+        if steps.size:
+            axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
+            axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+            ends.append((final_return(mean), name, color))
+    _reference_lines(axes, members[0])
+    _end_labels(axes, ends)
+    _steps_axis(axes)
 
 
 def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults], str | None]]:

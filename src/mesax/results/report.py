@@ -52,11 +52,11 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
     target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"{target} is a directory; name the file to write")
     if target.suffix.lower() not in PAGES:  # a mistaken name must not cost anybody the results of a run
         raise UsageError(f"{target} is not the name of a file that ends in {' or '.join(PAGES)}")
     runs, left_out = load_evaluated(run_dirs)
+    if target.is_dir():  # said last: in a run, a link to one is damage
+        raise UsageError(f"{target} is a directory; name the file to write")
     page = report_html(runs, target, left_out)
     write_file(target, page.encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target

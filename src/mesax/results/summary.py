@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -61,6 +61,7 @@ def summarize(
         "optimal_fraction_high": solved.high,
         "area_under_curve": area_under_curves(curves),
         "by_group": group_means(curves),
+        **_zero_shot(curves),
         "per_task": [_task_summary(curve, family["optimal_threshold"]) for curve in curves],
         "wall_seconds": float(wall_seconds),
         "env_steps_per_second": float(env_steps / wall_seconds) if wall_seconds > 0 else 0.0,
@@ -104,6 +105,7 @@ def run_figures(run: RunResults) -> Json:
         "iqm": float(interquartile_mean(finals)),
         "std": float(finals.std()),
         "by_group": group_means(run.curves),
+        **_zero_shot(run.curves),
         "optimal_fraction": share.value,
         "optimal_fraction_low": share.low,
         "optimal_fraction_high": share.high,
@@ -133,12 +135,19 @@ def _worst_target(visitor: Json) -> Json:
     return {} if worst is None else {"worst_target": worst}
 
 
+def _zero_shot(curves: Sequence[Curve]) -> Json:
+    """The mean return before the first update, of learners that had learned on training tasks; else nothing."""
+    found = [curve.zero_shot for curve in curves if curve.zero_shot is not None]
+    return {"zero_shot_return": float(np.mean(found))} if found else {}
+
+
 def _task_summary(curve: Curve, threshold: float) -> Json:
     return {
         "task": curve.task,
         "label": curve.label,
         "repeat": curve.repeat,
         "final_return": final_return(curve.returns),
+        **({} if curve.zero_shot is None else {"zero_shot_return": curve.zero_shot}),
         "steps_to_optimal": steps_to_optimal(curve.steps, curve.returns, threshold),
         "groups": {name: final_return(values) for name, values in curve.groups.items()},
     }

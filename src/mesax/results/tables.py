@@ -31,6 +31,8 @@ COMPARISON_NOTE = (
     "Time and steps: of all task runs together."
 )
 
+PRIVILEGED = "(privileged)"
+"""Beside the name of a method whose learner is told what others have to find out."""
 NARROWEST, USUAL_WIDTH = 20, 80
 """Columns of a terminal: with fewer than the first, tables are as wide as the second."""
 
@@ -47,7 +49,7 @@ class Table:
 
 def run_labels(runs: Sequence[RunResults]) -> list[str]:
     """The shortest labels that tell the runs apart: the method, then whatever else differs."""
-    labels = [_method(run) for run in runs]
+    labels = [method_label(run) for run in runs]
     for describe in (_env, _preset, _seed, _overrides, _identity):
         if len(set(labels)) == len(labels):
             break
@@ -57,8 +59,9 @@ def run_labels(runs: Sequence[RunResults]) -> list[str]:
     return labels
 
 
-def _method(run: RunResults) -> str:
-    return str(run.run["method"])
+def method_label(run: RunResults) -> str:
+    """The method, and whether its learner is told what others have to find out."""
+    return f"{run.run['method']} {PRIVILEGED}" if run.run.get("privileged") else str(run.run["method"])
 
 
 def _env(run: RunResults) -> str:
@@ -85,18 +88,20 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
     """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
     figures = [run_figures(run) for run in runs]
     groups = groups_of(runs)
+    before = ("zero-shot",) if any("zero_shot_return" in own for own in figures) else ()
     columns = (
         "run",
         "mean",
         "95% interval",
         "IQM",
+        *before,
         *groups,
         "solved",
         "steps to optimum",
         "time",
         "env steps",
     )
-    rows = [_comparison_row(label, own, groups) for label, own in zip(run_labels(runs), figures, strict=True)]
+    rows = [_comparison_row(label, own, groups, before) for label, own in zip(run_labels(runs), figures, strict=True)]
     counts = [len(run.curves) for run in runs]
     if len(set(counts)) > 1:
         columns += ("task runs",)
@@ -104,14 +109,22 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
     title = [", ".join(dict.fromkeys(_env(run) for run in runs))]
     title += ["preset " + ", ".join(dict.fromkeys(_preset(run) for run in runs))]
     title += [f"{counts[0]} task runs each"] if len(set(counts)) == 1 else []
-    before = [
-        f"{label} {format_count(own['meta_env_steps'])}"
-        for label, own in zip(run_labels(runs), figures, strict=True)
-        if own["meta_env_steps"]
-    ]
-    note = f" On training tasks before, not counted here: {', '.join(before)} steps." if before else ""
+    note = _training_steps(run_labels(runs), figures)
+    note += " Zero-shot: before the first update on a test task." if before else ""
+    note += f" {PRIVILEGED}: told what every task asks for." if any(run.run.get("privileged") for run in runs) else ""
     returns = f"Return after learning each unseen test task: {final_words(runs)}. "
     return Table(", ".join(title), columns, tuple(rows), returns + COMPARISON_NOTE + note)
+
+
+def _training_steps(labels: Sequence[str], figures: Sequence[Json]) -> str:
+    """Steps that runs took on training tasks, and by how much these differ from those of the first that took any."""
+    told, first = [], None
+    for label, own in zip(labels, figures, strict=True):
+        steps = own["meta_env_steps"]
+        if steps:
+            told.append(f"{label} {format_count(steps)}" + ("" if first is None else f" ({steps / first - 1.0:+.1%})"))
+            first = first or steps
+    return f" On training tasks before, not counted here: {', '.join(told)} steps." if told else ""
 
 
 def final_words(runs: Sequence[RunResults]) -> str:
@@ -123,12 +136,13 @@ def final_words(runs: Sequence[RunResults]) -> str:
     return f"mean of the last {words} evaluations"
 
 
-def _comparison_row(label: str, figures: Json, groups: Sequence[str]) -> tuple[str, ...]:
+def _comparison_row(label: str, figures: Json, groups: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
     return (
         label,
         format_number(figures["mean"]),
         format_range(figures["ci_low"], figures["ci_high"]),
         format_number(figures["iqm"]),
+        *(format_number(figures.get("zero_shot_return")) for _ in before),
         *(format_number(figures["by_group"].get(group)) for group in groups),
         _format_share(figures),
         format_count(figures["steps_to_optimum"]),
@@ -164,18 +178,20 @@ def task_table(run: RunResults) -> Table:
     """One row for each task run of a run."""
     groups, threshold = groups_of([run]), run.family["optimal_threshold"]
     repeated = any(curve.repeat for curve in run.curves)
-    columns = ("test task", *(("repeat",) if repeated else ()), "final return", *groups, "steps to solve")
+    before = ("zero-shot",) if any(curve.zero_shot is not None for curve in run.curves) else ()
+    columns = ("test task", *(("repeat",) if repeated else ()), *before, "final return", *groups, "steps to solve")
     rows = [
         (
             curve.label,
             *((str(curve.repeat),) if repeated else ()),
+            *(format_number(curve.zero_shot) for _ in before),
             format_number(final_return(curve.returns)),
             *(format_number(_final_of_group(curve, group)) for group in groups),
             format_count(steps_to_optimal(curve.steps, curve.returns, threshold)),
         )
         for curve in run.curves
     ]
-    return Table(f"{run.run['method']} on {run.run['env']}: test tasks", columns, tuple(rows))
+    return Table(f"{method_label(run)} on {run.run['env']}: test tasks", columns, tuple(rows))
 
 
 def _final_of_group(curve: Curve, group: str) -> float | None:

@@ -6,7 +6,7 @@ A good map keeps what makes a configuration pay and forgets what differs between
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,8 @@ class SortedOccupancy:
     """Distance at which a point counts as half occupied."""
     softness: float = 0.05
     """How gently occupancy falls off around the radius."""
+    extremes: bool = False
+    """Keep the largest and the smallest only: with two agents that is all, with more it says whether all are there."""
 
     def __post_init__(self) -> None:
         """Refuse a map of nothing."""
@@ -72,7 +74,14 @@ class SortedOccupancy:
         obs = transition.next_obs[:, self.obs_from : self.obs_from + 2 * self.num_points]
         distance = jnp.linalg.norm(obs.reshape(-1, self.num_points, 2), axis=-1)
         occupancy = jax.nn.sigmoid((self.radius - distance) / self.softness)
+        if self.extremes:
+            return jnp.stack([jnp.max(occupancy, axis=0), jnp.min(occupancy, axis=0)], axis=1).reshape(-1)
         return jnp.stack(descending(list(occupancy)), axis=1).reshape(-1)
+
+    def for_team(self, num_agents: int) -> SortedOccupancy:
+        """For explorers of two agents that drive any number: all of them are to be where both were."""
+        del num_agents
+        return replace(self, extremes=True)
 
 
 def descending(rows: list[Float[Array, " row"]]) -> list[Float[Array, " row"]]:

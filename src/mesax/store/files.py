@@ -108,11 +108,10 @@ def write_file(path: Path, data: bytes) -> None:
 
     Only a file is ever replaced: a link, pipe or device under that name is a `StoreError`.
     """
-    if is_there(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-        raise StoreError(f"{path} cannot be written: it is there already, and is not a regular file")
     temporary = path.parent / f".tmp-{path.name[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
     with store_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_special(path)
         try:
             descriptor = open_regular_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
@@ -124,6 +123,15 @@ def write_file(path: Path, data: bytes) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _refuse_special(path: Path) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise StoreError(f"{path} cannot be written: it is there already, and is not a regular file")
 
 
 def write_all(descriptor: int, data: bytes) -> None:

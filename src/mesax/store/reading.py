@@ -39,6 +39,8 @@ class Curve:
     steps: np.ndarray
     returns: np.ndarray
     groups: Mapping[str, np.ndarray]
+    zero_shot: float | None = None
+    """Return of what was learned on training tasks, before the first update on this one; None: nothing was."""
 
 
 def final_return(returns: np.ndarray) -> float:
@@ -143,7 +145,9 @@ def _curve(run: Json, key: tuple[int, int], by_step: Mapping[int, Json]) -> Curv
     own_group = test_tasks[task].get("group")
     if not groups and own_group is not None:
         groups = {own_group: returns}
-    return Curve(task, str(test_tasks[task]["label"]), repeat, int(run["seed"]), np.array(steps), returns, groups)
+    zero_shot = float(returns[0]) if rows[0].get("zero_shot") else None
+    label = str(test_tasks[task]["label"])
+    return Curve(task, label, repeat, int(run["seed"]), np.array(steps), returns, groups, zero_shot)
 
 
 def _not_evaluated(evaluations: Path, status: str) -> Exception:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 from mesax.errors import UsageError
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
     from matplotlib.figure import Figure
 
     from mesax.envs.base import Task, TaskFamily
@@ -58,9 +57,6 @@ class Suite(Protocol):
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
         """Stacked episodes of one task, ready to be drawn."""
-
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """What a task asks for, as numbers: for baselines that are told."""
 
 
 def expect(kind: type[Kind], value: object) -> Kind:

@@ -78,6 +78,8 @@ class Chunk:
     """Time spent until the first step of this run was taken; 0 after the first chunk."""
     variants: np.ndarray | None = None
     """Rewards of every form that the greedy policy may take, `[lanes, forms, time]`; None if there is one only."""
+    reward: PyTree = None
+    """The state of the reward model."""
 
 
 def learn(
@@ -115,7 +117,8 @@ def learn(
         rewards, forms = engine.evaluate(tasks, state, keys, step) if eval_episodes else (np.zeros((lanes, 0)), None)
         learner = checked(metrics | {"rewards": rewards})
         policy = _policies(loop, eval_env.spec, learner, state.reward)
-        return Chunk(step, rewards, metrics, episodes, learner, policy, seconds, forms)
+        reward = jax.tree.map(np.asarray, state.reward)
+        return Chunk(step, rewards, metrics, episodes, learner, policy, seconds, forms, reward)
 
     saved = None if keeper is None else keeper.left()
     if saved is None:

@@ -217,6 +217,14 @@ def _high_reward_steps(episodes: Episode, high_reward: float) -> float:
     return float(np.mean(np.sum(episodes.mask & (episodes.reward >= high_reward), axis=1)))
 
 
+def _task_steps(which: np.ndarray, num_tasks: int, episodes: Episode, high_reward: float) -> list[float | None]:
+    """The same task by task; None for one that was not played."""
+    steps = np.sum(episodes.mask & (episodes.reward >= high_reward), axis=1)
+    return [
+        round(float(np.mean(steps[which == task])), 4) if np.any(which == task) else None for task in range(num_tasks)
+    ]
+
+
 def coverage_pictures(
     experiment: Experiment,
     reward: CoverageModel,
@@ -266,6 +274,7 @@ def unseen_visits(
             "episodes": len(episodes.reward),
             "distinct_visits": _distinct(visited, rewarding).mean,
             "high_reward_steps": _high_reward_steps(episodes, high_reward),
+            "task_steps": _task_steps(which, experiment.num_test_tasks, episodes, high_reward),
             "targets": _target_visits(
                 which, experiment.num_test_tasks, visited, targets, episodes, high_reward
             ).document(),

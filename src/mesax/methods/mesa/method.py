@@ -12,7 +12,7 @@ No concrete algorithm is named here: learner, explorer and environment arrive as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -26,6 +26,7 @@ from mesax.envs.base import AnyEnvironment, TaskFamily
 from mesax.envs.host import repeating
 from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import ExplorerRecipe, Recipe, save_explorers, saved_explorers
+from mesax.explorers.transfer import How, Rest, Transfer
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good
 from mesax.methods.mesa.collect import Pairs, collect_group, high_reward_of, load_pairs
@@ -36,6 +37,8 @@ from mesax.methods.mesa.coverage import (
     coverage_of,
     coverage_pictures,
     leak_check,
+    pictured,
+    unseen_visits,
 )
 from mesax.methods.mesa.unfinished import explorer_like, get_explorer, put_explorer
 from mesax.policy import ExplorationPolicySet, Policy
@@ -57,6 +60,8 @@ EXPLORE_STREAM = 2
 COUNT_STREAM = 5
 CLEARLY_LESS = 0.9
 """An explorer with less than this share of the steps of another is less fair, and not just unlucky."""
+ZERO_SHOT_TASKS, ZERO_SHOT_EPISODES = 25, 1_000
+"""Unseen tasks, and episodes on all of them together, on which borrowed explorers are looked at."""
 MOST_LEAK_EPISODES, MOST_PICTURE_EPISODES = 2_000, 1_000
 """Enough for two digits, however many episodes a coverage figure has."""
 
@@ -105,7 +110,14 @@ class Mesa:
     mixing: Mixing = Mixing()
     """p_e on the test tasks."""
     explorers_from: str | None = None
-    """A finished run whose explorers to use instead of meta-training anew."""
+    """A finished run whose explorers to use instead of meta-training anew; the first `num_explorers` of them."""
+    transfer: Literal["same", "whole", "subteams"] = "same"
+    """How they are used if they know another number of agents: they drive the whole team, or sub-teams of their own
+    size; same: they were trained in a world of the same sizes and with the same settings."""
+    rest: Rest = "tour"
+    """What agents outside of the sub-team do: tour places, hold the nearest one, or move uniformly at random."""
+    turn: bool = False
+    """Whether explorers play every episode in a world turned by one of its symmetries."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot explore."""
@@ -120,6 +132,11 @@ class Mesa:
             raise UsageError(f"enough-steps must be above 0, not {self.enough_steps}")
         if not 0.0 <= self.relabel_discount <= 1.0:
             raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
+        if self.explorers_from is None and (self.transfer != "same" or self.turn):
+            asked = "turn" if self.turn else f"transfer {self.transfer}"
+            raise UsageError(
+                f"{asked} needs the explorers of another run: say which with method.explorers-from RUN_DIR"
+            )
 
     def check(self, experiment: Experiment) -> None:
         """Nets, schedules, repetitions and borrowed explorers that do not fit are refused now, not after stage 1."""
@@ -130,9 +147,22 @@ class Mesa:
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
         if self.explorers_from is None:
             self.collect_loop(experiment)
-        else:
+            return
+        if self.transfer == "same":
             borrowed_explorers(self, spec, Path(self.explorers_from))
             check_paid_alike(self.recipe(spec), Path(self.explorers_from))
+        self.borrowed(experiment, explorers_in(Path(self.explorers_from)))
+
+    def borrowed(self, experiment: Experiment, directory: Path, first: int = 0, at_most: int | None = None) -> Policy:
+        """Explorers of another run as they play here."""
+        env, number = experiment.family.env, self.num_explorers if at_most is None else at_most
+        how: How = "whole" if self.transfer == "whole" else "subteams"
+        transfer = Transfer(env, env.spec, how, self.rest, self.turn, first, number)
+        if self.transfer != "same":
+            return transfer.deployed(directory)
+        recipe = self.recipe(env.spec)
+        explorers = ExplorationPolicySet(transfer.chosen(saved_explorers(recipe, directory).policies))
+        return transfer.turned(recipe.deployed(explorers))
 
     def _check_wishes(self, spec: EnvSpec) -> None:
         """Explorers are told wishes as one point in feature space: few features cannot tell many clusters apart."""
@@ -158,12 +188,13 @@ class Mesa:
             source = explorers_in(Path(self.explorers_from))
             # Copied once: should the other run be made anew, this one goes on with the explorers it began with.
             borrow = Stage(
-                "borrow",
-                (0,),
-                lambda _, services: copy_tree(source, services.directory / "explorers"),
-                products=("explorers",),
+                "borrow", (0,), lambda _, services: self._borrow(experiment, source, services), products=("explorers",)
             )
-            return (borrow, adapt_stage(experiment, self.mixing, start_after("borrow")))
+
+            def start(services: Services) -> Start:
+                return Start(explorer=self.borrowed(experiment, services.outputs("borrow")[0] / "explorers"))
+
+            return (borrow, adapt_stage(experiment, self.mixing, start))
         groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
         collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
         collect = Stage(
@@ -172,6 +203,20 @@ class Mesa:
             lambda job, services: self._collect(experiment, groups[job], services),
         )
         return (collect, *self._explore_stages(experiment), adapt_stage(experiment, self.mixing, start_after("gather")))
+
+    def _borrow(self, experiment: Experiment, source: Path, services: Services) -> None:
+        """Copy the explorers, and see what they reach on unseen tasks before anything is learned there."""
+        directory = services.directory / "explorers"
+        copy_tree(source, directory)
+        family = experiment.family
+        if family.high_reward is None:  # without M_* nobody knows what counts as high
+            return
+        visitors = {EVERYONE: self.borrowed(experiment, directory)}
+        room = family.num_tasks
+        tasks = ZERO_SHOT_TASKS if room is None else min(ZERO_SHOT_TASKS, room - experiment.num_train_tasks)
+        unseen = replace(experiment, num_test_tasks=max(tasks, experiment.num_test_tasks))
+        visits = unseen_visits(unseen, visitors, family.high_reward, ZERO_SHOT_EPISODES)
+        services.document("coverage", pictured(family, [entry for entry, _ in visits]))
 
     def _explore_stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Train the explorers, one after another or side by side; then gather them."""
@@ -366,7 +411,10 @@ def borrowed_explorers(method: HasExplorers, spec: EnvSpec, run: Path) -> Explor
     try:
         return saved_explorers(method.recipe(spec), directory)
     except StoreError as error:
-        raise UsageError(f"the explorers of {run} do not fit this environment or these settings: {error}") from error
+        raise UsageError(
+            f"the explorers of {run} do not fit this environment or these settings (method.transfer lets them play"
+            f" among more agents): {error}"
+        ) from error
 
 
 def check_paid_alike(recipe: ExplorerRecipe, run: Path) -> None:

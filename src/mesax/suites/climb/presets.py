@@ -14,11 +14,12 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.climb import ClimbFamily
+from mesax.envs.climb import ClimbFamily, SpecialAction
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
-from mesax.nets import Adam, Gru, Mlp
+from mesax.nets import Adam, Gru, Mlp, PerAction
+from mesax.rewards.counts import ActionKeys
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
@@ -200,6 +201,9 @@ def preset(environment: str, name: str) -> Preset:
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),
         },
+        goal=SpecialAction(),
+        goal_net=PerAction() if name != "paper" else None,
+        keys=ActionKeys(seen=GAMES[environment].family.num_stages),
     )
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from mesax.suites.base import RunFigure, expect
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
-
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
@@ -58,12 +56,3 @@ class ClimbSuite:
         from mesax.suites.climb.render import ClimbPlay
 
         return ClimbPlay.of(title, expect(ClimbFamily, family), task, episodes)
-
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """(k, u) of every stage: `[stages, 2]`."""
-        import jax.numpy as jnp
-
-        from mesax.envs.climb import ClimbTask
-
-        wanted = expect(ClimbTask, task)
-        return jnp.stack([wanted.count, wanted.special], axis=-1).astype(jnp.float32)

@@ -28,6 +28,7 @@ from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
 from mesax.policy import UniformPolicy
+from mesax.rewards.counts import ProjectedKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.high_reward import Threshold
@@ -65,6 +66,7 @@ def preset(family: TaskFamily, name: str) -> Preset:
             "mappo": NamedLearner(mappo()[name], budget),
             "mappo-rnd": NamedLearner(mappo()[name], budget, Rnd()),
         },
+        keys=ProjectedKeys(features(family).obs_weight),
     )
 
 
@@ -117,8 +119,8 @@ def searching(spec: EnvSpec) -> dict[str, Normalized]:
 def emc(spec: EnvSpec) -> dict[str, Normalized]:
     """EMC around QPLEX; the last action is seen, because nobody knows whether an observation tells what was done."""
     published, quick = published_and_quick(Duplex())
-    curiosity, memory = Curiosity(Falling(0.01, 0.9, 20_000)), BestReturns(0.01, tolerance=0.2)
-    eager = replace(curiosity, optimizer=Adam(1e-3))
+    curiosity, memory = Curiosity(Falling(0.01, 0.9, 20_000)), BestReturns(0.1, tolerance=0.2)
+    eager = replace(curiosity, head_gain=0.1, optimizer=Adam(1e-3))
     return columns(
         paper=on_points(spec, Emc(published, curiosity, memory)),
         quick=on_points(spec, Emc(replace(quick, last_action=True), eager, memory)),

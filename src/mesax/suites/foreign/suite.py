@@ -11,8 +11,6 @@ from mesax.store.modules import attribute_of, split_reference
 from mesax.suites.base import RunFigure, Suite
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
-
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
@@ -83,10 +81,6 @@ class OneOfSuite:
         """As the suite has it."""
         return self.suite.play(title, family, task, episodes)
 
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """As the suite has it."""
-        return self.suite.goal(family, task)
-
 
 @dataclass(frozen=True)
 class ForeignSuite:
@@ -119,12 +113,6 @@ class ForeignSuite:
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
         """Rewards and actions over time."""
         return drawn_plainly(title, family, task, episodes)
-
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """Nobody knows."""
-        raise UsageError(
-            f"{self.reference} does not say what its tasks ask for: give it a suite of its own with a goal"
-        )
 
 
 def drawn_plainly(title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:

@@ -14,11 +14,12 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, TargetLandmark
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Entities, Gru, Mlp
+from mesax.rewards.counts import PlaceKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
@@ -48,8 +49,9 @@ LEARNER = Maddpg(
     exploration=Linear(0.05, 0.05, 0.0),
 )
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
-# depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little that
-# values must start small and entropy be cheap: at two agents' price, policies alone stay uniform (docs/tuning.md).
+# depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little
+# that values must start small and entropy be cheap: at two agents' price the learner alone stays uniform
+# (docs/tuning.md).
 ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, critic_head_gain=0.01, entropy_bonus=0.005)
 EXPLORER = Mappo(
     values_of="own",
@@ -67,8 +69,8 @@ MADDPG = columns(
         PAPER_MADDPG,
         actor_net=Mlp((64, 64)),
         critic_net=Mlp((64, 64)),
-        # As published in what it computes. A critic of random values would collapse the actors before the first reward, and
-        # targets would keep its bias for longer than a run (docs/tuning.md).
+        # What it computes is as published. A critic of random values would collapse the actors before the first reward,
+        # and targets would keep its bias for longer than a run (docs/tuning.md).
         critic_head_gain=0.01,
         target_rate=0.02,
         discount=0.97,
@@ -96,12 +98,12 @@ LATENTS = 2
 MAVEN = maven(
     replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), LATENTS
 )
-# What QPLEX is told beside its own targets: settings of the release's hard maps, and of a shorter run.
+# What QPLEX is told beside its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
 EMC = columns(
-    paper=(Curiosity(Falling(0.1, 0.9, 100_000, floor=0.01)), BestReturns(0.01, capacity=2**20, tolerance=0.05)),
+    paper=(Curiosity(Falling(0.01, 0.9, 100_000)), BestReturns(0.1, capacity=2**20)),
     quick=(
-        Curiosity(Falling(0.1, 0.9, 50_000, floor=0.0), optimizer=Adam(1e-3)),
-        BestReturns(0.01, capacity=2**20, tolerance=0.05),
+        Curiosity(Falling(0.01, 0.8, 50_000), head_gain=0.1, optimizer=Adam(1e-3)),
+        BestReturns(0.1, capacity=2**20),
     ),
 )
 MAPPO = columns(
@@ -139,17 +141,29 @@ class World:
     leave it, and then practice of its own."""
     stay: float
     """Long stays show a learner what a landmark is worth; wishes see to it that others are visited too."""
+    count: int = 2
+    """k."""
+    half_width: float = 1.0
+    """Of the arena: difficulty is distance (paper, Sec. 6.5)."""
 
     @property
     def family(self) -> ParticleClimbFamily:
         """Its tasks."""
-        return ParticleClimbFamily(ParticleClimb(self.num_agents, self.num_landmarks))
+        size = self.half_width
+        world = ParticleClimb(self.num_agents, self.num_landmarks, start_range=size, wall=size)
+        return ParticleClimbFamily(world, self.count, landmark_range=size - 0.1)
 
     @property
     def occupancy(self) -> SortedOccupancy:
         """The features that distances are measured on."""
         world = self.family.world
         return SortedOccupancy(world.num_landmarks, world.num_own, world.radius)
+
+    @property
+    def keys(self) -> PlaceKeys:
+        """Which states and changes are the same, for exploration by counts."""
+        world = self.family.world
+        return PlaceKeys(world.num_landmarks, world.num_own, world.radius)
 
 
 WORLDS = {
@@ -159,6 +173,10 @@ WORLDS = {
     "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 1_200_000, 0.85, 0.85),
     "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8),
     "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 3_200_000, 0.7, 0.8),
+    # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
+    "mpe-2a5l-hard": World(2, 5, 3_000_000, 2, LEARNER, 2_000_000, 12, 800_000, 0.85, 0.85, half_width=1.5),
+    "mpe-3a5l-hard": World(3, 5, 6_000_000, 4, LEARNER, 2_400_000, 12, 2_400_000, 0.7, 0.8, half_width=1.5),
+    "mpe-3a5l-hard-k3": World(3, 5, 6_000_000, 4, LEARNER, 2_400_000, 12, 2_400_000, 0.7, 0.8, 3, half_width=1.5),
 }
 
 
@@ -185,6 +203,8 @@ def preset(environment: str, name: str) -> Preset:
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
+        goal=TargetLandmark(),
+        keys=WORLDS[environment].keys,
     )
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from mesax.suites.base import RunFigure, expect
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
-
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
@@ -32,6 +30,9 @@ class ParticlesSuite:
             "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
             "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
             "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
+            "mpe-2a5l-hard": "mpe-2a5l in a larger arena: difficulty 1.56 instead of 1.03",
+            "mpe-3a5l-hard": "mpe-3a5l in a larger arena: difficulty 1.56 instead of 1.03",
+            "mpe-3a5l-hard-k3": "the same, but all 3 agents must meet",
         }
 
     def family(self, environment: str) -> TaskFamily:
@@ -58,10 +59,3 @@ class ParticlesSuite:
         from mesax.suites.particles.render import ParticlePlay
 
         return ParticlePlay.of(title, expect(ParticleClimbFamily, family), task, episodes)
-
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """Where the target is: `[2]`."""
-        from mesax.envs.particle_climb import ParticleTask
-
-        wanted = expect(ParticleTask, task)
-        return wanted.landmarks[wanted.target]

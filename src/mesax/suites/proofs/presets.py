@@ -16,6 +16,8 @@ from mesax.training.schedule import Schedule
 
 COPIES = 8
 """Of a game, side by side: each is learned with nets and draws of its own, as with a seed of its own."""
+LANES = 4
+"""Of them that share a program; the other half is for another core."""
 ON_POLICY_ENVS = 32
 
 
@@ -30,7 +32,7 @@ def proof(family: Copies, name: str, schedule: Schedule, own: Mapping[str, Learn
     general = any_world.preset(family, name)
     mesa = general.mesa
     if name != "smoke":
-        mesa = replace(mesa, schedule=schedule, num_test_tasks=COPIES, lanes=COPIES)
+        mesa = replace(mesa, schedule=schedule, num_test_tasks=COPIES, lanes=LANES)
     budget = on_policy(mesa.schedule, ON_POLICY_ENVS)
     learners = {
         label: NamedLearner(entry.algorithm, None if entry.algorithm.needs_replay else budget, entry.reward_model)

@@ -20,11 +20,11 @@ FAMILY = Copies(MatrixGame(), optimal_return=8.0, suboptimal_return=0.0, optimal
 RELEASED = ValueDecomposition(exploration=LinearSteps(1.0, 1.0, 1))
 QMIX = columns(
     paper=RELEASED,
-    quick=replace(RELEASED, agent_net=Mlp((64,)), last_action=False, optimizer=Adam(2e-3)),
+    quick=replace(RELEASED, agent_net=Mlp((64,)), last_action=False, optimizer=Adam(5e-3)),
 )
 SCHEDULE = columns(
     paper=Schedule(210_000, 1, 50, warmup_steps=32, updates_per_round=1, batch_size=32, replay_capacity=5_000),
-    quick=Schedule(20_000, 8, 20, warmup_steps=200, updates_per_round=8, batch_size=32, replay_capacity=5_000),
+    quick=Schedule(8_000, 8, 20, warmup_steps=200, updates_per_round=8, batch_size=32, replay_capacity=5_000),
 )
 
 

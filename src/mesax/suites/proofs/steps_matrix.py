@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mesax.algorithms.maven import Reinforce
 from mesax.algorithms.mixers import Monotonic
 from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.envs.copies import Copies
 from mesax.envs.steps_matrix import StepsMatrixGame
 from mesax.methods.preset import Preset
-from mesax.nets import Mlp
+from mesax.nets import Adam, Mlp
 from mesax.suites.proofs.presets import by_mixer, proof
 from mesax.suites.tables import columns, maven
 from mesax.training.schedule import Schedule
@@ -22,11 +23,16 @@ FAMILY = Copies(GAME, GAME.best_return, float(GAME.num_steps), optimal_threshold
 # quick nets need not remember.
 RELEASED = ValueDecomposition(Monotonic(hyper_hidden=0), exploration=LinearSteps(1.0, 0.01, 50_000))
 QMIX = columns(paper=RELEASED, quick=replace(RELEASED, agent_net=Mlp((64,)), last_action=False))
-# MAVEN explores by its z: hardly an action is random. Sixteen ways to play, as its authors had.
-MAVEN = {name: maven(replace(values, exploration=LinearSteps(1.0, 0.01, 100)), 16) for name, values in QMIX.items()}
+# MAVEN explores by its z: hardly an action is random. Sixteen ways to play, as its authors had. The choice among them
+# is slow, and so indifferent to small gains that none is given up before all have been learned.
+CHOICE = Reinforce(optimizer=Adam(3e-5), updates=1, entropy_bonus=0.3, baseline=True)
+MAVEN = {
+    name: replace(maven(replace(values, exploration=LinearSteps(1.0, 0.01, 100)), 16), choice=CHOICE)
+    for name, values in QMIX.items()
+}
 SCHEDULE = columns(
-    paper=Schedule(105_000, 1, 50, warmup_steps=1, updates_per_round=1, batch_size=32, replay_capacity=1_000),
-    quick=Schedule(105_000, 4, 50, warmup_steps=1, updates_per_round=4, batch_size=32, replay_capacity=1_000),
+    paper=Schedule(105_000, 1, 21, warmup_steps=1, updates_per_round=1, batch_size=32, replay_capacity=1_000),
+    quick=Schedule(105_000, 4, 21, warmup_steps=1, updates_per_round=4, batch_size=32, replay_capacity=1_000),
 )
 
 

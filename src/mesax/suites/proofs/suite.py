@@ -13,13 +13,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.errors import UsageError
 from mesax.suites.base import RunFigure
 from mesax.suites.foreign.suite import drawn_plainly
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
-
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
@@ -59,16 +56,12 @@ class ProofSuite:
         """Rewards and actions over time."""
         return drawn_plainly(title, family, task, episodes)
 
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """Only where a game has one."""
-        if not hasattr(self._game, "goal"):
-            raise UsageError(f"{self.name} does not say what its tasks ask for: all of them are one game")
-        return self._game.goal(family, task)
-
 
 GAMES: tuple[ProofSuite, ...] = (
     ProofSuite("steps-matrix", "MAVEN's 10-step matrix game: a turn at the end of one of two branches earns more"),
     ProofSuite("qplex-matrix", "QPLEX's matrix game: 8 if both play the first action, -12 if one of them does"),
     ProofSuite("reversed-grid", "EMC's reversed gridworld: 2 agents must arrive at the same time, or pay"),
+    ProofSuite("key-doors", "key and door: a goal behind a door whose key lies elsewhere, in rooms of any layout"),
+    ProofSuite("half-circle", "a point in a plane, goals on a half-circle that pay only nearby: for maesn"),
 )
 """A line for each game."""

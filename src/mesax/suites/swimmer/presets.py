@@ -6,6 +6,7 @@ rest, on tasks that no result reports, is said in docs/methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,11 +18,12 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.swimmer_climb import SwimmerFamily
+from mesax.envs.swimmer_climb import SwimmerFamily, TargetAngle
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.rewards.counts import BinnedEntries
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
 from mesax.rewards.rnd import Rnd
@@ -99,16 +101,16 @@ EMC: dict[str, Binned | Normalized] = columns(
     paper=Binned(
         Emc(
             replace(PAPER_QMIX, mixer=Duplex()),
-            Curiosity(Falling(0.1, 0.9, 100_000, floor=0.01)),
-            BestReturns(0.01, capacity=2**20, tolerance=0.05),
+            Curiosity(Falling(0.01, 0.9, 100_000)),
+            BestReturns(0.1, capacity=2**20),
         )
     ),
     quick=Normalized(
         Binned(
             Emc(
                 replace(QUICK_QMIX, mixer=Duplex()),
-                Curiosity(Falling(0.1, 0.9, 20_000), optimizer=Adam(1e-3)),
-                BestReturns(0.01, capacity=2**18, tolerance=0.2),
+                Curiosity(Falling(0.01, 0.8, 20_000), head_gain=0.1, optimizer=Adam(1e-3)),
+                BestReturns(0.1, capacity=2**18, tolerance=0.2),
             )
         )
     ),
@@ -130,6 +132,8 @@ MAPPO: dict[str, Mappo | Normalized] = columns(
 )
 MOST_MAPPO_ENVS = 16
 FAMILY = SwimmerFamily()
+KEYS = BinnedEntries((0, 3), width=round(math.radians(5.0), 4))
+"""Both joints as an agent sees them, in bins of 5 degrees."""
 
 
 def preset(name: str) -> Preset:
@@ -151,6 +155,8 @@ def preset(name: str) -> Preset:
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
+        goal=TargetAngle(),
+        keys=KEYS,
     )
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from mesax.suites.base import RunFigure, expect
 
 if TYPE_CHECKING:
-    from jaxtyping import Array
-
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
@@ -52,11 +50,3 @@ class SwimmerSuite:
         from mesax.suites.swimmer.render import SwimmerPlay
 
         return SwimmerPlay.of(title, expect(SwimmerFamily, family), task, episodes)
-
-    def goal(self, family: TaskFamily, task: Task) -> Array:
-        """The angle of both joints in radians: `[1]`."""
-        import jax.numpy as jnp
-
-        from mesax.envs.swimmer_climb import SwimmerTask
-
-        return jnp.reshape(expect(SwimmerTask, task).target, (1,))

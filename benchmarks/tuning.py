@@ -1,0 +1,128 @@
+"""What was tried to choose the quick settings of baselines and of the learner that MESA wraps (docs/tuning.md).
+
+    python benchmarks/tuning.py [plain] [maddpg] [qmix] [--out DIR] [--show] [--workers N]
+
+A trial is a learner with some settings changed, on unseen tasks of tuning seeds: 101 to 110, which no result reports.
+Every learner gets the same small number of trials. Runs that are there are not run again; `--show` only prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mesax.results.tables import Table, to_markdown
+
+SEEDS = range(101, 111)
+SHORT = "--schedule.total-steps 1200000 --schedule.num-evaluations 10"
+TWELVE, FIFTEEN = (f"--schedule.num-evaluations {number}" for number in (12, 15))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A learner in a world, with settings that are written out even where they are the defaults of today."""
+
+    name: str
+    method: str
+    env: str
+    settings: str
+    seed: int = 101
+    tasks: int = 1
+
+    def __post_init__(self) -> None:
+        """No result may be chosen on the tasks that it is reported on."""
+        assert self.seed in SEEDS, f"{self.seed} is no tuning seed"
+
+    def command(self, out: Path) -> list[str]:
+        """How it is run."""
+        words = (
+            f"run {self.method} {self.env} --seed {self.seed} --num-test-tasks {self.tasks} --lanes 1 {self.settings}"
+        )
+        return [sys.executable, "-m", "mesax.cli", *words.split(), "--out", str(self.directory(out)), "--reuse"]
+
+    def directory(self, out: Path) -> Path:
+        """Where it is run."""
+        return out / re.sub(r"[^\w.-]+", "-", f"{self.method}-{self.env}-{self.name}-seed{self.seed}")
+
+
+def returns(directory: Path) -> list[float]:
+    """Final returns by task: the mean of the last five evaluations of each."""
+    summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    return [task["final_return"] for task in summary["per_task"]]
+
+
+def earned(directory: Path) -> list[float]:
+    """What episodes of the last chunk earned while learning, by task: it rises before greedy play does."""
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last = {row["task"]: row["train_return"] for row in sorted(rows, key=lambda row: row["step"])}
+    return [last[task] for task in sorted(last)]
+
+
+def table(name: str, trials: tuple[Trial, ...], out: Path) -> Table:
+    """A row for each trial that has ended."""
+
+    def shown(values: list[float]) -> str:
+        return ", ".join(f"{value:.1f}" for value in values)
+
+    rows = tuple(
+        (trial.name, trial.env, str(trial.seed), shown(returns(where)), shown(earned(where)))
+        for trial, where in ((trial, trial.directory(out)) for trial in trials)
+        if (where / "summary.json").is_file()
+    )
+    columns = ("trial", "world", "seed", "final return, by task", "return while learning, at the end")
+    return Table(f"Trials of {name}", columns, rows, "")
+
+
+HEAD = "--algorithm.critic-head-gain"
+ENTROPY = "--algorithm.entropy-bonus"
+EARLIER = (
+    "--algorithm.target-rate 0.005 --algorithm.discount 0.99"
+    " --algorithm.actor-optimizer.learning-rate 7e-4 --algorithm.critic-optimizer.learning-rate 7e-4"
+)
+FASTER = (
+    "--algorithm.target-rate 0.02 --algorithm.discount 0.97"
+    " --algorithm.actor-optimizer.learning-rate 2e-3 --algorithm.critic-optimizer.learning-rate 2e-3"
+)
+TRIALS = {
+    "plain": (
+        Trial("head 0.01, entropy 0.05", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.05", tasks=2),
+        Trial("head 0.01, entropy 0.01, 1.2M steps", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.01 {SHORT}"),
+        Trial("head 0.01, entropy 0.005, 1.2M steps", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.005 {SHORT}"),
+        Trial("head 0.01, entropy 0.001, 1.2M steps", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.001 {SHORT}"),
+    ),
+    "maddpg": (
+        Trial("as before", "maddpg", "mpe-2a5l", f"{HEAD} 1 {EARLIER} {TWELVE}", 109),
+        Trial("head 0.01", "maddpg", "mpe-2a5l", f"{HEAD} 0.01 {EARLIER} {TWELVE}", 109),
+        Trial("head 0.01, faster targets", "maddpg", "mpe-2a5l", f"{HEAD} 0.01 {FASTER} {TWELVE}", 109),
+        Trial("head 0.01, faster targets", "maddpg", "mpe-3a5l", f"{HEAD} 0.01 {FASTER} {FIFTEEN}", 102),
+    ),
+    "qmix": (
+        Trial("as it is", "qmix", "mpe-2a5l", TWELVE),
+        Trial("24 updates a round", "qmix", "mpe-2a5l", f"--schedule.updates-per-round 24 {TWELVE}"),
+        Trial("lambda 0", "qmix", "mpe-2a5l", f"--algorithm.trace 0 {TWELVE}"),
+        Trial("random phase over 300,000 steps", "qmix", "mpe-2a5l", f"--algorithm.exploration.steps 300000 {TWELVE}"),
+    ),
+}
+
+
+def main() -> None:
+    """Run what is missing of the learners that are named, and print all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("learners", nargs="*", choices=[*TRIALS, []], help="default: all")
+    parser.add_argument("--out", type=Path, default=Path("runs/tuning"), help="directory of the runs")
+    parser.add_argument("--show", action="store_true", help="run nothing")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    for name in options.learners or TRIALS:
+        for trial in () if options.show else TRIALS[name]:
+            subprocess.run([*trial.command(options.out), "--workers", str(options.workers), "--quiet"], check=True)
+        print(to_markdown(table(name, TRIALS[name], options.out)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

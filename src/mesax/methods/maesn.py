@@ -1,0 +1,199 @@
+"""MA-MAESN: meta-train latents, policies and step sizes on the training tasks; adapt them to each test task.
+
+    meta    all training tasks side by side, as many environment steps as MESA's meta-training has (training/meta.py)
+    adapt   every unseen task: latents from the prior, adapted; then all weights                   (algorithms/maesn.py)
+
+Without meta-training (`steps` 0) the second stage is policy gradient from scratch.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from mesax.algorithms.maesn import LatentPolicyGradient, MetaParameters
+from mesax.compiling import compiled
+from mesax.envs.base import Environment, HostEnvironment
+from mesax.errors import StoreError, TrainingError, UsageError
+from mesax.methods.adapt import adapt_stage, check_adapt
+from mesax.methods.base import Experiment, Services, Stage
+from mesax.methods.preset import NamedLearner, Preset
+from mesax.nets import Trainable
+from mesax.store.trees import copy_tree, load_tree, save_tree
+from mesax.training.loop import Start
+from mesax.training.meta import MetaBegin, MetaLoop, MetaPlan
+from mesax.training.schedule import Budget
+
+META_STREAM = 11
+CHUNKS = 40
+"""Rows of metrics at most, and moments at which meta-training can be saved."""
+LEARNED = "meta-learned"
+"""Directory of what meta-training has learned."""
+TEST_EPISODES = 50
+"""Of a round on a test task."""
+FEWEST_ROUNDS = 20
+"""On a test task, as long as there are two episodes for each."""
+
+
+@dataclass(frozen=True)
+class Maesn:
+    """Meta-learned exploration by latents."""
+
+    steps: int = 200_000
+    """Environment steps of meta-training, over all training tasks; 0: none, policy gradient from scratch."""
+    episodes: int = 20
+    """Of each training task in a round, before adaptation and again after it; fitted so that `steps` are met."""
+    pretrained_from: str | None = None
+    """A finished run of this method whose meta-training to use instead."""
+
+    def __post_init__(self) -> None:
+        """Refuse budgets that cannot be spent."""
+        if self.steps < 0:
+            raise UsageError(f"steps must not be negative, not {self.steps}")
+        if self.episodes < 2:
+            raise UsageError(f"episodes must be at least 2, to be compared with each other, not {self.episodes}")
+
+    def check(self, experiment: Experiment) -> None:
+        """The learner must be one that adapts; meta-training must be in JAX, and what is borrowed must fit."""
+        algorithm = self._algorithm(experiment)
+        check_adapt(experiment)
+        if self.pretrained_from is not None:
+            _borrowed(experiment, algorithm, Path(self.pretrained_from))
+        elif self.steps:
+            self._env(experiment)
+
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Meta-training (or a copy of another run's) and the test tasks."""
+        algorithm = self._algorithm(experiment)
+
+        def start(services: Services) -> Start:
+            found = services.outputs(first.name)[0] / LEARNED
+            learned: MetaParameters = load_tree(found, _like(experiment, algorithm))
+            return Start(learner=algorithm.start_from(learned.actors, learned.steps))
+
+        if self.pretrained_from is not None:
+            source = _learned_in(Path(self.pretrained_from))
+            # Copied once: should the other run be made anew, this one goes on with what it began with.
+            first = Stage(
+                "borrow", (0,), lambda _, services: copy_tree(source, services.directory / LEARNED), (LEARNED,)
+            )
+        elif self.steps:
+            steps = self.plan(experiment).steps
+            first = Stage("meta", (steps,), lambda _, services: self._meta(experiment, services), (LEARNED,))
+        else:
+            return (adapt_stage(experiment),)
+        return first, adapt_stage(experiment, start_of=start)
+
+    def plan(self, experiment: Experiment) -> MetaPlan:
+        """Rounds and chunks of meta-training."""
+        horizon = experiment.training_env.spec.horizon
+        return MetaPlan.of(self.steps, experiment.num_train_tasks, self.episodes, horizon, CHUNKS)
+
+    def _algorithm(self, experiment: Experiment) -> LatentPolicyGradient:
+        if not isinstance(experiment.algorithm, LatentPolicyGradient):
+            raise UsageError(
+                f"maesn adapts a LatentPolicyGradient; {type(experiment.algorithm).__name__} cannot be meta-trained so:"
+                " leave --algorithm alone, or use pretrain"
+            )
+        return experiment.algorithm
+
+    def _env(self, experiment: Experiment) -> Environment:
+        env = experiment.training_env
+        if isinstance(env, HostEnvironment):
+            raise UsageError(
+                f"maesn meta-trains in JAX, and {type(experiment.family.env).__name__} is stepped by the host:"
+                " use an environment in JAX (climb-one), or --method.steps 0 for policy gradient from scratch"
+            )
+        return env
+
+    def _meta(self, experiment: Experiment, services: Services) -> None:
+        """Chunk by chunk."""
+        began, plan = time.perf_counter(), self.plan(experiment)
+        env, algorithm = self._env(experiment), self._algorithm(experiment)
+        tasks = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0).train
+        key = experiment.key(META_STREAM)
+        begin = MetaBegin(env, algorithm, experiment.num_train_tasks)
+        kept = services.kept({"done": 0, "state": jax.eval_shape(begin, key)})
+        if kept is None:
+            kept = {"done": 0, "state": compiled(begin)(key)}
+        done, state = int(kept["done"]), kept["state"]
+        loop, first = MetaLoop(env, algorithm, plan.episodes, plan.rounds), done
+        while done < plan.num_chunks:
+            services.pause(lambda: ((), {}))
+            state, metrics = compiled(loop)(tasks, state, key, np.int32(done * plan.rounds))
+            done += 1
+            state = jax.tree.map(np.asarray, state)
+            figures = {name: float(value) for name, value in metrics.items()}
+            row = {"phase": "meta", "step": done * plan.chunk_steps} | figures
+            _check_finite(state, row)
+            services.keep({"done": done, "state": state})
+            services.rows("metrics", [row])
+            if done == first + 1:
+                services.compiled(time.perf_counter() - began)
+            services.report(
+                done * plan.chunk_steps,
+                f"training return {figures['return_before']:.3f}, adapted {figures['return_after']:.3f}",
+            )
+        save_tree(services.directory / LEARNED, state.net, {"steps": plan.steps})
+
+
+def _check_finite(state: Trainable[MetaParameters], row: dict[str, object]) -> None:
+    """Stop where nothing can be learned any more."""
+    broken = [name for name, value in row.items() if isinstance(value, float) and not np.isfinite(value)]
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.net)):
+        broken.append("a weight")
+    if broken:
+        raise TrainingError(f"meta-training: {', '.join(broken)} is not finite by step {row['step']}; stopped")
+
+
+def _like(experiment: Experiment, algorithm: LatentPolicyGradient) -> MetaParameters:
+    """Shapes of what meta-training learns."""
+    spec, number = experiment.family.env.spec, experiment.num_train_tasks
+    shape: Trainable[MetaParameters] = jax.eval_shape(
+        lambda key: algorithm.meta_init(spec, number, key), jax.random.key(0)
+    )
+    return shape.net
+
+
+def _learned_in(run: Path) -> Path:
+    """Where a finished run has what its meta-training has learned."""
+    return run / "policies" / LEARNED
+
+
+def _borrowed(experiment: Experiment, algorithm: LatentPolicyGradient, run: Path) -> MetaParameters:
+    """What another run has learned, if it fits this environment and these settings."""
+    if not _learned_in(run).is_dir():
+        raise UsageError(f"{run} has nothing meta-learned: it is no finished run of maesn")
+    try:
+        learned: MetaParameters = load_tree(_learned_in(run), _like(experiment, algorithm))
+    except StoreError as error:
+        raise UsageError(f"what {run} has learned does not fit this environment or these settings: {error}") from error
+    return learned
+
+
+def meta_training_steps(mesa: Experiment) -> int:
+    """Environment steps of all stages before the test tasks: what another method may spend on training tasks."""
+    return sum(sum(stage.job_steps) for stage in mesa.method.stages(mesa)[:-1])
+
+
+def maesn(preset: Preset) -> Experiment:
+    """MA-MAESN with as many meta-training steps as MESA has, and its budget on each test task."""
+    mesa, own = preset.mesa, preset.own.get("maesn", NamedLearner(LatentPolicyGradient()))
+    return replace(
+        mesa,
+        method=Maesn(meta_training_steps(mesa)),
+        algorithm=own.algorithm,
+        schedule=own.schedule or _on_test_tasks(mesa),
+        reward_model=own.reward_model,
+    )
+
+
+def _on_test_tasks(mesa: Experiment) -> Budget:
+    """MESA's steps, in rounds of some episodes that can be compared with each other."""
+    steps, horizon = mesa.schedule.total_steps, mesa.training_env.spec.horizon
+    episodes = min(TEST_EPISODES, max(2, steps // (horizon * FEWEST_ROUNDS)))
+    return Budget(steps, episodes, mesa.schedule.num_evaluations)

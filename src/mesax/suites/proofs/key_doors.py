@@ -1,0 +1,43 @@
+"""Key and door in every preset: the game in which C-BET shows what exploration by counts is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mesax.algorithms.mappo import Mappo
+from mesax.envs.proofs.key_doors import HAS_KEY, OPEN, KeyDoorFamily
+from mesax.methods.base import Experiment
+from mesax.methods.mesa.method import Mesa
+from mesax.methods.preset import NamedLearner, Preset
+from mesax.nets import Adam, Mlp
+from mesax.rewards.counts import BinnedEntries
+from mesax.rewards.rnd import Rnd
+from mesax.suites.foreign import presets as any_world
+from mesax.suites.tables import on_policy
+from mesax.training.schedule import Budget
+
+FAMILY = KeyDoorFamily()
+KEYS = BinnedEntries((0, 1, HAS_KEY, OPEN), width=1.0 / FAMILY.world.scale)
+"""Own cell, key and door; a change is a move, a taken key or an opened door, wherever that happens."""
+MAPPO = Mappo(Mlp((64, 64)), Mlp((64, 64)), optimizer=Adam(7e-4), epochs=4, minibatches=4, discount=0.97)
+MAPPO_ENVS = 16
+
+
+def preset(name: str) -> Preset:
+    """One preset: as for any environment, with a learner for this one."""
+    given = any_world.preset(FAMILY, name)
+    mesa = _longer(given.mesa) if name == "quick" else given.mesa
+    budget = on_policy(mesa.schedule, MAPPO_ENVS if name == "quick" else mesa.schedule.num_envs)
+    learner = MAPPO if name != "paper" else given.learners["mappo"].algorithm
+    own = {"mappo": NamedLearner(learner, budget), "mappo-rnd": NamedLearner(learner, budget, Rnd())}
+    return replace(given, mesa=mesa, learners={**given.learners, **own}, keys=KEYS)
+
+
+def _longer(mesa: Experiment) -> Experiment:
+    """Twenty layouts to learn from, and evaluations close enough to tell how soon a goal is found."""
+    assert isinstance(mesa.method, Mesa)
+    method = replace(mesa.method, explore=Budget(300_000, num_envs=32, num_evaluations=10))
+    schedule = replace(mesa.schedule, num_evaluations=50)
+    return replace(
+        mesa, method=method, schedule=schedule, num_train_tasks=20, num_test_tasks=5, eval_episodes=16, lanes=5
+    )

@@ -1,0 +1,77 @@
+"""A learner on top of a frozen guide: outputs add up, and the guide stays as it is."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.algorithms.guided import Guided, guided, guided_by, unguided
+from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
+from mesax.algorithms.normalized import Normalized
+from mesax.errors import UsageError
+from mesax.nets import Adam, Mlp
+from mesax.types import Discrete, Elapsed, EnvSpec, blank_episode
+
+SPEC = EnvSpec(num_agents=2, obs_size=3, action_space=Discrete(4), horizon=3)
+MAPPO = Mappo(Mlp((8,)), Mlp((8,)), optimizer=Adam(1e-2), epochs=2)
+KEY = jax.random.key(0)
+
+
+def rewarded(key: jax.Array, number: int = 6):
+    """Random episodes that pay for action 1."""
+    shape = (number, SPEC.horizon)
+    blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * number), blank_episode(SPEC))
+    action = Discrete(4).sample(key, (*shape, 2))
+    return replace(
+        blank,
+        obs=jax.random.normal(key, blank.obs.shape),
+        action=action,
+        reward=jnp.sum(action == 1, axis=-1).astype(jnp.float32),
+        mask=jnp.ones(shape, bool),
+    )
+
+
+def test_logits_add_up_and_only_the_task_s_own_are_learned():
+    explored = MAPPO.init(SPEC, jax.random.key(1))
+    strong = jax.tree.map(lambda leaf: 3.0 * leaf, explored.actors.net.team)
+    explored = replace(explored, actors=replace(explored.actors, net=replace(explored.actors.net, team=strong)))
+    learner = guided(MAPPO)
+    assert isinstance(learner, Guided) and unguided(learner) == MAPPO
+    before = guided_by(learner, SPEC, explored, KEY)
+    obs = jax.random.normal(KEY, (2, 3))
+    team = before.actors.net.team
+    parts = [part.step(part.start(), obs)[1] for part in (team.guide, team.task)]
+    np.testing.assert_allclose(team.step(team.start(), obs)[1], parts[0] + parts[1], rtol=1e-6)
+    np.testing.assert_allclose(parts[0], strong.step(strong.start(), obs)[1], rtol=1e-6)
+    assert np.abs(parts[1]).max() < 0.1 * np.abs(parts[0]).max(), "at first it acts as its guide"
+
+    after, _ = jax.jit(lambda state, batch: learner.update(SPEC, state, batch, Elapsed.at(0.5), KEY))(
+        before, rewarded(KEY)
+    )
+    for old, new in zip(jax.tree.leaves(team.guide), jax.tree.leaves(after.actors.net.team.guide), strict=True):
+        np.testing.assert_array_equal(old, new)
+    moved = [
+        np.abs(old - new).max()
+        for old, new in zip(jax.tree.leaves(team.task), jax.tree.leaves(after.actors.net.team.task), strict=True)
+    ]
+    assert min(moved) > 0.0
+
+
+def test_what_was_seen_keeps_its_scales():
+    learner = guided(Normalized(MAPPO))
+    assert learner == Normalized(Guided(MAPPO)) and unguided(learner) == Normalized(MAPPO)
+    explored = Normalized(MAPPO).init(SPEC, KEY)
+    explored = replace(explored, moments=explored.moments.observe(rewarded(KEY).obs[:, :-1], rewarded(KEY).mask))
+    state = guided_by(learner, SPEC, explored, KEY)
+    np.testing.assert_array_equal(state.moments.mean, explored.moments.mean)
+    assert jax.tree.structure(state) == jax.tree.structure(jax.eval_shape(lambda key: learner.init(SPEC, key), KEY))
+
+
+def test_only_mappo_takes_a_guide():
+    with pytest.raises(UsageError, match="not to those of Maddpg: its learner is mappo or mappo-rnd"):
+        guided(Normalized(Maddpg())).check(SPEC, 4)
+    with pytest.raises(UsageError, match="for a guided learner only, not for Mappo"):
+        unguided(MAPPO)

@@ -1,0 +1,194 @@
+"""Explorers among more agents than they know, and turned: what each agent sees and does, by hand."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.algorithms.mappo import Mappo
+from mesax.envs.climb import ClimbGame
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, ParticleState
+from mesax.envs.particles import DIRECTIONS, SQUARE_TURNS, turned_actions
+from mesax.errors import UsageError
+from mesax.explorers.recipe import ExplorerRecipe, save_explorers
+from mesax.explorers.transfer import Holding, SubTeams, Transfer, Turned, for_team, whole_team
+from mesax.nets import Entities
+from mesax.policy import UniformPolicy
+from mesax.rewards.coverage import RecordReward
+from mesax.rewards.features import SortedOccupancy
+from mesax.types import Discrete, Label, Transition
+
+TWO, THREE = ParticleClimb(2, 3, horizon=8), ParticleClimb(3, 3, horizon=8)
+TASK = jax.tree.map(lambda leaf: leaf[0], ParticleClimbFamily(THREE).split(0, 0, 1).test)
+NET = Entities(3, 1, told=2, hidden=4)
+REWARD = RecordReward(SortedOccupancy(3), tell_demand=True, wish_decay=0.5)
+RECIPE = ExplorerRecipe(TWO.spec, Mappo(NET, NET, values_of="own"), REWARD, 4, 3, action_repeat=2)
+
+
+class Recorder(eqx.Module):
+    """Acts by a formula of what it sees, and says who it is."""
+
+    def start(self, key):
+        return jnp.zeros((), jnp.int32)
+
+    def act(self, memory, obs, key):
+        return jnp.argmax(obs[:, :5], axis=1).astype(jnp.int32), memory + 1
+
+    def label(self, memory):
+        return Label.of(1)
+
+
+def state(seed: int = 0) -> ParticleState:
+    position, velocity = jax.random.uniform(jax.random.key(seed), (2, 3, 2), minval=-1.0)
+    return ParticleState(position, velocity)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two untrained explorers of two agents."""
+    directory = tmp_path_factory.mktemp("explorers")
+    cover = RECIPE.empty_coverage()
+    centroids = jnp.eye(6).reshape(3, 2, 6).sum(axis=1)  # cluster c: both agents on landmark c
+    cover = eqx.tree_at(lambda c: c.subspace.centroids, cover, centroids)
+    cover = eqx.tree_at(lambda c: c.subspace.cluster_valid, cover, jnp.ones(3, bool))
+    keys = jax.random.split(jax.random.key(0), 2)
+    spec = REWARD.learner_spec(TWO.spec)
+    policies = [RECIPE.policy(cover, RECIPE.algorithm.init(spec, key)) for key in keys]
+    save_explorers(RECIPE, policies, directory / "policies" / "explorers")
+    return directory
+
+
+@pytest.mark.parametrize("members", [(0, 1), (2, 0), (1, 2)])
+def test_a_team_sees_what_it_would_see_alone_in_the_world(members):
+    now = state()
+    seen = THREE.team_view.of_team(THREE.observe(TASK, now), jnp.array(members))
+    of_two = ParticleState(now.position[jnp.array(members)], now.velocity[jnp.array(members)])
+    np.testing.assert_allclose(seen, TWO.observe(TASK, of_two), atol=1e-6)
+
+
+def test_partners_stand_where_they_are_put():
+    now = state()
+    obs = THREE.observe(TASK, now)
+    landmark = TASK.landmarks[1]
+    offset = landmark - now.position[0]
+    with_partner = THREE.team_view.with_partners(obs[0], 2, offset)
+    expected = ParticleState(jnp.stack([now.position[0], landmark]), jnp.stack([now.velocity[0], jnp.zeros(2)]))
+    np.testing.assert_allclose(with_partner, TWO.observe(TASK, expected), atol=1e-6)
+    np.testing.assert_allclose(THREE.team_view.places(obs[0])[1], offset, atol=1e-6)
+
+
+def test_square_turns_and_the_actions_they_mean():
+    assert len({turn.tobytes() for turn in SQUARE_TURNS}) == 8
+    meant = turned_actions()
+    np.testing.assert_array_equal(meant[0], np.arange(5))
+    np.testing.assert_array_equal(meant[1], [0, 4, 3, 1, 2])  # a quarter turn: what looks like left is up
+    for turn, actions in zip(SQUARE_TURNS, meant, strict=True):
+        np.testing.assert_allclose(DIRECTIONS[actions] @ turn.T, DIRECTIONS, atol=1e-6)
+
+
+def test_playing_in_the_turned_world_is_playing_in_the_world():
+    """A step in the world by the action that is meant, seen turned, is the step in the turned world itself."""
+    now, key = state(), jax.random.key(0)
+    symmetries = THREE.symmetries
+    for turn, obs_map, meant in zip(SQUARE_TURNS, symmetries.obs, symmetries.actions, strict=True):
+        task = eqx.tree_at(lambda t: t.landmarks, TASK, TASK.landmarks @ turn.T)
+        turned = ParticleState(now.position @ turn.T, now.velocity @ turn.T)
+        action = jnp.array([1, 4, 2])
+        _, there = THREE.step(task, turned, action, key)
+        _, here = THREE.step(TASK, now, jnp.asarray(meant)[action], key)
+        np.testing.assert_allclose(there.obs, here.obs @ obs_map.T, atol=1e-5)
+
+
+def test_turned_policies_act_on_what_they_see_and_keep_their_turn():
+    policy = Turned.by(THREE.symmetries, Recorder())
+    obs = THREE.observe(TASK, state())
+    for seed in range(6):
+        which, inner = policy.start(jax.random.key(seed))
+        action, (still, after) = policy.act((which, inner), obs, jax.random.key(9))
+        seen = np.asarray(obs @ THREE.symmetries.obs[int(which)].T)
+        np.testing.assert_array_equal(action, THREE.symmetries.actions[int(which)][np.argmax(seen[:, :5], axis=1)])
+        assert (int(still), int(after)) == (int(which), 1)
+    assert len({int(policy.start(jax.random.key(seed))[0]) for seed in range(60)}) == 8
+
+
+def test_sub_teams_are_drawn_anew_and_everyone_acts():
+    policy = SubTeams(Recorder(), UniformPolicy(Discrete(5)), THREE.team_view, 3, 2)
+    obs = THREE.observe(TASK, state())
+    teams = set()
+    for seed in range(30):
+        memory = policy.start(jax.random.key(seed))
+        order = np.asarray(memory[0])
+        teams.add(frozenset(order[:2].tolist()))
+        action, after = policy.act(memory, obs, jax.random.key(1))
+        seen = THREE.team_view.of_team(obs, jnp.asarray(order[:2]))
+        np.testing.assert_array_equal(np.asarray(action)[order[:2]], np.argmax(seen[:, :5], axis=1))
+        np.testing.assert_array_equal(after[0], order)
+    assert teams == {frozenset({0, 1}), frozenset({0, 2}), frozenset({1, 2})}
+
+
+def test_who_holds_wants_the_nearest_place_and_keeps_to_it(saved: Path):
+    policy = Transfer(THREE, THREE.spec, "subteams", "hold", at_most=1).deployed(saved)
+    assert isinstance(policy, SubTeams)
+    holding = jax.tree.map(lambda leaf: leaf[0], policy.rest.policy.policies)
+    assert isinstance(holding, Holding)
+    obs = THREE.observe(TASK, state())[:1]
+    nearest = int(np.argmin(np.linalg.norm(THREE.team_view.places(obs[0]), axis=1)))
+    _, memory = holding.act(holding.start(jax.random.key(0)), obs, jax.random.key(1))
+    assert int(memory[1]) == nearest
+    elsewhere = THREE.observe(TASK, state(5))[:1]
+    _, memory = holding.act(memory, elsewhere, jax.random.key(1))
+    assert int(memory[1]) == nearest
+
+
+def test_a_whole_team_is_told_extremes_and_keeps_its_weights():
+    whole = whole_team(RECIPE, THREE.spec)
+    assert whole.reward.features == replace(REWARD.features, extremes=True)
+    assert whole.algorithm.actor_net == replace(NET, num_others=2, ranks=2)
+    shapes = [jax.tree.map(lambda leaf: leaf.shape, recipe.shape(2)) for recipe in (RECIPE, whole)]
+    assert jax.tree.leaves(shapes[0]) == jax.tree.leaves(shapes[1])
+    assert for_team(REWARD, 5).features.extremes
+    obs = THREE.observe(TASK, state())
+    transition = Transition(obs, jnp.zeros(3, jnp.int32), obs)
+    every = SortedOccupancy(3)(THREE.spec, transition).reshape(3, 3)
+    np.testing.assert_array_equal(
+        SortedOccupancy(3, extremes=True)(THREE.spec, transition).reshape(3, 2), every[:, [0, 2]]
+    )
+
+
+@pytest.mark.parametrize("how, rest", [("whole", "hold"), ("subteams", "tour"), ("subteams", "uniform")])
+def test_transferred_explorers_play(saved: Path, how, rest):
+    policy = Transfer(THREE, THREE.spec, how, rest, turn=True).deployed(saved)
+    obs = THREE.observe(TASK, state())
+    action, memory = policy.act(policy.start(jax.random.key(0)), obs, jax.random.key(1))
+    assert action.shape == (3,) and int(action.min()) >= 0 and int(action.max()) < 5
+    assert int(policy.label(memory).actor) in (1, 2)
+
+
+@dataclass(frozen=True)
+class Shapeless:
+    """A world that says nothing of itself."""
+
+
+@pytest.mark.parametrize(
+    "transfer, message",
+    [
+        (Transfer(ParticleClimb(1, 3), ParticleClimb(1, 3).spec), "need 2 agents, and this world has 1"),
+        (Transfer(THREE, replace(THREE.spec, action_space=Discrete(4))), "choose among Discrete"),
+        (Transfer(ParticleClimb(3, 4), ParticleClimb(3, 4).spec), "another kind of world"),
+        (Transfer(Shapeless(), THREE.spec), "Shapeless does not say how its observations are made of agents"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(saved: Path, transfer: Transfer, message: str):
+    with pytest.raises(UsageError, match=message) as refused:
+        transfer.deployed(saved)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_world_without_symmetries_cannot_be_turned():
+    game = ClimbGame()
+    with pytest.raises(UsageError, match="ClimbGame declares no symmetries"):
+        Transfer(game, game.spec, turn=True).turned(UniformPolicy(game.spec.action_space))

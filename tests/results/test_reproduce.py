@@ -1,0 +1,92 @@
+"""The paper's figures as values: which runs they need, which are there, what to type for the rest."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fake_store import FakeRun, seal, write_run
+from mesax.cli.parser import main
+from mesax.errors import UsageError
+from mesax.experiments.names import ENVIRONMENTS, METHODS
+from mesax.results.generalization import generalization_figure, reached
+from mesax.results.reproduce import PIECES, Cell, find_runs, missing_commands, piece_named, status_table
+from mesax.store.reading import load_run
+
+
+def test_every_cell_can_be_typed():
+    for piece in PIECES:
+        for cell in piece.cells:
+            assert cell.method in METHODS and cell.env in ENVIRONMENTS and cell.minutes > 0
+
+
+def test_a_cell_knows_its_runs_again():
+    cell = Cell("mesa", "mpe-3a5l-hard", 1.0, overrides=(("method.explorers-from", "RUN_DIR"), ("method.turn", "true")))
+    run = {"method": "mesa", "env": "mpe-3a5l-hard", "preset": "quick"}
+    borrowed = {"method.explorers-from": "runs/mine", "method.turn": "True"}
+    assert cell.is_met_by(run | {"overrides": borrowed})
+    assert not cell.is_met_by(run | {"overrides": {}})
+    assert not cell.is_met_by(run | {"overrides": borrowed, "preset": "paper"})
+    assert not Cell("mesa", "mpe-3a5l-hard", 1.0).is_met_by(run | {"overrides": borrowed})
+    assert cell.command(2) == (
+        "mesax run mesa mpe-3a5l-hard --method.explorers-from RUN_DIR --method.turn true --seed 2"
+    )
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for method, seed in (("mesa", 0), ("mesa", 1), ("plain", 0)):
+        write_run(tmp_path / "runs" / "deep" / f"{method}-{seed}", FakeRun(method, seed=seed, evaluations=8))
+    unfinished = write_run(tmp_path / "runs" / "unfinished", FakeRun("uniform", evaluations=8))
+    (unfinished / "STATUS").write_text("running\n")
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "run.json").write_text("{")
+    return tmp_path / "runs"
+
+
+def test_what_is_stored_and_what_is_missing(runs: Path):
+    piece = piece_named("figure-3")
+    found = {one.cell.name: one for one in find_runs(piece, runs)}
+    assert sorted(found["mesa on climb-one"].runs) == [0, 1]
+    assert found["mesa on climb-one"].missing == [2]
+    assert found["uniform on climb-one"].missing == [0, 1, 2]
+    assert "mesax run mesa climb-one --seed 2" in missing_commands(found.values())
+    pooled = found["mesa on climb-one"].pooled[0]
+    assert pooled.run["seed"] == [0, 1] and len(pooled.curves) == 8
+    rows = {row[0]: row[1:] for row in status_table(piece, list(found.values())).rows}
+    assert rows["plain on climb-one"] == ("0", "1, 2", "1m36s")
+
+
+def test_the_verb_draws_from_what_there_is(runs: Path, tmp_path: Path, capsys):
+    assert main(["reproduce", "figure-3", "--runs", str(runs), "--out", str(tmp_path / "out"), "--json"]) == 0
+    printed = capsys.readouterr().out
+    assert "missing  mesax run plain climb-one --seed 1" in printed
+    result = json.loads(printed.splitlines()[-1])
+    assert result["drawn"] == [str(tmp_path / "out" / f"figure-3.{kind}") for kind in ("png", "svg")]
+    assert (tmp_path / "out" / "figure-3.png").stat().st_size > 5_000
+
+
+def test_nothing_stored_is_said(tmp_path: Path, capsys):
+    assert main(["reproduce", "figure-4", "--runs", str(tmp_path), "--out", str(tmp_path)]) == 70
+    assert "nothing is stored below" in capsys.readouterr().out
+
+
+def test_an_unknown_figure_is_one_line(capsys):
+    with pytest.raises(UsageError, match="unknown figure or table 'figure-5'; choose one of figure-1, figure-3"):
+        piece_named("figure-5")
+    assert main(["reproduce", "figure-5"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_figure_7_shows_every_unseen_task(tmp_path: Path):
+    path = write_run(tmp_path / "run", FakeRun("mesa", evaluations=8))
+    coverage = json.loads((path / "coverage.json").read_text())
+    for visitor, steps in zip(coverage["visitors"], ([0.0, 0.1], [2.0, None, 3.0]), strict=False):
+        visitor["task_steps"] = steps
+    (path / "coverage.json").write_text(json.dumps(coverage))
+    run = load_run(seal(path))
+    assert list(reached(run).values()) == [[0.0, 0.1], [2.0, 3.0]]
+    figure = generalization_figure([("2 to 3", run)], [run])
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["mean 0.05, worst 0.00", "mean 2.50, worst 2.00"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["uniform play", "2 to 3"]

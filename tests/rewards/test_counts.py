@@ -1,0 +1,129 @@
+"""C-BET's counts by hand: what the first and the next visits pay, whose tables they are, and when they are cleared."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mesax.errors import UsageError
+from mesax.rewards.counts import ActionKeys, BinnedEntries, CountReward, PlaceKeys, ProjectedKeys, mixed
+from mesax.types import Discrete, EnvSpec, Episode, Label, Transition
+
+SPEC = EnvSpec(num_agents=1, obs_size=2, action_space=Discrete(3), horizon=4)
+COUNTS = CountReward(BinnedEntries((0,), width=1.0), reset_chance=0.0, buckets=512, copies=2)
+KEY = jax.random.key(0)
+
+
+def episodes(*walks: list[float], steps: int | None = None) -> Episode:
+    """Walkers at these places; the task pays 9 at every step and ends with the last one that happens."""
+    places = np.array(walks, np.float32)
+    number, time = places.shape[0], places.shape[1] - 1
+    obs = np.stack([places, np.zeros_like(places)], axis=-1)[:, :, None]
+    happened = np.broadcast_to(np.arange(time) < (time if steps is None else steps), (number, time))
+    ends = happened & ~np.pad(happened, ((0, 0), (0, 1)))[:, 1:]
+    label = Label(jnp.zeros(number, jnp.int32), jnp.zeros((number, 0)))
+    reward = jnp.full((number, time), 9.0)
+    return Episode(
+        jnp.asarray(obs),
+        jnp.zeros((number, time, 1), jnp.int32),
+        reward,
+        jnp.asarray(ends),
+        jnp.asarray(happened),
+        label,
+    )
+
+
+def paid(model: CountReward, played: Episode, state=None, spec: EnvSpec = SPEC):
+    state = model.begin(spec, (), KEY) if state is None else state
+    state, seen = model.observe(spec, state, played, KEY)
+    return state, seen
+
+
+def test_a_first_transition_pays_one_half_and_repeats_pay_less():
+    state, seen = paid(COUNTS, episodes([0, 1, 2, 1, 2]))
+    # New place and new change; new place, known change; known place (1), new change (-1); both known.
+    np.testing.assert_allclose(seen.reward[0], [1 / 2, 1 / 3, 1 / 3, 1 / 5], rtol=1e-6)
+    np.testing.assert_allclose(state.repeats, [2 / 4, 2 / 4])
+    assert not np.any(seen.terminated), "nothing is terminal to whoever explores"
+    figures = COUNTS.report(state)
+    assert float(figures["state_occupancy"]) == pytest.approx(2 / 1024)
+    assert float(figures["change_occupancy"]) == pytest.approx(2 / 1024)
+
+
+def test_tables_last_from_round_to_round_and_every_copy_has_its_own():
+    state, seen = paid(COUNTS, episodes([0, 1, 2], [0, 1, 2]))
+    np.testing.assert_allclose(seen.reward, [[1 / 2, 1 / 3]] * 2, rtol=1e-6)
+    _, seen = paid(COUNTS, episodes([0, 1, 2], [0, 5, 9]), state)
+    np.testing.assert_allclose(seen.reward, [[1 / 5, 1 / 6], [1 / 2, 1 / 2]], rtol=1e-6)
+
+
+def test_states_alone():
+    _, seen = paid(replace(COUNTS, changes=False), episodes([0, 1, 2, 1, 1]))
+    np.testing.assert_allclose(seen.reward[0], [1, 1, 1 / 2, 1 / 3], rtol=1e-6)
+
+
+def test_cleared_tables_know_nothing():
+    state, seen = paid(replace(COUNTS, reset_chance=1.0), episodes([0, 1, 2, 1, 2]))
+    np.testing.assert_allclose(seen.reward[0], 1 / 2)
+    assert float(COUNTS.report(state)["state_occupancy"]) == pytest.approx(1 / 1024), "one step of one copy"
+
+
+def test_steps_that_never_happened_are_neither_paid_nor_counted():
+    state, seen = paid(COUNTS, episodes([0, 1, 2, 3, 4], steps=2))
+    np.testing.assert_allclose(seen.reward[0], [1 / 2, 1 / 3, 0, 0], rtol=1e-6)
+    assert int(jnp.sum(state.count[0] > 0)) == 2
+
+
+def team(places: list[list[float]]) -> Episode:
+    """Two agents on one line, `places[time][agent]`."""
+    one = episodes([0.0] * len(places))
+    obs = jnp.asarray(np.array(places, np.float32)[None, :, :, None] * np.array([1.0, 0.0], np.float32))
+    return replace(one, obs=obs, action=jnp.zeros((1, len(places) - 1, 2), jnp.int32))
+
+
+def test_agents_count_by_themselves_or_together():
+    spec = replace(SPEC, num_agents=2)
+    played = team([[0, 0], [1, 1], [2, 1]])
+    _, seen = paid(COUNTS, played, spec=spec)
+    # The second agent stays: its place is known, its change is new.
+    np.testing.assert_allclose(seen.reward[0], [1 / 2, (1 / 3 + 1 / 3) / 2], rtol=1e-6)
+    _, seen = paid(replace(COUNTS, joint=True), played, spec=spec)
+    np.testing.assert_allclose(seen.reward[0], [1 / 2, 1 / 2], rtol=1e-6)
+
+
+def test_key_maps():
+    spec = EnvSpec(2, 6, Discrete(3), 4)
+    before = jnp.array([[1.0, 0, 0.5, 0.0, -0.5, 0.0], [0, 1, 0.1, 0.0, -0.9, 0.0]])
+    after = before - jnp.array([[0, 0, 0.4, 0.0, 0.4, 0.0]])
+    step = Transition(before, jnp.array([2, 0]), after)
+    state, change = ActionKeys(seen=2)(spec, step)
+    np.testing.assert_array_equal(state, [[1, 0, 0, 0, 1], [0, 1, 1, 0, 0]])
+    np.testing.assert_array_equal(change, [[0, 0, 1], [1, 0, 0]])
+    # Two points at offsets (.5, 0) and (-.5, 0): the first agent moves right by .4 and comes upon the first of them.
+    state, change = PlaceKeys(num_points=2)(spec, step)
+    np.testing.assert_array_equal(state, [[-2, 0], [-4, 0]])
+    np.testing.assert_array_equal(change, [[-2, 0, -1, 0], [-2, 0, 0, -1]])
+    state, change = ProjectedKeys(rows=5)(spec, step)
+    assert state.shape == change.shape == (2, 5) and np.abs(state).max() <= 1
+    same, none = ProjectedKeys(rows=5)(spec, Transition(after, step.action, after))
+    np.testing.assert_array_equal(same, state)
+    assert not np.any(none)
+
+
+def test_hashes_spread_neighbors_over_all_buckets():
+    grid = jnp.stack(jnp.meshgrid(jnp.arange(-20, 20), jnp.arange(-20, 20)), axis=-1).reshape(-1, 2)
+    hashes = np.asarray(jax.vmap(mixed)(grid))
+    assert len(np.unique(hashes)) == 1_600
+    filled = np.bincount(hashes % 64, minlength=64)
+    assert filled.min() > 5 and filled.max() < 60, "25 on average"
+
+
+def test_impossible_tables_are_refused():
+    with pytest.raises(UsageError, match="copies x buckets"):
+        replace(COUNTS, buckets=0)
+    with pytest.raises(UsageError, match="reset-chance"):
+        replace(COUNTS, reset_chance=1.5)
+    with pytest.raises(UsageError, match="width above 0"):
+        BinnedEntries((0,), width=0.0)
