@@ -36,7 +36,7 @@ def rewarded(key: jax.Array, number: int = 6):
 
 def test_logits_add_up_and_only_the_task_s_own_are_learned():
     explored = MAPPO.init(SPEC, jax.random.key(1))
-    strong = jax.tree.map(lambda leaf: 3.0 * leaf, explored.actors.net.team)
+    strong = jax.tree.map(lambda leaf: 30.0 * leaf, explored.actors.net.team)
     explored = replace(explored, actors=replace(explored.actors, net=replace(explored.actors.net, team=strong)))
     learner = guided(MAPPO)
     assert isinstance(learner, Guided) and unguided(learner) == MAPPO

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.envs.half_circle import HalfCircle, HalfCircleFamily, HalfCircleTask
+from mesax.envs.proofs.half_circle import HalfCircle, HalfCircleFamily, HalfCircleTask
 from mesax.errors import UsageError
 from mesax.types import tree_index
 
@@ -37,7 +37,9 @@ def test_the_best_return_is_that_of_the_straight_way():
     task = tree_index(family.split(0, 1, 1).test, 0)
     state, total = jnp.zeros(2), 0.0
     for _ in range(WORLD.horizon):
-        state, step = WORLD.step(task, state, 5 * (task.goal - state)[None], jax.random.key(0))
+        strides = (task.goal - state) / WORLD.stride
+        direct = strides / jnp.maximum(jnp.linalg.norm(strides), 1.0)
+        state, step = WORLD.step(task, state, direct[None], jax.random.key(0))
         total += float(step.reward)
     assert total == pytest.approx(family.optimal_return, abs=1e-3) and family.optimal_return == pytest.approx(16.5)
 

@@ -11,6 +11,7 @@ from mesax.envs.proofs.key_doors import (
     HAS_KEY,
     KEY,
     OPEN,
+    ROOM,
     KeyDoorFamily,
     KeyDoors,
     KeyDoorState,
@@ -54,6 +55,7 @@ def test_the_way_to_the_goal():
     assert [step[3] for step in seen] == [-1, KEY, -1, -1, -1, DOOR, -1, -1, -1, GOAL]
     assert [float(step[4][HAS_KEY]) for step in seen] == [0.0] + [1.0] * 9
     assert [float(step[4][OPEN]) for step in seen] == [0.0] * 5 + [1.0] * 5
+    assert [float(step[4][ROOM]) for step in seen] == [0.0] * 6 + [0.5] + [1.0] * 3
     np.testing.assert_allclose(seen[0][4][:8], np.array([0, 2, 0, 0, 3, -1, 5, -2]) / 7.0, rtol=1e-6)
 
 

@@ -10,6 +10,7 @@ import pytest
 from execution.test_runner import command_line
 from fake_store import SMALL, write_run
 from mesax.errors import USAGE
+from mesax.execution import sweep
 from mesax.execution.status import PROGRESS, RunStatus, StatusFile, runs_below, shortened, status_of
 from mesax.execution.sweep import Planned, status_of_planned
 from mesax.store.run_directory import RunDirectory
@@ -120,3 +121,18 @@ def test_of_many_runs_those_that_are_done_are_left_out_first():
 def test_a_run_of_a_sweep_that_has_not_begun_waits(tmp_path):
     planned = Planned("mesa", "climb-one", tmp_path / "later", (), "new")
     assert status_of_planned(planned) == RunStatus("later", "waiting")
+
+
+def test_on_a_terminal_a_sweep_is_a_table(at_work, monkeypatch, capsys):
+    run, _ = at_work
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sweep, "is_terminal", lambda stream: True)
+    planned = [Planned("mesa", "climb-one", run.path.parent / name, (), "new") for name in ("b", "later")]
+    with sweep._shown(planned, quiet=False) as say:
+        say("[1/2] b: begun")
+    shown = capsys.readouterr().err
+    assert "[1/2] b: begun" in shown and "1 running, 1 waiting" in shown, "the last word, below the table"
+    assert any(line.split()[:3] == ["b", "running", "adapt"] for line in shown.splitlines())
+    with sweep._shown(planned, quiet=True) as say:
+        say("nobody hears this")
+    assert capsys.readouterr().err == ""

@@ -20,7 +20,7 @@ from mesax.formatting import format_count
 from mesax.rendering.recorded import read_episodes
 from mesax.results import tables
 from mesax.results.curves import mean_steps_to_optimal
-from mesax.results.page_data import MOST_POINTS, thinned
+from mesax.results.page.data import MOST_POINTS, thinned
 from mesax.results.report import report_html, write_report
 from mesax.results.summary import final_interval, solved_interval
 from mesax.store.reading import RunResults, load_run

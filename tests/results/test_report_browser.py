@@ -106,7 +106,7 @@ def test_views_can_be_switched(browser: Browser, page: Path):
     browser.js("document.querySelector('[data-curves] details').open = true")
     browser.click("[data-curves] details .chip")
     assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 7
-    browser.hover("[data-curves] .picture", 0.5, 0.1)
+    browser.hover("[data-curves] .reference")  # at the optimum
     assert ": 1.00" in browser.wait_for("document.querySelector('.tip .near')?.textContent ?? ''")
     browser.click("[data-curves] [aria-label=Tasks] button:last-child")
     assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 4, "tasks of one group"

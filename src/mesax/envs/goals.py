@@ -124,6 +124,7 @@ def telling(env: AnyEnvironment, goal: Goal | None) -> AnyEnvironment:
     """Either kind of environment whose agents are told the goal; None leaves it as it is."""
     if goal is None:
         return env
+    goal.size(env)  # refuses an environment that it is not made for
     return HostToldGoal(env, goal) if isinstance(env, HostEnvironment) else ToldGoal(env, goal)
 
 

@@ -63,10 +63,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
     run.check(f"policies/explorers/{MANIFEST}")
     method = experiment.method
-    number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
-    if isinstance(method, Mesa) and method.explorers_from is not None:
-        number = min(number, method.num_explorers)
-    choices = [f"explorer-{index}" for index in range(1, number + 1)]
+    choices = _explorer_names(run, experiment)
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
     index = choices.index(name)
@@ -82,9 +79,17 @@ def policy_names(run: RunDirectory, experiment: Experiment) -> list[str]:
     names = ["final"]
     if isinstance(experiment.method, HasExplorers) and explorers_in(run.path).is_dir():
         run.check(f"policies/explorers/{MANIFEST}")
-        explorers = borrowed_explorers(experiment.method, experiment.family.env.spec, run.path).policies
-        names += [f"explorer-{index + 1}" for index in range(jax.tree.leaves(explorers)[0].shape[0])]
+        names += _explorer_names(run, experiment)
     return [*names, "uniform"]
+
+
+def _explorer_names(run: RunDirectory, experiment: Experiment) -> list[str]:
+    """Of a run's explorers; of borrowed ones, those that it uses."""
+    number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
+    method = experiment.method
+    if isinstance(method, Mesa) and method.explorers_from is not None:
+        number = min(number, method.num_explorers)
+    return [f"explorer-{index}" for index in range(1, number + 1)]
 
 
 def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed: int) -> list[dict[str, Any]]:

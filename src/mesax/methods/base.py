@@ -133,7 +133,7 @@ class Experiment:
     @property
     def is_privileged(self) -> bool:
         """Whether its learner is told what others have to find out."""
-        return self.env != self.family.env
+        return isinstance(self.method, TellsMore) and self.method.tells
 
     @property
     def training_env(self) -> AnyEnvironment:
@@ -161,7 +161,11 @@ class Method(Protocol):
 
 @runtime_checkable
 class TellsMore(Protocol):
-    """A method whose learner is told more than the environment shows."""
+    """A method whose learner may be told more than the environment shows."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is."""
 
     def told(self, env: AnyEnvironment) -> AnyEnvironment:
         """The environment as its learner sees it."""

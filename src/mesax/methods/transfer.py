@@ -53,7 +53,7 @@ class Pretraining:
     """Environment steps for each training task: as many as MESA's stage 1 takes."""
     explore_steps: int
     """Environment steps beside: as many as all of MESA's explorers take."""
-    num_evaluations: int = 20
+    num_evaluations: int = 10
     """Evaluations on training tasks at most, evenly spaced."""
 
     def __post_init__(self) -> None:
@@ -80,6 +80,11 @@ class Pretrain:
     """What agents are told of every task; None: nothing."""
     pretrained_from: str | None = None
     """A finished run of this method whose policy to use instead of pre-training anew."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is a goal to be told."""
+        return self.goal is not None
 
     def told(self, env: AnyEnvironment) -> AnyEnvironment:
         """The goal comes first in every observation."""

@@ -22,8 +22,8 @@ from mesax.formatting import format_number, format_range
 from mesax.rendering.recorded import read_episodes
 from mesax.results.comparison import FamilyComparison, by_family, without_repetition
 from mesax.results.figures import COMPARISON_FIGURES, run_colors
-from mesax.results.page_data import coverage_data, embedded, end_intervals, family_data, player_data
-from mesax.results.run_sections import cell_section, note, picture, run_section
+from mesax.results.page.data import coverage_data, embedded, end_intervals, family_data, player_data
+from mesax.results.page.sections import cell_section, note, picture, run_section
 from mesax.results.summary import compare_runs, solved_interval
 from mesax.results.tables import run_labels, to_html
 from mesax.store.files import write_file

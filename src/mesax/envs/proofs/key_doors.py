@@ -22,7 +22,7 @@ MOVES = np.array([[0, 1], [0, -1], [-1, 0], [1, 0], [0, 0]], np.int32)
 USE = 4
 KEY, DOOR, GOAL = 0, 1, 2
 """What can happen: the key is taken, the door is opened, the goal is reached."""
-HAS_KEY, OPEN = 8, 9
+HAS_KEY, OPEN, ROOM = 8, 9, 10
 """Entries of an observation, after own place and the offsets to key, door and goal."""
 
 
@@ -62,8 +62,11 @@ class KeyDoors:
 
     @property
     def spec(self) -> EnvSpec:
-        """Own place, offsets to key, door and goal, whether the key is taken, whether the door is open."""
-        return EnvSpec(1, 10, Discrete(len(MOVES)), self.horizon)
+        """Own place, offsets to key, door and goal, whether the key is taken and the door open, and in which room.
+
+        Rooms are 0 and 1, the doorway between them is a half.
+        """
+        return EnvSpec(1, 11, Discrete(len(MOVES)), self.horizon)
 
     def reset(self, task: KeyDoorTask, key: Key) -> tuple[KeyDoorState, Float[Array, "agents obs"]]:
         """Anywhere in the first room."""
@@ -92,7 +95,8 @@ class KeyDoors:
     def _observe(self, task: KeyDoorTask, state: KeyDoorState) -> Float[Array, "agents obs"]:
         offsets = [target - state.place for target in (task.key, task.door, task.goal)]
         numbers = jnp.concatenate([state.place, *offsets]) / self.scale
-        flags = jnp.stack([state.has_key, state.open])
+        room = 0.5 + 0.5 * jnp.sign(state.place[0] - self.width)
+        flags = jnp.stack([state.has_key, state.open, room])
         return jnp.concatenate([numbers, flags])[None].astype(jnp.float32)
 
     @property

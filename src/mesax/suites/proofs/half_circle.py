@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mesax.algorithms.maesn import LatentPolicyGradient
-from mesax.envs.half_circle import HalfCircleFamily
+from mesax.envs.proofs.half_circle import HalfCircleFamily
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Mlp
