@@ -4,7 +4,6 @@
     python benchmarks/results.py --presets paper --seeds 0          the paper's budgets
     python benchmarks/results.py --envs mpe-2a5l mpe-3a5l           particle worlds
     python benchmarks/results.py --envs mpe-2a5l --methods mesa+qmix uniform+qmix
-
     python benchmarks/results.py --keep runs/*                      only copy finished runs to results/
 
 Run directories go to runs/results; what each run found goes to results/, which is committed: its summary, its curves,
