@@ -99,12 +99,12 @@ def returns_of(played: Episode, learned_from: Episode) -> Metrics:
     `cut_short` is the share of episodes that the environment itself broke off.
     """
     explored = played.label.actor > 0
-    learnt = learned_from.reward if learned_from.bonus is None else learned_from.reward + learned_from.bonus
+    paid = learned_from.reward if learned_from.bonus is None else learned_from.reward + learned_from.bonus
     cut_short = ~played.mask[:, -1] & ~jnp.any(played.terminated & played.mask, axis=1)
     returns = jnp.sum(played.reward, axis=1)
     return {
         "train_return": jnp.mean(returns),
-        "learnt_return": jnp.mean(jnp.sum(learnt, axis=1)),
+        "learnt_return": jnp.mean(jnp.sum(paid, axis=1)),
         "cut_short": jnp.mean(cut_short.astype(jnp.float32)),
         "explorer_share": jnp.mean(explored.astype(jnp.float32)),
         "explorer_return": jnp.mean(jnp.where(explored, returns, 0.0)),
