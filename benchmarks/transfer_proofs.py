@@ -27,7 +27,7 @@ from mesax.methods.base import Experiment  # noqa: E402
 from mesax.methods.transfer import CBet, pretrained_in  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.results.curves import steps_to_optimal  # noqa: E402
-from mesax.results.intervals import bootstrap_interval  # noqa: E402
+from mesax.results.intervals import mean_interval  # noqa: E402
 from mesax.store.json_values import Json  # noqa: E402
 from mesax.store.reading import RunResults, load_run  # noqa: E402
 from mesax.store.trees import load_tree  # noqa: E402
@@ -46,7 +46,7 @@ def done(experiment: Experiment, path: Path, method: str, env: str) -> RunResult
 
 def shown(name: str, values: list[float], form: str = ".2f") -> Json:
     """Print a figure over task runs with its interval."""
-    found = bootstrap_interval(np.array(values))
+    found = mean_interval(np.array(values))
     print(
         f"{name:44s} {found.value:{form}} [{found.low:{form}}, {found.high:{form}}]  {len(values)} task runs",
         flush=True,

@@ -49,10 +49,8 @@ LEARNER = Maddpg(
     exploration=Linear(0.05, 0.05, 0.0),
 )
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
-# depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little
-# that values must start small and entropy be cheap: at two agents' price the learner alone stays uniform
-# (docs/tuning.md).
-ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, critic_head_gain=0.01, entropy_bonus=0.005)
+# depends on the others', and an additive critic stays at the safe equilibrium.
+ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95)
 EXPLORER = Mappo(
     values_of="own",
     optimizer=Adam(2e-3, clip_norm=0.5),
