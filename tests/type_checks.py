@@ -11,6 +11,7 @@ PARTS = (
     *("mesax.types", "mesax.policy", "mesax.replay", "mesax.moments", "mesax.nets", "mesax.algorithms"),
     *("mesax.rewards", "mesax.explorers", "mesax.training", "mesax.methods"),
     *(f"mesax.envs.{path.stem}" for path in sorted((SOURCE / "envs").glob("[a-z]*.py"))),
+    "mesax.envs.proofs",
 )
 """What they take and give back is held to its annotations, shapes included.
 

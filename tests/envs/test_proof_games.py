@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.envs.matrix import MatrixGame
-from mesax.envs.steps_matrix import StepsMatrixGame
+from mesax.envs.proofs.matrix import MatrixGame
+from mesax.envs.proofs.steps_matrix import StepsMatrixGame
 from mesax.errors import UsageError
 from mesax.experiments.names import ENVIRONMENTS
 from mesax.suites.registry import suite_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mesax
-from mesax.envs.reversed_grid import GridState, ReversedGrid
+from mesax.envs.proofs.reversed_grid import GridState, ReversedGrid
 from mesax.errors import UsageError
 from mesax.suites.registry import suite_of
 

@@ -203,7 +203,7 @@ def _episodes(*policies: str) -> Draw:
 
 def _generalization(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
     """Left: what explorers of simpler worlds reach before anything is learned; right: learning curves."""
-    from mesax.results.generalization import generalization_figure  # noqa: PLC0415
+    from mesax.results.paper.generalization import generalization_figure  # noqa: PLC0415
 
     del render
     before = [(one.label, run) for one in found for run in one.runs.values()]
@@ -211,7 +211,7 @@ def _generalization(found: Sequence[Found], directory: Path, render: Render) -> 
 
 
 def _theory(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
-    from mesax.results.theory import write_theory  # noqa: PLC0415
+    from mesax.results.paper.theory import write_theory  # noqa: PLC0415
     from mesax.theory.study import study  # noqa: PLC0415
 
     del found, render

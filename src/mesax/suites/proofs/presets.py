@@ -8,7 +8,7 @@ from dataclasses import replace
 from mesax.algorithms.base import Learner
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import ValueDecomposition
-from mesax.envs.copies import Copies
+from mesax.envs.proofs.copies import Copies
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.suites.foreign import presets as any_world
 from mesax.suites.tables import on_policy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mesax.algorithms.value_decomposition import ValueDecomposition
-from mesax.envs.copies import Copies
-from mesax.envs.matrix import MatrixGame
+from mesax.envs.proofs.copies import Copies
+from mesax.envs.proofs.matrix import MatrixGame
 from mesax.methods.preset import Preset
 from mesax.nets import Adam, Mlp
 from mesax.suites.proofs.presets import by_mixer, proof

@@ -11,8 +11,8 @@ from dataclasses import replace
 from mesax.algorithms.emc import Curiosity, Emc, Falling
 from mesax.algorithms.mixers import Sum
 from mesax.algorithms.value_decomposition import Periodic, ValueDecomposition
-from mesax.envs.copies import Copies
-from mesax.envs.reversed_grid import ReversedGrid
+from mesax.envs.proofs.copies import Copies
+from mesax.envs.proofs.reversed_grid import ReversedGrid
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Mlp
 from mesax.suites.proofs.presets import by_mixer, proof

@@ -7,8 +7,8 @@ from dataclasses import replace
 from mesax.algorithms.maven import Reinforce
 from mesax.algorithms.mixers import Monotonic
 from mesax.algorithms.value_decomposition import ValueDecomposition
-from mesax.envs.copies import Copies
-from mesax.envs.steps_matrix import StepsMatrixGame
+from mesax.envs.proofs.copies import Copies
+from mesax.envs.proofs.steps_matrix import StepsMatrixGame
 from mesax.methods.preset import Preset
 from mesax.nets import Adam, Mlp
 from mesax.suites.proofs.presets import by_mixer, proof
