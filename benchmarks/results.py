@@ -4,8 +4,10 @@
     python benchmarks/results.py --presets paper --seeds 0          the paper's budgets
     python benchmarks/results.py --envs mpe-2a5l mpe-3a5l           particle worlds
     python benchmarks/results.py --envs mpe-2a5l --methods mesa+qmix uniform+qmix
+    python benchmarks/results.py --keep runs/*                      only copy finished runs to results/
 
-Run directories go to runs/results; each run's summary, without its path, is copied to results/, which is committed.
+Run directories go to runs/results; what each run found goes to results/, which is committed: its summary, its curves,
+and the command, commit, versions and the hash of the configuration that it was made with.
 """
 
 from __future__ import annotations
@@ -17,9 +19,14 @@ import json
 from itertools import product
 from pathlib import Path
 
+import numpy as np
+
 from mesax.cli.parser import main as mesax
 from mesax.results.comparison import compare_directories
+from mesax.results.summary import summarize
 from mesax.results.tables import to_markdown
+from mesax.store.reading import load_run
+from mesax.store.run_directory import RunDirectory
 
 METHODS = {
     "quick": ("mesa", "uniform", "plain", "maddpg", "qmix", "mappo", "mappo-rnd"),
@@ -41,12 +48,34 @@ def sweep(methods: list[str], env: str, preset: str, seeds: list[int]) -> list[P
 
 
 def keep_summary(directory: Path) -> None:
-    """Copy a run's summary to where it is committed."""
-    summary = json.loads((directory / "summary.json").read_text())
-    summary.pop("run_dir")
-    target = ROOT / "results" / f"{directory.name}.json"
+    """Write what a run found, and what it was made with, to where it is committed: figures by today's statistics."""
+    run = load_run(directory)
+    costs = {name: run.summary[name] for name in ("env_steps", "meta_env_steps", "wall_seconds")}
+    rows = RunDirectory.open(directory).read_rows("eval.jsonl")
+    kept = summarize(run.run, rows, **costs, run_dir="")
+    kept.pop("run_dir")
+    if "explorers" in run.summary:
+        kept["explorers"] = run.summary["explorers"]
+    request = run.run["request"]
+    words = ["mesax", "run", str(run.run["method"]), str(run.run["env"]), "--preset", str(run.run["preset"])]
+    words += ["--learner", str(request["learner"])] if request.get("learner") else []
+    words += ["--seed", str(run.run["seed"]), "--num-test-tasks", str(len(run.run["test_tasks"]))]
+    kept["made_with"] = {"command": " ".join([*words, *request.get("overrides", [])])} | {
+        name: run.run[name] for name in ("config_hash", "git_commit", "versions")
+    }
+    kept["curves"] = [
+        {"task": curve.task, "repeat": curve.repeat, "steps": curve.steps.tolist(), "returns": _rounded(curve.returns)}
+        for curve in run.curves
+    ]
+    learner = f"+{request['learner']}" if request.get("learner") else ""
+    name = f"{run.run['method']}{learner}-{run.run['env']}-{run.run['preset']}-seed{run.run['seed']}.json"
+    target = ROOT / "results" / name
     target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(summary, indent=2) + "\n")
+    target.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _rounded(returns: np.ndarray) -> list[float]:
+    return [round(float(value), 4) for value in returns]
 
 
 def main() -> None:
@@ -56,7 +85,12 @@ def main() -> None:
     parser.add_argument("--envs", nargs="+", choices=list(TASKS), default=["climb-one", "climb-multi"])
     parser.add_argument("--methods", nargs="+", help="only these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--keep", nargs="+", type=Path, metavar="RUN_DIR", help="copy these, and run nothing")
     options = parser.parse_args()
+    for directory in options.keep or ():
+        keep_summary(directory)
+    if options.keep:
+        return
     for preset, env in product(options.presets, options.envs):
         directories = sweep(options.methods or list(METHODS[preset]), env, preset, options.seeds)
         for directory in directories:

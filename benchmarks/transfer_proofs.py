@@ -3,7 +3,8 @@
     python benchmarks/transfer_proofs.py goal --out DIR     Pretrain and Goal on one-step climb games with k = 1
     python benchmarks/transfer_proofs.py cbet --out DIR     C-BET on unseen key-and-door layouts, against MAPPO alone
 
-Runs are kept in DIR, and continued or read again if they are there. The last line is the result as JSON.
+Runs are kept in DIR, and continued or read again if they are there. The last line is the result as JSON; that of the
+usual seeds is also written to results/.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from mesax.methods.base import Experiment  # noqa: E402
 from mesax.methods.transfer import CBet, pretrained_in  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.results.curves import steps_to_optimal  # noqa: E402
-from mesax.results.intervals import bootstrap_interval  # noqa: E402
+from mesax.results.intervals import mean_interval  # noqa: E402
 from mesax.store.json_values import Json  # noqa: E402
 from mesax.store.reading import RunResults, load_run  # noqa: E402
 from mesax.store.trees import load_tree  # noqa: E402
 from mesax.training.driver import play_episodes  # noqa: E402
 from mesax.types import Elapsed, Episode  # noqa: E402
 
+ROOT = Path(__file__).resolve().parent.parent
 EPISODES = 500
 """Behind each figure of what a policy does on unseen layouts."""
 
@@ -46,7 +48,7 @@ def done(experiment: Experiment, path: Path, method: str, env: str) -> RunResult
 
 def shown(name: str, values: list[float], form: str = ".2f") -> Json:
     """Print a figure over task runs with its interval."""
-    found = bootstrap_interval(np.array(values))
+    found = mean_interval(np.array(values))
     print(
         f"{name:44s} {found.value:{form}} [{found.low:{form}}, {found.high:{form}}]  {len(values)} task runs",
         flush=True,
@@ -152,6 +154,10 @@ def main() -> None:
         found = prove_goal(options.seeds or [0, 1, 2], options.out)
     else:
         found = prove_cbet(options.seeds or [0, 1, 2, 3, 4], options.out)
+    if options.seeds is None:
+        command = f"python benchmarks/transfer_proofs.py {options.proof} --out DIR"
+        written = ROOT / "results" / f"transfer-{options.proof}.json"
+        written.write_text(json.dumps({"command": command, "found": found}, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found))
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "headless_shell")
 ARRANGE = """
-import os, sys
-for place, given in ((13, sys.argv[1]), (14, sys.argv[2]), (3, 13), (4, 14)):
-    os.dup2(int(given), place)
+import fcntl, os, sys
+aside = [fcntl.fcntl(int(given), fcntl.F_DUPFD, 100) for given in sys.argv[1:3]]
+for place, given in zip((3, 4), aside):
+    os.dup2(given, place)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 """Makes two descriptors those that DevTools reads and writes, 3 and 4, and becomes the browser."""

@@ -18,7 +18,7 @@ WITHOUT_JAX = [
     *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking", "studying")),
     *(
         f"mesax.results.{name}"
-        for name in ("intervals", "curves", "summary", "comparison", "drawing", "report", "theory")
+        for name in ("intervals", "curves", "summary", "comparison", "drawing", "report", "paper.theory")
     ),
     "mesax.theory.study",
     *(f"mesax.store.{name}" for name in ("reading", "run_directory", "modules", "settings")),

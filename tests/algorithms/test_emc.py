@@ -19,7 +19,7 @@ from mesax.algorithms.emc import (
     discounted_returns,
 )
 from mesax.algorithms.mixers import Sum
-from mesax.algorithms.value_decomposition import Soft, ValueDecomposition, Values, ValueState
+from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, Values, ValueState
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp, Team, Trainable
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label, tree_stack
@@ -148,6 +148,13 @@ def test_remembered_returns_pull_at_the_team_value(update):
     # Where the task is over, nothing more was to be had: that is known without a memory.
     _, metrics = update(linear_state(), episode((True, False)))
     np.testing.assert_allclose(metrics["hint_loss"], 0.5 * (CHOSEN[0] - 1.0) ** 2, rtol=1e-5)
+
+
+def test_a_lower_bound_pulls_only_upward():
+    hint = Hint(jnp.array([[3.0, 3.0, 3.0]]), jnp.array([[0.5, 0.5, 0.0]]), at_least=True)
+    predicted = jnp.array([[[1.0], [5.0], [1.0]]])
+    np.testing.assert_allclose(hint.error(predicted)[0, :, 0], [2.0, 0.0, 0.0])
+    np.testing.assert_allclose(replace(hint, at_least=False).error(predicted)[0, :, 0], [2.0, 2.0, 0.0])
 
 
 def test_returns_are_discounted_backwards_and_end_with_the_episode():

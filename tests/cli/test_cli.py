@@ -18,7 +18,7 @@ from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.results import drawing
 from mesax.store.run_directory import RunDirectory
 
-VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor", "env", "sweep")
+VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor", "env", "status", "sweep")
 HEAVY = ("jax", "equinox", "optax", "sklearn", "scipy", "numpy", "matplotlib", "rich")
 SCRIPT = Path(sys.executable).with_name("mesax")
 CONTRACT = {

@@ -34,6 +34,7 @@ from mesax.types import Box
 
 EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
 EARLIER_STAGES |= {method: ["pretrain"] for method in ("pretrain", "goal", "cbet")}
+EARLIER_STAGES |= {"filled": ["collect"]}
 
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
 # The other learners share their class with one of these, and are wrapped below.

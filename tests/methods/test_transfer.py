@@ -104,7 +104,7 @@ def test_exploration_is_kept_beneath_a_fresh_learner(explored: MemoryServices):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("which", ["pretrain", "cbet"])
+@pytest.mark.parametrize("which", [pytest.param("pretrain", marks=pytest.mark.slow), "cbet"])
 def test_a_stopped_run_goes_on_to_the_same_bytes(which: str, tmp_path: Path, monkeypatch):
     experiment = {"pretrain": PRETRAIN, "cbet": CBET}[which]
     monkeypatch.setattr("mesax.training.schedule.SEGMENT_TRANSITIONS", 200)
@@ -144,6 +144,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(pretrained, explored,
         replace(CBET, algorithm=MAPPO).method.check(replace(CBET, algorithm=MAPPO))
 
 
+@pytest.mark.slow
 def test_a_learner_with_replay_serves_too(tmp_path: Path):
     experiment = replace(PRETRAIN, algorithm=TINY_MADDPG, schedule=replace(TINY, total_steps=400))
     host = run(experiment, tmp_path)

@@ -9,7 +9,7 @@ from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
 from mesax.errors import UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS
-from mesax.results.generalization import generalization_figure, reached
+from mesax.results.paper.generalization import generalization_figure, reached
 from mesax.results.reproduce import PIECES, Cell, find_runs, missing_commands, piece_named, status_table
 from mesax.store.reading import load_run
 

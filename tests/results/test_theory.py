@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mesax.cli.parser import main
+from mesax.results.paper.theory import slips_text, tables, thresholds_table
 from mesax.results.tables import to_markdown
-from mesax.results.theory import slips_text, tables, thresholds_table
 from mesax.theory import study as study_file
 
 

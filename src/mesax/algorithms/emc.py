@@ -103,6 +103,8 @@ class BestReturns:
     """Numbers that a state is projected to."""
     tolerance: float = 0.05
     """Width of the cells in which projected states are one."""
+    at_least: bool = False
+    """Whether values may exceed what is remembered: returns of episodes that were cut say too little."""
 
     def __post_init__(self) -> None:
         """Refuse what remembers nothing."""
@@ -315,7 +317,7 @@ class Emc(OffPolicy):
         best, found = state.memory.recall(batch.obs[:, 1:])
         known = (found | batch.terminated).astype(jnp.float32)
         value = batch.reward + self.control.discount * batch.continues * best
-        return Hint(value, self.memory.weight * known), {
+        return Hint(value, self.memory.weight * known, self.memory.at_least), {
             "memory_hit_rate": masked_mean(known, batch.mask),
             "memory_value": masked_mean(value * known, batch.mask) / jnp.maximum(masked_mean(known, batch.mask), 1e-6),
             "memory_known": state.memory.known,

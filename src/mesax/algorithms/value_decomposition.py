@@ -153,10 +153,13 @@ class Hint(eqx.Module):
     value: Float[Array, "batch time"]
     weight: Float[Array, "batch time"]
     """0 where nothing is known."""
+    at_least: bool = eqx.field(static=True, default=False)
+    """Whether more may be true: then only predictions below the value are wrong."""
 
     def error(self, predicted: Float[Array, "batch time values"]) -> Float[Array, "batch time values"]:
         """Weighted squared error of every step."""
-        return self.weight[..., None] * jnp.square(predicted - self.value[..., None])
+        short = self.value[..., None] - predicted
+        return self.weight[..., None] * jnp.square(jnp.maximum(short, 0.0) if self.at_least else short)
 
 
 def inputs(

@@ -23,15 +23,18 @@ def list_names(options: argparse.Namespace) -> int:
     """All names, or every setting of one run."""
     if options.method is not None:
         return _list_settings(options)
-    for title, names in (
-        ("Methods", METHODS),
-        ("Learners", LEARNERS),
-        ("Environments", environments()),
-        ("Presets", PRESETS),
-    ):
+    methods = {name: text for name, text in METHODS.items() if name not in LEARNERS}
+    tables = {
+        "Methods": methods,
+        "Learners, which are methods by themselves": LEARNERS,
+        "Environments": environments(),
+        "Presets": PRESETS,
+    }
+    width = max(len(name) for names in tables.values() for name in names)
+    for title, names in tables.items():
         print(title)
         for name, text in names.items():
-            print(f"  {name:<12} {text}")
+            print(f"  {name:<{width}}  {text}")
     print("\nAn environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:FACTORY' says if it fits.")
     print("'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
     return 0

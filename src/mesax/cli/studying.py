@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def theory(options: argparse.Namespace) -> int:
     """Check the paper's lemmas and theorems, and draw what they say."""
+    from mesax.results.paper.theory import slips_text, tables, write_theory
     from mesax.results.safe_drawing import attempt
     from mesax.results.tables import print_table
-    from mesax.results.theory import slips_text, tables, write_theory
     from mesax.theory.study import study
 
     document = study()

@@ -34,7 +34,7 @@ class Cell:
     method: str
     env: str
     minutes: float
-    """Of one seed, on two cores, as measured once (docs/results.md)."""
+    """Of one seed on two cores, about: from the runs behind docs/results.md where there is one."""
     label: str = ""
     """What it is called in the figure; the method's name if empty."""
     overrides: tuple[tuple[str, str], ...] = ()
@@ -116,7 +116,7 @@ def status_table(piece: Piece, found: Sequence[Found]) -> Table:
         )
         for one in found
     )
-    note = "Costs are those of two cores, as measured once; the commands for what is missing follow."
+    note = "Costs are estimates for two cores; the commands for what is missing follow."
     return Table(piece.title, ("run", "stored seeds", "missing seeds", "costs"), rows, note if _missing(found) else "")
 
 
@@ -203,7 +203,7 @@ def _episodes(*policies: str) -> Draw:
 
 def _generalization(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
     """Left: what explorers of simpler worlds reach before anything is learned; right: learning curves."""
-    from mesax.results.generalization import generalization_figure  # noqa: PLC0415
+    from mesax.results.paper.generalization import generalization_figure  # noqa: PLC0415
 
     del render
     before = [(one.label, run) for one in found for run in one.runs.values()]
@@ -211,7 +211,7 @@ def _generalization(found: Sequence[Found], directory: Path, render: Render) -> 
 
 
 def _theory(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
-    from mesax.results.theory import write_theory  # noqa: PLC0415
+    from mesax.results.paper.theory import write_theory  # noqa: PLC0415
     from mesax.theory.study import study  # noqa: PLC0415
 
     del found, render
@@ -225,8 +225,11 @@ def _grid(methods: Mapping[str, float], envs: Mapping[str, float]) -> tuple[Cell
     )
 
 
-COMPARED = {"mesa": 3.0, "maddpg": 1.0, "mappo": 1.5, "mappo-rnd": 2.0, "qmix": 3.0, "uniform": 1.0, "plain": 1.0}
-"""The methods of the paper's curves and our controls, and what they cost beside the plain learner."""
+COMPARED = {
+    **{"mesa": 3.0, "maddpg": 1.0, "mappo": 1.5, "mappo-rnd": 2.0, "qmix": 3.0, "maven": 4.0, "emc": 6.0},
+    **{"pretrain": 2.0, "goal": 2.0, "cbet": 3.0, "uniform": 1.0, "plain": 1.0},
+}
+"""The methods of the paper's curves and our controls, and about what they cost beside the plain learner."""
 PARTICLES = {"mpe-2a5l": 2.3, "mpe-2a6l": 3.0, "mpe-3a5l": 3.5, "mpe-3a6l": 4.5}
 BORROWED = (("method.explorers-from", "RUN_DIR"), ("method.turn", "true"))
 HARD = "mpe-3a5l-hard"
@@ -237,7 +240,7 @@ PIECES: tuple[Piece, ...] = (
     Piece(
         "figure-3",
         "Figure 3: learning curves on the climb games",
-        _grid(COMPARED, {"climb-one": 0.8, "climb-multi": 1.7}),
+        _grid({**COMPARED, "maesn": 3.0}, {"climb-one": 0.8, "climb-multi": 1.7}),
         _curves("figure-3"),
     ),
     Piece(

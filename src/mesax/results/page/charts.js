@@ -173,7 +173,7 @@ function curves(host, family) {
   const shown = () => family.methods.map((method, index) => ({ method, index, band: method.bands[group] }))
     .filter(({ index, band }) => band && band.steps.length && !hidden.has(index));
   const singles = (method, index) => !view.single ? [] : method.runs
-    .map((run, place) => ({ run, place, steps: method.steps[run.steps], values: run.returns[group] }))
+    .map((run, place) => ({ run, place, steps: method.steps[run.steps], values: run.returns[group === "" || run.returns[group] !== true ? group : ""] }))
     .filter(({ place, values }) => values && !hiddenRuns.has(`${index}:${place}`));
 
   let frame = null; // scales of the last drawing

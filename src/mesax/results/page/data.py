@@ -55,12 +55,19 @@ def _method(run: RunResults, groups: Sequence[str]) -> Json:
             grids[own.tobytes()] = len(steps)
             steps.append([int(step) for step in own])
         name = curve.label if curve.repeat == 0 else f"{curve.label}, repeat {curve.repeat}"
-        returns = {group: rounded(_values(curve, group)[kept]) for group in groups if _has(curve, group)}
+        returns = {group: _drawn(curve, group, kept) for group in groups if _has(curve, group)}
         finals = {group: final_return(_values(curve, group)) for group in groups if _has(curve, group)}
         entry = {"label": name, "steps": grids[own.tobytes()], "returns": returns, "finals": finals}
         task_runs.append(entry)
     bands = {group: _bands(run, group) for group in groups}
     return {"steps": steps, "runs": task_runs, "bands": {group: band for group, band in bands.items() if band}}
+
+
+def _drawn(curve: Curve, group: str, kept: np.ndarray) -> list[float] | bool:
+    """The points of a curve; True: those of all tasks, as the task is of this group alone."""
+    if group != EVERYTHING and np.array_equal(curve.groups[group], curve.returns):
+        return True
+    return rounded(_values(curve, group)[kept])
 
 
 def _has(curve: Curve, group: str) -> bool:

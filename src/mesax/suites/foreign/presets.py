@@ -119,7 +119,7 @@ def searching(spec: EnvSpec) -> dict[str, Normalized]:
 def emc(spec: EnvSpec) -> dict[str, Normalized]:
     """EMC around QPLEX; the last action is seen, because nobody knows whether an observation tells what was done."""
     published, quick = published_and_quick(Duplex())
-    curiosity, memory = Curiosity(Falling(0.01, 0.9, 20_000)), BestReturns(0.1, tolerance=0.2)
+    curiosity, memory = Curiosity(Falling(0.01, 0.9, 20_000)), BestReturns(0.1, tolerance=0.2, at_least=True)
     eager = replace(curiosity, head_gain=0.1, optimizer=Adam(1e-3))
     return columns(
         paper=on_points(spec, Emc(published, curiosity, memory)),

@@ -49,10 +49,8 @@ LEARNER = Maddpg(
     exploration=Linear(0.05, 0.05, 0.0),
 )
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
-# depends on the others', and an additive critic stays at the safe equilibrium. Random play of three earns so little
-# that values must start small and entropy be cheap: at two agents' price the learner alone stays uniform
-# (docs/tuning.md).
-ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, critic_head_gain=0.01, entropy_bonus=0.005)
+# depends on the others', and an additive critic stays at the safe equilibrium.
+ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95)
 EXPLORER = Mappo(
     values_of="own",
     optimizer=Adam(2e-3, clip_norm=0.5),
@@ -100,10 +98,10 @@ MAVEN = maven(
 )
 # What QPLEX is told beside its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
 EMC = columns(
-    paper=(Curiosity(Falling(0.01, 0.9, 100_000)), BestReturns(0.1, capacity=2**20)),
+    paper=(Curiosity(Falling(0.01, 0.9, 100_000)), BestReturns(0.1, capacity=2**20, at_least=True)),
     quick=(
         Curiosity(Falling(0.01, 0.8, 50_000), head_gain=0.1, optimizer=Adam(1e-3)),
-        BestReturns(0.1, capacity=2**20),
+        BestReturns(0.1, capacity=2**20, at_least=True),
     ),
 )
 MAPPO = columns(
@@ -188,6 +186,10 @@ def preset(environment: str, name: str) -> Preset:
     if name != "paper":  # explore for half of a run that is shorter than those for which it was tuned
         steps = min(1_000_000, WORLDS[environment].steps // 2)
         qmix = replace(qmix, exploration=LinearSteps(1.0, 0.05, steps))
+    emc = Emc(replace(qmix, mixer=Duplex()), *EMC[name])
+    if name != "paper":  # it has other reasons to explore, and a quicker start
+        sooner = replace(emc.control, optimizer=Adam(2e-3), exploration=LinearSteps(1.0, 0.05, steps // 2))
+        emc = replace(emc, control=sooner)
     return Preset(
         mesa,
         {
@@ -199,7 +201,7 @@ def preset(environment: str, name: str) -> Preset:
             "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
             "dmaq": NamedLearner(replace(qmix, mixer=StateDuplex())),
             "maven": NamedLearner(MAVEN if name == "paper" else maven(qmix, LATENTS)),
-            "emc": NamedLearner(Emc(replace(qmix, mixer=Duplex()), *EMC[name])),
+            "emc": NamedLearner(emc),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },

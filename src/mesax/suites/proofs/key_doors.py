@@ -20,24 +20,23 @@ FAMILY = KeyDoorFamily()
 KEYS = BinnedEntries((0, 1, HAS_KEY, OPEN, ROOM), width=1.0 / FAMILY.world.scale)
 """Own cell, key, door and room; a change is a move, a taken key, an opened door or another room, wherever that is."""
 MAPPO = Mappo(Mlp((64, 64)), Mlp((64, 64)), optimizer=Adam(7e-4), epochs=4, minibatches=4, discount=0.97)
-MAPPO_ENVS = 32
 
 
 def preset(name: str) -> Preset:
     """One preset: as for any environment, with a learner for this one."""
     given = any_world.preset(FAMILY, name)
     mesa = _longer(given.mesa) if name == "quick" else given.mesa
-    budget = on_policy(mesa.schedule, MAPPO_ENVS if name == "quick" else mesa.schedule.num_envs)
+    budget = on_policy(mesa.schedule, mesa.schedule.num_envs)
     learner = MAPPO if name != "paper" else given.learners["mappo"].algorithm
     own = {"mappo": NamedLearner(learner, budget), "mappo-rnd": NamedLearner(learner, budget, Rnd())}
     return replace(given, mesa=mesa, learners={**given.learners, **own}, keys=KEYS)
 
 
 def _longer(mesa: Experiment) -> Experiment:
-    """Twenty layouts to learn from, and evaluations close enough to tell how soon a goal is found."""
+    """Twenty layouts to learn from."""
     assert isinstance(mesa.method, Mesa)
     method = replace(mesa.method, explore=Budget(300_000, num_envs=32, num_evaluations=10))
-    schedule = replace(mesa.schedule, num_evaluations=50)
+    schedule = replace(mesa.schedule, total_steps=208_000)
     return replace(
         mesa, method=method, schedule=schedule, num_train_tasks=20, num_test_tasks=5, eval_episodes=16, lanes=5
     )

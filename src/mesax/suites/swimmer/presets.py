@@ -102,7 +102,7 @@ EMC: dict[str, Binned | Normalized] = columns(
         Emc(
             replace(PAPER_QMIX, mixer=Duplex()),
             Curiosity(Falling(0.01, 0.9, 100_000)),
-            BestReturns(0.1, capacity=2**20),
+            BestReturns(0.1, capacity=2**20, at_least=True),
         )
     ),
     quick=Normalized(
@@ -110,7 +110,7 @@ EMC: dict[str, Binned | Normalized] = columns(
             Emc(
                 replace(QUICK_QMIX, mixer=Duplex()),
                 Curiosity(Falling(0.01, 0.8, 20_000), head_gain=0.1, optimizer=Adam(1e-3)),
-                BestReturns(0.1, capacity=2**18, tolerance=0.2),
+                BestReturns(0.1, capacity=2**18, tolerance=0.2, at_least=True),
             )
         )
     ),

@@ -1,0 +1,1 @@
+"""Figures and tables that belong to this paper alone."""
