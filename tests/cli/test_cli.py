@@ -24,7 +24,8 @@ SCRIPT = Path(sys.executable).with_name("mesax")
 CONTRACT = {
     *("method", "env", "preset", "seed", "env_steps", "meta_env_steps", "mean_return", "std_return", "per_task"),
     *("normalized_return", "wall_seconds", "env_steps_per_second", "run_dir"),
-    *("iqm", "ci_low", "ci_high", "by_group", "optimal_fraction"),
+    *("iqm", "ci_low", "ci_high", "by_group", "area_under_curve"),
+    *("optimal_fraction", "optimal_fraction_low", "optimal_fraction_high"),
 }
 
 
@@ -237,7 +238,7 @@ BAD_INPUT = {
     "delta = 0": ([*RUN, "--family.delta", "0"], ["delta", "between 0 and 1", "not 0.0"]),
     "delta = 1": ([*RUN, "--family.delta", "1.0"], ["delta", "between 0 and 1", "not 1.0"]),
     "delta < 0": ([*RUN, "--family.delta", "-0.5"], ["delta", "between 0 and 1", "not -0.5"]),
-    "no agents": ([*RUN, "--family.num-agents", "0"], ["not ()"]),
+    "no agents": ([*RUN, "--family.num-agents", "0"], ["num-agents must be at least 1, not 0"]),
     "too many test tasks": ([*RUN, "--num-test-tasks", "17"], ["20 tasks", "4 for training", "17 for testing"]),
     "too many training tasks": ([*RUN, "--num-train-tasks", "30"], ["20 tasks", "30 for training"]),
     "no test tasks": ([*RUN, "--num-test-tasks", "0"], ["num-test-tasks", "at least 1", "not 0"]),
@@ -268,10 +269,10 @@ BAD_INPUT = {
     "no workers to resume": (["resume", "broken", "--workers", "-2"], ["--workers", "not -2"]),
     "no episodes": (["eval", "broken", "--episodes", "0"], ["--episodes", "not 0"]),
     "negative seed of episodes": (["eval", "broken", "--seed", "-1"], ["--seed", "not -1"]),
-    **{f"{verb} nothing": ([verb], ["RUN_DIR", f"mesax {verb} --help"]) for verb in VERBS[2:-3]},
-    **{f"{verb} of a missing directory": ([verb, "missing"], ["missing"]) for verb in VERBS[2:-3]},
-    **{f"{verb} of a file": ([verb, "file"], ["file"]) for verb in VERBS[2:-3]},
-    **{f"{verb} of no run": ([verb, "empty"], ["empty", "run.json"]) for verb in VERBS[2:-3]},
+    **{f"{verb} nothing": ([verb], ["RUN_DIR", f"mesax {verb} --help"]) for verb in VERBS[2:-4]},
+    **{f"{verb} of a missing directory": ([verb, "missing"], ["missing"]) for verb in VERBS[2:-4]},
+    **{f"{verb} of a file": ([verb, "file"], ["file"]) for verb in VERBS[2:-4]},
+    **{f"{verb} of no run": ([verb, "empty"], ["empty", "run.json"]) for verb in VERBS[2:-4]},
 }
 
 

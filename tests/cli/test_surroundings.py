@@ -23,7 +23,8 @@ from mesax.errors import FAILED, IO_ERROR, USAGE, UsageError
 from mesax.execution import runner
 from mesax.execution.workers import failure
 from mesax.experiments.provenance import surroundings
-from mesax.results import drawing, report
+from mesax.results import drawing
+from mesax.results.page import sections
 from mesax.store.run_directory import RunDirectory
 
 SETTINGS = ("list", "mesa", "climb-one")
@@ -209,7 +210,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_result(finished, capsys, monkey
 
 
 def test_a_report_without_its_pictures(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(report, "_svg", cannot_draw)
+    monkeypatch.setattr(sections, "_svg", cannot_draw)
     run = write_run(tmp_path / "run", SMALL)
     assert main(["report", str(run)]) == 0
     assert "This figure could not be drawn." in (run / "report.html").read_text()

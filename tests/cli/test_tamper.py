@@ -26,6 +26,7 @@ from mesax.execution import saved_policies, sweep
 from mesax.methods.adapt import greedy_shape
 from mesax.methods.mesa.method import Mesa
 from mesax.results import drawing, report
+from mesax.results.page import sections
 from mesax.store import trees
 from mesax.store.json_files import CHECKSUMS
 from mesax.store.run_directory import RunDirectory
@@ -88,7 +89,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(saved_policies, "_draw_film", lambda *_: [])
     monkeypatch.setattr(drawing, "_drawn", lambda *_: [])
-    monkeypatch.setattr(report, "_picture", lambda *_: "")
+    for module in (report, sections):
+        monkeypatch.setattr(module, "picture", lambda *_: "")
     monkeypatch.setattr(
         sweep, "_attempt", lambda run, *_: (command_line(*run.command, "--workers", 1, "--quiet"), "told")
     )

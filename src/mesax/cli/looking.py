@@ -110,13 +110,15 @@ def compare(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """A self-contained HTML page; episodes that a finished run has not recorded yet are played first."""
-    from mesax.results.report import REPORT, load_evaluated, shown_players, write_report
+    from mesax.results.report import REPORT, check_page, load_evaluated, shown_players, write_report
 
+    target = options.out or options.runs[0] / REPORT
     if options.episodes:
         runs, _ = load_evaluated(options.runs)
+        check_page(target)
         for run in shown_players(runs):
             keep_episodes(run.directory, options.load, options.quiet)
-    path = write_report(options.runs, options.out or options.runs[0] / REPORT)
+    path = write_report(options.runs, target)
     print(f"written  {path}")
     return 0
 

@@ -26,7 +26,7 @@ from mesax.results.page.data import coverage_data, embedded, end_intervals, fami
 from mesax.results.page.sections import cell_section, note, picture, run_section
 from mesax.results.summary import compare_runs, solved_interval
 from mesax.results.tables import run_labels, to_html
-from mesax.store.files import write_file
+from mesax.store.files import refuse_special, write_file
 from mesax.store.json_files import existing_run
 from mesax.store.json_values import Json
 from mesax.store.reading import RunResults, load_run
@@ -52,14 +52,20 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     if not run_dirs:
         raise UsageError("a report needs at least one run directory")
     target = Path(path)
-    if target.suffix.lower() not in PAGES:  # a mistaken name must not cost anybody the results of a run
-        raise UsageError(f"{target} is not the name of a file that ends in {' or '.join(PAGES)}")
     runs, left_out = load_evaluated(run_dirs)
-    if target.is_dir():  # said last: in a run, a link to one is damage
-        raise UsageError(f"{target} is a directory; name the file to write")
+    check_page(target)
     page = report_html(runs, target, left_out)
     write_file(target, page.encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
+
+
+def check_page(target: Path) -> None:
+    """Refuse what no page can be written to; to be said after the runs are read: a link inside one is damage."""
+    if target.is_dir():
+        raise UsageError(f"{target} is a directory; name the file to write")
+    if target.suffix.lower() not in PAGES:  # a mistaken name must not cost anybody the results of a run
+        raise UsageError(f"{target} is not the name of a file that ends in {' or '.join(PAGES)}")
+    refuse_special(target)
 
 
 def run_directories(paths: Sequence[str | Path]) -> tuple[list[Path], set[Path]]:

@@ -111,7 +111,7 @@ def write_file(path: Path, data: bytes) -> None:
     temporary = path.parent / f".tmp-{path.name[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
     with store_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_special(path)
+        refuse_special(path)
         try:
             descriptor = open_regular_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
@@ -125,7 +125,8 @@ def write_file(path: Path, data: bytes) -> None:
             raise
 
 
-def _refuse_special(path: Path) -> None:
+def refuse_special(path: Path) -> None:
+    """Only regular files are ever replaced."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
