@@ -99,7 +99,7 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(tiny, tmp_path, monke
     capsys.readouterr()
     assert command_line("verify", path) == IO_ERROR
     shown = capsys.readouterr()
-    assert str(last) in shown.out and "1 problems" in shown.err
+    assert str(last) in shown.out and "1 problem in " in shown.err
     assert go_on(path) == 0
     assert str(last) in only_line(capsys)
     assert determined(path) == determined(tiny)
