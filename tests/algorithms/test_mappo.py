@@ -408,7 +408,7 @@ def test_a_piece_starts_from_the_memory_that_played(values_of: str):
     whole = replace(ONE_STEP, actor_net=Gru(8, 1), critic_net=Gru(8, 1), values_of=values_of)
     cut, state = replace(whole, chunk=2), fresh(whole)
     one, many = (
-        jax.jit(lambda s, algorithm=algorithm: algorithm._pieces(s, episodes(), Elapsed.at(0.0)))(state)
+        jax.jit(lambda s, algorithm=algorithm: algorithm._pieces(SPEC, s, episodes(), Elapsed.at(0.0)))(state)
         for algorithm in (whole, cut)
     )
     assert (len(one.mask), len(many.mask)) == (4, 8)
