@@ -192,7 +192,7 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
     if env == "swimmer":
         assert isinstance(learner, Normalized) == (preset != "paper") == ("algorithm" in paths)
     elif env in PROOF_GAMES:
-        assert "algorithm.algorithm.actor-update" in paths or preset == "paper"
+        assert ("algorithm.algorithm.actor-net" in paths) == (preset != "paper")
     else:
         own = ExpectedGradient if env.startswith("mpe") else JointImprovement
         assert isinstance(learner.actor_update, own) == (preset != "paper") == ("algorithm.actor-update" in paths)
