@@ -451,11 +451,12 @@ def test_classes_without_source_are_merely_undocumented():
 
 REALS = st.floats(allow_nan=False)
 WORDS = st.text("abc ", max_size=4).map(str.strip).filter(lambda word: word.lower() not in {"none", "null"})
-SHAPES = st.builds(Circle, REALS) | st.builds(Square, REALS, st.tuples(st.integers(), st.integers()))
+INTEGERS = st.integers(-(10**25), 10**25)
+SHAPES = st.builds(Circle, REALS) | st.builds(Square, REALS, st.tuples(INTEGERS, INTEGERS))
 EVERYTHING = st.builds(
     Everything,
     flag=st.booleans(),
-    number=st.integers(-(10**25), 10**25),
+    number=INTEGERS,
     real=REALS,
     text=WORDS,
     name=st.none() | WORDS,

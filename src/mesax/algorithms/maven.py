@@ -25,14 +25,26 @@ from mesax.algorithms.mixers import Mixer, MixerConfig, Monotonic, Step, hyperne
 from mesax.algorithms.targets import entropy
 from mesax.algorithms.value_decomposition import (
     ActionValues,
+    TargetConfig,  # noqa: F401 (as Line and NetConfig: settings that are inherited name their kinds here too)
     ValueDecomposition,
     Values,
     ValueState,
 )
 from mesax.errors import UsageError
-from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, Team, Trainable
+from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Team, Trainable  # noqa: F401
 from mesax.policy import LATENT_STREAM, LEARNER, Policy
-from mesax.types import Action, Discrete, Elapsed, EnvSpec, Episode, Key, Label, Metrics, random_index
+from mesax.types import (
+    Action,
+    Discrete,
+    Elapsed,
+    EnvSpec,
+    Episode,
+    Key,
+    Label,
+    Line,  # noqa: F401
+    Metrics,
+    random_index,
+)
 
 NAMES: dict[str, str] = {
     "maven": "MAVEN: QMIX with a latent per episode, so that agents explore together",
