@@ -1,8 +1,8 @@
 """Intervals over seeds, tasks and repeats; interquartile means; how often one score beats another.
 
 Scores are nested: a seed brings its own training and test tasks, a task its repeats. Tasks of one seed share explorers,
-so they may fail together, and a handful of seeds says little about others. A bootstrap over task runs forgets both: at
-three seeds of five tasks its "95%" covers 65 to 84%. What is computed here instead, for S seeds and N tasks in all:
+so they may fail together, and a handful of seeds says little about others. A bootstrap over task runs forgets both and
+covers too little. What is computed here instead, for S seeds and N tasks in all:
 
     between, within   mean squares between seeds, and between tasks of one seed (repeats of a task are averaged)
     half width        max(t_95%(N - 1), t_90%(S - 1)) * sqrt(max(between, within) / N)
