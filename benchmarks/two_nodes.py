@@ -8,6 +8,7 @@ is never used.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -69,18 +70,32 @@ class Cluster:
                 start_new_session=True,
             )
 
-    def add_node(self, cpus: int = 1) -> subprocess.Popen[bytes]:
-        """Start one more node; the first is the head."""
+    def add_node(self, cpus: int = 1) -> None:
+        """Start one more node; the first is the head. On a busy machine Ray may need several tries."""
+        for tries_left in (2, 1, 0):
+            try:
+                self.nodes.append(self._started_node(cpus))
+                return
+            except RuntimeError:
+                if not tries_left:
+                    raise
+
+    def _started_node(self, cpus: int) -> subprocess.Popen[bytes]:
         head = not self.nodes
         place = ["--head", "--port", ADDRESS.rpartition(":")[2]] if head else ["--address", ADDRESS]
         place += ["--temp-dir", str(self.folder / "ray"), "--include-dashboard", "false"] if head else []
         program = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start"]
         size = ["--num-cpus", str(cpus), "--object-store-memory", "80000000"]
-        log = self.folder / f"node-{len(self.nodes)}.log"
+        log = self.folder / f"node-{secrets.token_hex(4)}.log"
         words = [*program, *place, *size, "--node-ip-address", "127.0.0.1", "--disable-usage-stats", "--block"]
         node = self.popen(words, log)
-        self.nodes.append(node)
-        self._await("Ray runtime started", log, node)
+        try:
+            self._await("Ray runtime started", log, node)
+        except RuntimeError:
+            for number in descendants(node.pid):
+                kill(number)
+            node.wait()
+            raise
         return node
 
     def _await(self, text: str, log: Path, node: subprocess.Popen[bytes], seconds: float = 180.0) -> None:

@@ -100,7 +100,9 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, capsys, closed_port, 
 
 
 def test_runs_of_a_sweep_on_this_machine_are_told_of_their_workers():
-    assert how_to_do(None, None, None) == How() and how_to_do(None, 3, 2) == How(("--workers", "3"), 2)
+    words = ["sweep", "--methods", "plain", "--envs", "climb-one"]
+    assert how_to_do(None, parse(words)) == How()
+    assert how_to_do(None, parse([*words, "--workers", "3", "--at-once", "2"])) == How(("--workers", "3"), 2)
 
 
 def test_variables_of_mesax_jax_and_xla_are_forwarded(monkeypatch):

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), experiment, options)
-    join(on, options.workers)
+    join(on, options)
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
         _print_difference(directory.run["paper_diff"])
@@ -134,7 +134,7 @@ def _execute(
     from mesax.store.modules import how_to_load, load_modules
 
     on = cluster_of(options)
-    join(on, options.workers)
+    join(on, options)
     try:
         with directory.lock():
             if damage is not None:
@@ -162,12 +162,15 @@ def cluster_of(options: argparse.Namespace) -> OnRay | None:
     return on
 
 
-def join(on: OnRay | None, cpus: int | None) -> None:
+def join(on: OnRay | None, options: argparse.Namespace) -> None:
     """Connect to the cluster now: what is wrong with it is said before anything is begun."""
-    if on is not None:
-        from mesax.execution.ray_cluster import connection
+    if on is None:
+        return
+    from mesax.execution.ray_cluster import connection
 
-        connection.connect(on, cpus)
+    if on.cluster is None and not options.quiet and connection.loaded() is None:
+        print("starting Ray on this machine", file=sys.stderr, flush=True)
+    connection.connect(on, options.workers)
 
 
 def leave_cluster(on: OnRay | None) -> None:
@@ -246,7 +249,7 @@ def sweep_runs(options: argparse.Namespace) -> int:
     planned = plan(grid, options.out, _digest_of_what_fits())
     if options.plan:
         return show_plan(planned, options.json)
-    how = how_to_do(on, options.workers, options.at_once)
+    how = how_to_do(on, options)
     try:
         code = sweep(planned, how, options.quiet, options.json)
     finally:
@@ -256,19 +259,19 @@ def sweep_runs(options: argparse.Namespace) -> int:
     return code
 
 
-def how_to_do(on: OnRay | None, workers: int | None, at_once: int | None) -> How:
+def how_to_do(on: OnRay | None, options: argparse.Namespace) -> How:
     """How the runs of a sweep are done; on a cluster they share it, and one that starts here starts once."""
     from mesax.execution.sweep import MOST_AT_ONCE, How
 
+    limit = () if options.workers is None else ("--workers", str(options.workers))
     if on is None:
-        return How(() if workers is None else ("--workers", str(workers)), at_once or 1)
+        return How(limit, options.at_once or 1)
     from mesax.execution.ray_cluster import connection
 
     own = on.cluster is None
-    join(on, workers)
+    join(on, options)
     words = replace(on, address=connection.address() if own else on.address).words
-    limit = () if own or workers is None else ("--workers", str(workers))
-    return How((*words, *limit), at_once or min(MOST_AT_ONCE, connection.cpus()))
+    return How((*words, *(() if own else limit)), options.at_once or min(MOST_AT_ONCE, connection.cpus()))
 
 
 def _digest_of_what_fits() -> Callable[[list[str]], str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mesax.errors import PREEMPTED, Preempted, StoreError
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
-from mesax.execution.ray_cluster.where import OnRay
+from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.status import StatusFile, kept_status
 from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
@@ -49,6 +49,7 @@ def execute(
     telling = follower(run, track, warn)
     run.set_status("running")
     run.unseal()
+    remove_tree(run.path / ATTEMPTS)  # of a driver that was killed
     changed = changes(run)
     if changed:
         told = ", ".join(f"{name} {now} instead of {before}" for name, (before, now) in changed.items())

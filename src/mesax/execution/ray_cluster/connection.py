@@ -19,6 +19,8 @@ from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.signals import SIGNALS
 
 STATISTICS = "RAY_USAGE_STATS_ENABLED"
+TOO_SLOW = "timed out during startup"
+"""What Ray says after half a minute, which a busy machine may need."""
 _head: subprocess.Popen[str] | None = None
 """The cluster that this process has started."""
 _ours = False
@@ -79,7 +81,7 @@ def _put_aside_stderr() -> Iterator[list[str]]:
             said += log.readlines()
 
 
-def _started(cpus: int | None) -> tuple[subprocess.Popen[str], str]:
+def _started(cpus: int | None, tries: int = 3) -> tuple[subprocess.Popen[str], str]:
     """A cluster on this machine, which ends when we do, and its address."""
     command = [sys.executable, "-m", "mesax.execution.ray_cluster.head", *(() if cpus is None else (str(cpus),))]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
@@ -94,6 +96,8 @@ def _started(cpus: int | None) -> tuple[subprocess.Popen[str], str]:
         process.wait()
         log.seek(0)
         said = [line.strip() for line in log if line.strip()]
+        if tries > 1 and any(TOO_SLOW in line for line in said):
+            return _started(cpus, tries - 1)
         raise UsageError(f"Ray cannot start here: {said[-1] if said else f'it ended with code {process.returncode}'}")
 
 
@@ -155,7 +159,7 @@ def errors() -> tuple[type[Exception], ...]:
     return (RayError,)
 
 
-def cannot_begin(error: Exception) -> bool:
+def cannot_begin(error: BaseException) -> bool:
     """Whether a worker could not even load what it was to do: our own tasks answer with values, whatever happens."""
     from ray.exceptions import RayTaskError, RuntimeEnvSetupError, TaskCancelledError  # noqa: PLC0415
 
@@ -163,8 +167,8 @@ def cannot_begin(error: Exception) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The gist of what Ray says, which is often a page."""
+    """The gist of what Ray says, which is often a page: of a loss the first line, of a traceback the last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if type(error).__name__.startswith("RayTaskError") and lines else " ".join(lines))[:400] or type(
-        error
-    ).__name__
+    if isinstance(error, errors()):
+        lines = lines[-1:] if cannot_begin(error) else lines[:1]
+    return " ".join(lines)[:400] or type(error).__name__

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 from mesax.errors import Preempted, StoreError, TrainingError, UsageError, WorkerLost
 from mesax.execution.ray_cluster import connection, parcels
 from mesax.execution.ray_cluster.desk import Desk, Event, News
-from mesax.execution.ray_cluster.task import ATTEMPTS, Ending, Order, attempt_job
+from mesax.execution.ray_cluster.task import Ending, Order, attempt_job
 from mesax.execution.ray_cluster.versions import identity
-from mesax.execution.ray_cluster.where import OnRay, forwarded
+from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay, forwarded
 from mesax.execution.workers import InProcess, OnProgress, failure, how_to_continue, log_of, open_log, warn
 from mesax.methods.base import Stage
 from mesax.runtime import heartbeat_seconds
@@ -31,6 +31,8 @@ Reference: TypeAlias = Any
 MOST_LOSSES = 3
 """Attempts at one job that may be lost in a row, with nothing saved in between."""
 SECONDS_TO_LISTEN = 0.2
+PATIENCE = 10
+"""Files may be on their way so many times as long as a worker may be silent."""
 
 
 @dataclass
@@ -59,7 +61,7 @@ class RayPool:
     """That the run is to stop."""
 
     def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
-        """Do the jobs on the cluster; those without a step only arrange files, perhaps of this machine: here."""
+        """Do the jobs on the cluster, but here those that train nothing: they may read files of this machine."""
         InProcess(self.run, self.stop).do(stage, [job for job in jobs if not stage.job_steps[job]], on_progress)
         waiting, stopped = deque(job for job in jobs if stage.job_steps[job]), False
         if not waiting:
@@ -97,7 +99,6 @@ class RayPool:
         """Connect, if this has not happened yet."""
         if self._desk is not None:
             return
-        remove_tree(self.run.path / ATTEMPTS)
         connection.connect(self.on, self.size)
         self._desk = connection.on_this_node(Desk)
 
@@ -164,8 +165,9 @@ class RayPool:
         """Files of a job: what this attempt loses from now on, the next one need not do again."""
         ray = connection.ray()
         try:
-            parcel: parcels.Parcel = ray.get(reference, timeout=heartbeat_seconds())
-        except connection.errors():  # it has died, or its node has: that is noticed soon
+            parcel: parcels.Parcel = ray.get(reference, timeout=PATIENCE * heartbeat_seconds())
+        except connection.errors():  # it has died or hangs, or its node does; should it live after all, it leaves
+            self._desk.answer.remote(attempt.name, False)
             return
         home = self.run.path / ATTEMPTS / attempt.name
         read = self._shared_reader(home) if self.on.shared else parcel["files"].__getitem__

@@ -26,6 +26,7 @@ from mesax.execution.ray_cluster.desk import LEAVE, STOP
 from mesax.execution.ray_cluster.parcels import Files, Parcel, Stamps, names_in, pack, stamps, unpack
 from mesax.execution.ray_cluster.scratch import own_directory
 from mesax.execution.ray_cluster.versions import difference, identity
+from mesax.execution.ray_cluster.where import ATTEMPTS
 from mesax.runtime import configure, use_threads
 from mesax.store.files import write_file
 from mesax.store.run_directory import RunDirectory
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 Ending: TypeAlias = dict[str, Any]
 """How an attempt ended: done, stopped, refused or error, and what belongs to it."""
 SECONDS_BETWEEN_BEATS = 1.0
-ATTEMPTS = ".attempts"
-"""Within a run directory that all nodes see: where attempts work."""
 
 
 class Order(TypedDict):

@@ -14,6 +14,8 @@ from mesax.errors import UsageError
 ADDRESS = "RAY_ADDRESS"
 """Ray's own variable, which `ray job submit` sets: the cluster to use if nothing else is said."""
 SECONDS_TO_ANSWER = 5.0
+ATTEMPTS = ".attempts"
+"""Within a run directory that all nodes see: where attempts work."""
 
 
 @dataclass(frozen=True)
