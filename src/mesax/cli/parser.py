@@ -239,12 +239,12 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, default=Path("runs/sweep"), help="where the run directories go")
     sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
     sub.add_argument("--plan", action="store_true", help="only say what would be done")
-    text = "runs at a time (default 1; on a cluster as many as it has CPUs, but no more than 8)"
-    sub.add_argument("--at-once", type=int, help=text)
     track_option(sub)
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")
     cluster_options(sub)
+    text = "runs at a time (default 1; on a cluster as many as it has CPUs, but no more than 8)"
+    sub.add_argument("--at-once", type=int, help=text)
 
     sub = verb("report", looking.report, "a self-contained HTML page about runs, or about all runs below a directory")
     run_argument(sub, many=True)
