@@ -24,6 +24,7 @@ INSIDE = ["--net", "--pid", "--mount"]
 RAY = {
     "RAY_AUTH_MODE": "disabled",  # nobody else can reach a namespace that has only its loopback
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
 }
 
 

@@ -18,7 +18,11 @@ from mesax.errors import UsageError
 from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.signals import SIGNALS
 
-STATISTICS = "RAY_USAGE_STATS_ENABLED"
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what it would print of lost workers, on stdout; we say it in one line
+}
+"""Variables of Ray, unless somebody has set them."""
 TOO_SLOW = "timed out during startup"
 """What Ray says after half a minute, which a busy machine may need."""
 _head: subprocess.Popen[str] | None = None
@@ -49,7 +53,8 @@ def connect(on: OnRay, cpus: int | None) -> None:
     if loaded() is not None:
         return
     on.check()
-    os.environ.setdefault(STATISTICS, "0")  # nothing is sent anywhere
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     if on.cluster is None:
         _head, place = _started(cpus)
     else:

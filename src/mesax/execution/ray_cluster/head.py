@@ -19,6 +19,8 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints goes to the log
+    # A worker on this machine is as important as it would be without Ray, whose default is a niceness of 15.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     import ray  # noqa: PLC0415  (it takes a second)
 
     cpus = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))

@@ -122,7 +122,7 @@ class RayPool:
             shared=str(self.run.path.resolve()) if self.on.shared else None,
             environment=forwarded(os.environ),
             identity=identity(),
-            modules=list(self.modules),
+            modules=[os.path.abspath(name) if name.endswith(".py") else name for name in self.modules],
             places=list(search_path()) if self.modules else [],
         )
         self._desk.expect.remote(attempt.name)
