@@ -7,6 +7,7 @@ makes results independent of the number of cores.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import subprocess
@@ -92,6 +93,12 @@ def use_threads(number: int) -> None:
     """Say how many cores this process may use for host environments."""
     global _threads  # noqa: PLW0603  (a fact about the process, like its environment variables)
     _threads = max(1, number)
+
+
+def own_process() -> None:
+    """Set up a process of our own, which looks for garbage seldom: tracing makes many objects that are none."""
+    gc.set_threshold(200_000, 20, 20)
+    configure()
 
 
 def configure() -> None:
