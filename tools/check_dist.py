@@ -33,6 +33,8 @@ SMOKE = (
     ("mesax", "report", "run"),
 )
 """The smoke run; then all its files, and the page, which is made of files that are no code."""
+COMPILE_LITTLE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+"""Nearly all of a smoke run is compiling."""
 TELLS = "import jax, sys; print('{}.{}.{}'.format(*sys.version_info), jax.__version__)"
 
 
@@ -118,7 +120,11 @@ def chosen(wishes: Iterable[str]) -> list[str]:
 def clean_environment(folder: Path, binaries: Path) -> dict[str, str]:
     """Nothing of this source tree, and a cache of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MESAX", "VIRTUAL"))}
-    return kept | {"PATH": f"{binaries}{os.pathsep}{kept.get('PATH', '')}", "MESAX_CACHE_DIR": str(folder / "cache")}
+    return kept | {
+        "PATH": f"{binaries}{os.pathsep}{kept.get('PATH', '')}",
+        "MESAX_CACHE_DIR": str(folder / "cache"),
+        "XLA_FLAGS": COMPILE_LITTLE,
+    }
 
 
 def trial(python: str, wheel: Path, constraints: Path) -> str:

@@ -137,6 +137,14 @@ def numeric_settings() -> dict[str, object]:
     return {name: values[name] for name, usual in NUMERIC_DEFAULTS.items() if values.get(name, usual) != usual}
 
 
+def physical_memory() -> int | None:
+    """Bytes of this machine; None where nobody says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
 def computing_platform() -> str:
     """What JAX computes on: cpu, gpu or tpu. Between these, the same run has other numbers."""
     import jax  # noqa: PLC0415  (the flags must be set first)
