@@ -33,7 +33,7 @@ SMOKE = (
     ("mesax", "report", "run"),
 )
 """The smoke run; then all its files, and the page, which is made of files that are no code."""
-COMPILE_LITTLE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+COMPILE_LITTLE = "--xla_backend_optimization_level=0"
 """Nearly all of a smoke run is compiling."""
 TELLS = "import jax, sys; print('{}.{}.{}'.format(*sys.version_info), jax.__version__)"
 
