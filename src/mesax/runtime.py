@@ -144,6 +144,28 @@ def numeric_settings() -> dict[str, object]:
     return {name: values[name] for name, usual in NUMERIC_DEFAULTS.items() if values.get(name, usual) != usual}
 
 
+def physical_memory() -> int | None:
+    """Bytes of this machine; None where nobody says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def computing_platform() -> str:
+    """What JAX computes on: cpu, gpu or tpu. Between these, the same run has other numbers."""
+    import jax  # noqa: PLC0415  (the flags must be set first)
+
+    return str(jax.default_backend())
+
+
+def device_names() -> list[str]:
+    """Every device that JAX sees: its platform, number and kind."""
+    import jax  # noqa: PLC0415  (the flags must be set first)
+
+    return [f"{device.platform}:{device.id} {device.device_kind}".strip() for device in jax.devices()]
+
+
 def _usable_cache() -> str | None:
     """Where JAX keeps compiled programs; None, which only costs time, if the usual place cannot be made."""
     directory = cache_directory() / "xla"
