@@ -55,6 +55,7 @@ def cache_directory() -> Path:
 THREADS = "MESAX_THREADS"
 CHECKPOINT_SECONDS = "MESAX_CHECKPOINT_SECONDS"
 GRACE_SECONDS = "MESAX_GRACE_SECONDS"
+HEARTBEAT_SECONDS = "MESAX_HEARTBEAT_SECONDS"
 _threads = 1
 
 
@@ -76,6 +77,11 @@ def checkpoint_seconds() -> float:
 def grace_seconds() -> float:
     """Seconds that a run which is asked to stop may take: $MESAX_GRACE_SECONDS, else 8; schedulers often give 10."""
     return _seconds(GRACE_SECONDS, 8.0)
+
+
+def heartbeat_seconds() -> float:
+    """Seconds of silence after which a cluster's worker counts as lost: $MESAX_HEARTBEAT_SECONDS, else one minute."""
+    return _seconds(HEARTBEAT_SECONDS, 60.0)
 
 
 def _seconds(name: str, default: float) -> float:
@@ -106,6 +112,7 @@ def configure() -> None:
     host_threads()  # nonsense is refused before anything is begun
     checkpoint_seconds()
     grace_seconds()
+    heartbeat_seconds()
     _check_flags(os.environ.get("XLA_FLAGS", ""))
     flags = os.environ.get("XLA_FLAGS", "").split()
     for flag in (SINGLE_THREAD, QUICK_COMPILE):
