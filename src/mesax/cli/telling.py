@@ -15,9 +15,9 @@ def fail(message: str, code: int) -> int:
 
 def prepare_jax() -> None:
     """Set JAX up before anything imports it for computing."""
-    from mesax.runtime import configure
+    from mesax.runtime import own_process
 
-    configure()
+    own_process()
 
 
 def check_workers(workers: int | None) -> None:
