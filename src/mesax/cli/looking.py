@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from mesax.cli.running import keep_episodes, stored_experiment
 from mesax.cli.telling import prepare_jax
@@ -99,7 +100,8 @@ def compare(options: argparse.Namespace) -> int:
     from mesax.results.comparison import compare_directories, show_comparison
     from mesax.store.files import is_there
 
-    directory = options.out or options.runs[0].parent / "figures"
+    beside = next((path for path in options.runs if path.is_dir()), Path("runs") / "stored")
+    directory = options.out or beside.parent / "figures"
     if options.out is not None and is_there(directory) and not directory.is_dir():
         raise UsageError(f"--out {directory} is not a directory")
     result = show_comparison(compare_directories(options.runs), directory)

@@ -210,7 +210,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--policy", default="final", help="final, uniform, or explorer-1, explorer-2, ...")
     sub.add_argument("--gif", type=_path, help="where to write the GIF (default: figures/ in the run)")
 
-    sub = verb("compare", looking.compare, "one table and one plot for several runs")
+    sub = verb("compare", looking.compare, "one table and one plot for several runs, or files of a store of results")
     run_argument(sub, many=True)
     sub.add_argument("--out", type=_path, help="where to draw (default: figures/ beside the first run)")
     sub.add_argument("--json", action="store_true")
@@ -228,6 +228,8 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, default=Path("runs/sweep"), help="where the run directories go")
     sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
     sub.add_argument("--plan", action="store_true", help="only say what would be done")
+    text = "store of results: runs whose result is there are skipped, those that finish are kept there"
+    sub.add_argument("--results", type=_path, metavar="DIR", help=text)
     track_option(sub)
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")

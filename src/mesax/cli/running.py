@@ -19,6 +19,7 @@ from mesax.tracking.sinks import check_trackers
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
     from mesax.methods.base import Experiment
+    from mesax.results.evidence.kept import Kept
     from mesax.store.run_directory import RunDirectory
 
 
@@ -198,18 +199,28 @@ def sweep_runs(options: argparse.Namespace) -> int:
     check_workers(options.workers)
     check_trackers(options.track)
     prepare_jax()
-    from mesax.execution.sweep import Grid, plan, show_plan, sweep
+    from mesax.execution.sweep import Grid, plan, show_plan, skip_stored, sweep
 
     extra = [word for word in options.rest if word != "--"]
     extra += [word for name in options.track for word in ("--track", name)]
     grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
     planned = plan(grid, options.out, _digest_of_what_fits())
+    if options.results is not None:
+        planned = skip_stored(planned, options.results, lambda kept, run: is_result_of(kept, run.arguments))
     if options.plan:
         return show_plan(planned, options.json)
-    code = sweep(planned, options.workers, options.quiet, options.json)
+    code = sweep(planned, options.workers, options.quiet, options.json, options.results)
     if code == PREEMPTED:
         return fail(f"stopped; what is done is kept, continue with: mesax {shlex.join(options.arguments)}", code)
     return code
+
+
+def is_result_of(kept: Kept, words: Sequence[str]) -> bool:
+    """Whether a result of the store is what arguments of `run` ask for."""
+    from mesax.cli.parser import parse
+    from mesax.results.evidence.freshness import is_of
+
+    return is_of(kept, request_of(parse(["run", *words])).experiment())
 
 
 def _digest_of_what_fits() -> Callable[[list[str]], str]:
