@@ -124,7 +124,8 @@ def test_a_result_is_fresh_until_its_settings_change():
     assert freshness(of_catalogue(request, method="nobody")) == "stale"
     assert not is_of(kept, replace(request, num_test_tasks=5).experiment())
     assert with_family(kept).facts["family"]["optimal_return"] == 1.0
-    assert kept.core_seconds == 4.0
+    assert kept.core_seconds is None
+    assert of_catalogue(request, clocks={"job_seconds": 3.5}).core_seconds == 3.5
 
 
 def test_a_sweep_skips_what_is_kept_and_keeps_what_is_finished(run: Path, tmp_path: Path, capsys):

@@ -246,12 +246,19 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, default=Path("runs/theory"), help="where to write (default runs/theory)")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
-    sub = verb(
-        "reproduce", studying.reproduce, "draw a figure of the paper from stored runs; say what is missing and its cost"
+    text = "draw figures and tables of the paper from stored results; say what is missing and its cost, or run it"
+    sub = verb("reproduce", studying.reproduce, text)
+    sub.add_argument(
+        "piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, table-2, theory, all"
     )
-    sub.add_argument("piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, theory")
-    sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are stored (default runs)")
+    sub.add_argument("--plan", action="store_true", help="only say what is stored, what is missing and what that costs")
+    sub.add_argument("--run", action="store_true", help="run what is missing, and keep it in the store")
+    sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are (default runs)")
+    text = "store of results (default results)"
+    sub.add_argument("--results", type=_path, metavar="DIR", default=Path("results"), help=text)
     sub.add_argument("--out", type=_path, default=Path("runs/paper"), help="where to draw (default runs/paper)")
+    sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
+    sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
     sub = verb("verify", checking.verify, "check every file of a run against its checksum")

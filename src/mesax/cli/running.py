@@ -204,7 +204,7 @@ def sweep_runs(options: argparse.Namespace) -> int:
     extra = [word for word in options.rest if word != "--"]
     extra += [word for name in options.track for word in ("--track", name)]
     grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
-    planned = plan(grid, options.out, _digest_of_what_fits())
+    planned = plan(grid, options.out, digest_of_what_fits())
     if options.results is not None:
         planned = skip_stored(planned, options.results, lambda kept, run: is_result_of(kept, run.arguments))
     if options.plan:
@@ -223,7 +223,7 @@ def is_result_of(kept: Kept, words: Sequence[str]) -> bool:
     return is_of(kept, request_of(parse(["run", *words])).experiment())
 
 
-def _digest_of_what_fits() -> Callable[[list[str]], str]:
+def digest_of_what_fits() -> Callable[[list[str]], str]:
     """From the arguments of `run` to the digest of what they ask for; what does not fit is refused."""
     from mesax.cli.parser import parse
     from mesax.experiments.overrides import digest

@@ -141,6 +141,18 @@ def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> 
     return planned
 
 
+def planned_cells(
+    cells: Sequence[tuple[str, str, Sequence[str]]], directory: Path, digest_of: Callable[[list[str]], str]
+) -> list[Planned]:
+    """Single runs instead of a grid: (method, environment, arguments of `mesax run`), in directories by their hash."""
+    found = []
+    for method, env, arguments in cells:
+        digest = digest_of(list(arguments))
+        path = directory / f"{method}-{file_name(env)}-{digest}"
+        found.append(Planned(method, env, path, tuple(arguments), *_state_of(path, digest)))
+    return found
+
+
 def skip_stored(planned: Sequence[Planned], store: Path, is_of: Callable[[Kept, Planned], bool]) -> list[Planned]:
     """The same runs; those whose result is kept in a store are `stored`, those kept with other settings say so."""
     known: dict[str, list[Kept]] = {}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,10 +81,10 @@ class Kept:
         return {str(path): str(value) for path, value in (self.facts.get("overrides") or {}).items()}
 
     @property
-    def core_seconds(self) -> float:
-        """What it cost: seconds of all its jobs, each on one core; of files without such a clock, two cores' time."""
-        clocks = self.facts.get("clocks") or {}
-        return float(clocks.get("job_seconds", 2.0 * self.facts["wall_seconds"]))
+    def core_seconds(self) -> float | None:
+        """What it cost: seconds of all its jobs, each on one core; None if nobody kept such a clock."""
+        clocks = self.facts.get("clocks")
+        return None if clocks is None else float(clocks["job_seconds"])
 
     @cached_property
     def results(self) -> RunResults:
@@ -226,8 +225,3 @@ def _text(facts: Json) -> str:
         )
         + "\n"
     )
-
-
-def by_hash(kept: Sequence[Kept]) -> dict[str, Kept]:
-    """Results by the hash of their settings; those without one are left out."""
-    return {one.config_hash: one for one in kept if one.config_hash is not None}
