@@ -261,8 +261,11 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
-    sub = verb("verify", checking.verify, "check every file of a run against its checksum")
-    run_argument(sub)
+    text = "check every file of a run against its checksum; or a store of results, and the pages that quote it"
+    sub = verb("verify", checking.verify, text)
+    sub.add_argument("run", metavar="RUN_DIR|RESULTS", type=_path)
+    text = "of a store of results: write what the README and docs/ beside it quote anew"
+    sub.add_argument("--write", action="store_true", help=text)
 
     text = "write a run's exploration policies as a bundle that loads without a trainer, or its rows for another tool"
     sub = verb("export", looking.export, text)
