@@ -9,6 +9,7 @@ import pytest
 from mesax.results.evidence.blocks import Evidence
 from mesax.results.evidence.checking import verify_store
 from mesax.results.evidence.tracing import BLOCK, REGION, check_page
+from mesax.suites.deviations import DEVIATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,3 +45,15 @@ def test_a_number_without_a_source_is_found(evidence: Evidence, tmp_path: Path):
     shutil.copy(ROOT / "README.md", page)
     page.write_text(page.read_text(encoding="utf-8").replace("In the climb games", "With 69.3, in the climb games", 1))
     assert [one.reason[:4] for one in check_page(page, evidence.store, evidence.write).findings] == ["69.3"]
+
+
+def test_every_deviation_has_a_line_and_every_line_an_entry():
+    text = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^### `([a-z0-9-]+)`$", text, re.M)
+    lines = [name for section in DEVIATIONS.values() for name in section]
+    assert lines == entries and len(set(lines)) == len(lines)
+    assert [title for title in DEVIATIONS if f"\n## {title}\n" not in text] == []
+    named = {
+        name for row in re.findall(r"^\|.*\|$", text, re.M) for name in re.findall(r"`([a-z0-9-]+-[a-z0-9-]+)`", row)
+    }
+    assert {"random-collection", "relabel-off", "told-demand"} <= named

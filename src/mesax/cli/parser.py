@@ -167,6 +167,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("env", nargs="?")
     sub.add_argument("--preset", default="quick")
     sub.add_argument("--learner")
+    sub.add_argument("--deviations", action="store_true", help="every difference from the paper, in a line each")
 
     sub = verb(
         "run", running.run, "meta-train if the method needs it, learn each unseen test task, save and summarize", True

@@ -31,6 +31,7 @@ SPOKEN = {
     "structured": "MESA with structured explorers",
     "uniform": "uniform mixing",
     "diagonal": "diagonal mixing",
+    "tour": "a scripted tour",
     "plain": "the learner alone",
     "pretrain": "pre-training",
     "goal (privileged)": "pre-training that is told the goal (privileged)",

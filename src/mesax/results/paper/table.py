@@ -31,7 +31,9 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
         for label in dict.fromkeys(one.label for one in found)
     ]
     for name, values in paper.items():
-        rows.append((f"{name}, in the paper", *(f"{mean:g} ± {spread:g}" for mean, spread in map(values.get, envs))))
+        rows.append(
+            (f"{name}, in the paper", *(f"{mean:g} ± {spread:g}" for mean, spread in (values[env] for env in envs)))
+        )
     note = "Mean final return with its 95% interval over seeds and tasks;"
     note += f" seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given. {_marks(found)}"
     note += f" {MISSING}: not run yet." if any(not one.shown for one in found) else ""
