@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mesax.results.comparison import compare_directories
 from mesax.results.evidence.blocks import Evidence
 from mesax.results.evidence.checking import verify_store
 from mesax.results.evidence.tracing import BLOCK, REGION, check_page
@@ -45,6 +46,14 @@ def test_a_number_without_a_source_is_found(evidence: Evidence, tmp_path: Path):
     shutil.copy(ROOT / "README.md", page)
     page.write_text(page.read_text(encoding="utf-8").replace("In the climb games", "With 69.3, in the climb games", 1))
     assert [one.reason[:4] for one in check_page(page, evidence.store, evidence.write).findings] == ["69.3"]
+
+
+def test_the_quickstart_ends_as_the_readme_says():
+    files = [
+        ROOT / "results" / f"{method}-climb-wide-quick-seed0.json" for method in ("structured", "uniform", "plain")
+    ]
+    (family,) = compare_directories(files)
+    assert f"\n{family.verdict}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_deviation_has_a_line_and_every_line_an_entry():

@@ -7,8 +7,9 @@ import pytest
 
 from fake_store import FakeRun, write_run
 from mesax.cli.parser import main
+from mesax.errors import UsageError
 from mesax.experiments.overrides import digest_of_plain
-from mesax.results.evidence.blocks import BLOCKS, Evidence
+from mesax.results.evidence.blocks import Evidence
 from mesax.results.evidence.checking import contradictions, is_store, verify_store, write_pages
 from mesax.results.evidence.kept import keep, read_kept
 from mesax.results.evidence.tracing import check_page, rewrite_page
@@ -21,8 +22,11 @@ def store(tmp_path: Path) -> Path:
         path = keep(write_run(tmp_path / "runs" / method, FakeRun(method, evaluations=8)), store)
         facts = json.loads(path.read_text())
         facts["made_with"]["config_hash"] = digest_of_plain(facts["config"])
+        facts["explorers"] = {"visitors": {"all explorers": {"distinct_visits": 3.5, "high_reward_steps": None}}}
         path.write_text(json.dumps(facts))
-    (store / "other.json").write_text(json.dumps({"rows": [{"share": 0.9073, "value": -3.25, "name": "x"}]}))
+    (store / "other.json").write_text(
+        json.dumps({"rows": [{"share": 0.9073, "value": -3.25, "name": "x"}], "steps": 1234})
+    )
     return store
 
 
@@ -38,6 +42,8 @@ def reasons(text: str, store: Path) -> list[str]:
         ("-3.25<!--= other rows/0/value -->", ""),
         ("**-3.2**<!--= other rows/0/value -->", ""),
         ("91%<!--= other rows/0/share -->, .907<!--= other rows/0/share -->, 0.91<!--= other rows/0/share -->", ""),
+        ("1,234.0<!--= other steps -->, 1234<!--= other steps -->", ""),
+        ("1,235<!--= other steps -->", "1,235 is 1,234 in other.json (steps)"),
         ("92%<!--= other rows/0/share -->", "92% is 91% in other.json (rows/0/share)"),
         ("-3.26<!--= other rows/0/value -->", "-3.26 is -3.25 in other.json (rows/0/value)"),
         ("1<!--= other rows/1/value -->", "other.json has no entry rows/1/value: '1' is not there"),
@@ -135,8 +141,10 @@ def test_pages_follow_the_store(store: Path):
     assert len(found.damaged) == 2, "neither its mean nor its curve says so"
 
 
-def test_every_block_says_something(store: Path):
-    arguments = {"tasks": "mesa", "results": "climb-one mesa plain", "explorers": "mesa"}
+def test_blocks_of_runs_say_something(store: Path):
     evidence = Evidence(store)
-    for name in BLOCKS:
-        assert evidence.write(f"{name} {arguments.get(name, '')}").startswith("\n")
+    for words in ("table-2", "table-2 means", "gains", "costs", "labels", "tasks mesa", "results climb-one mesa plain"):
+        assert evidence.write(words).startswith("\n"), words
+    assert "| climb-one | 0 | all explorers | 3.50 | – | – |" in evidence.write("explorers mesa")
+    with pytest.raises(UsageError, match="the store has no result of qmix in climb-one"):
+        evidence.write("results climb-one qmix")

@@ -11,8 +11,9 @@ from mesax.errors import UsageError
 from mesax.formatting import NOTHING, format_interval, format_number
 from mesax.results.evidence.freshness import Freshness, freshness, with_family
 from mesax.results.evidence.kept import Kept, all_kept
-from mesax.results.paper.cells import Found, cost_lines, find_runs
+from mesax.results.paper.cells import SEEDS, Found, cost_lines, find_runs
 from mesax.results.paper.table import STALE, gain_table, mean_table, result_table
+from mesax.results.paper.theory import tables as theory_tables
 from mesax.results.reproduce import PAPER_TABLE_2, piece_named
 from mesax.results.summary import final_interval
 from mesax.results.tables import Table, to_markdown
@@ -175,6 +176,44 @@ def _spread(evidence: Evidence, words: Sequence[str]) -> str:
     return to_markdown(Table("", columns, tuple(rows)))
 
 
+def _zero_shot(evidence: Evidence, words: Sequence[str]) -> str:
+    """`zero-shot ENV`: what borrowed explorers reach there before anything is learned, by seed of the test tasks."""
+    (env,) = words
+    measured = [row for row in read_json(evidence.store / "zero-shot.json")["rows"] if row["env"] == env]
+    rows = []
+    for source in dict.fromkeys(str(row["explorers"]) for row in measured):
+        own = {int(row["seed"]): row["ways"] for row in measured if row["explorers"] == source}
+        for way in dict.fromkeys(way for ways in own.values() for way in ways):
+            cells = [own[seed].get(way) if seed in own else None for seed in SEEDS]
+            reached = ("" if cell is None else f"{cell['mean']:.2f}, worst {cell['worst']:.2f}" for cell in cells)
+            rows.append((source, way, *reached))
+    columns = ("explorers of", "how they play", *(f"seed {seed}" for seed in SEEDS))
+    return to_markdown(Table("", columns, tuple(rows)))
+
+
+def _theory(evidence: Evidence, words: Sequence[str]) -> str:
+    """`theory NUMBER U...`: a table of `mesax theory`; of rows with a number of actions, those that are named."""
+    number, *actions = words
+    table = theory_tables(read_json(evidence.store / "theory.json"))[int(number)]
+    if actions:
+        rows = tuple(row for row in table.rows if row[1] in (*actions, "any"))
+        table = Table(table.title, table.columns, rows, table.note)
+    return to_markdown(table)
+
+
+def _proof(evidence: Evidence, words: Sequence[str]) -> str:
+    """`proof GAME LEARNER...`: how the attempts at a proof ended."""
+    game, *learners = words
+    rows = []
+    for learner in learners:
+        one = read_json(evidence.store / f"proof-{game}-{learner}.json")
+        ends = ", ".join(f"{attempt['final_return']:g}" for attempt in one["attempts"])
+        seeds = ", ".join(str(attempt["seed"]) for attempt in one["attempts"])
+        rows.append((learner, seeds, ends, f"{one['solved']} of {len(one['attempts'])}", str(one["asked"])))
+    columns = ("learner", "seeds", "mean of the last five evaluations", "solved", "asked")
+    return to_markdown(Table("", columns, tuple(rows)))
+
+
 BLOCKS: dict[str, Block] = {
     "table-2": _table_2,
     "gains": _gains,
@@ -184,5 +223,8 @@ BLOCKS: dict[str, Block] = {
     "results": _results,
     "explorers": _explorers,
     "spread": _spread,
+    "zero-shot": _zero_shot,
+    "theory": _theory,
+    "proof": _proof,
 }
 """To add one: a function, and a line here."""

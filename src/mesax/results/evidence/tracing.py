@@ -27,7 +27,7 @@ BLOCK = re.compile(
     r"(?P<open><!-- results: (?P<words>[^\n]*?) -->\n)(?P<text>.*?)(?P<close><!-- end of results -->)", re.S
 )
 TRACE = re.compile(
-    r"(?P<number>[-+]?\d*\.?\d+)(?P<percent>%?)(?P<mark>\W?\W?)<!--= (?P<file>\S+) (?P<path>[^\n]*?) -->"
+    r"(?P<number>[-+]?[\d,]*\.?\d+)(?P<percent>%?)(?P<mark>\W?\W?)<!--= (?P<file>\S+) (?P<path>[^\n]*?) -->"
 )
 ANY_TRACE = re.compile(r"<!--= [^\n]*? -->")
 REGION = re.compile(r"<!-- traced -->(?P<text>.*?)<!-- end of traced -->", re.S)
@@ -140,7 +140,8 @@ def _said(found: re.Match[str], store: Path) -> str:
     """The number as the store has it, with as many digits as are shown and in the same style."""
     value = _entry(store / f"{found['file']}.json", found["path"])
     digits = len(found["number"].partition(".")[2])
-    text = f"{100 * value if found['percent'] else value:.{digits}f}"
+    style = f"{',' if ',' in found['number'] else ''}.{digits}f"
+    text = format(100 * value if found["percent"] else value, style)
     if found["number"].lstrip("+-").startswith("."):
         text = text.replace("0.", ".", 1)
     if found["number"].startswith("+") and value >= 0:
