@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.cli.telling import check_workers, fail, prepare_jax
+from mesax.cli.telling import check_at_once, check_workers, fail, prepare_jax
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 from mesax.tracking.sinks import check_trackers
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mesax.execution.sweep import How
     from mesax.experiments.request import Request
     from mesax.methods.base import Experiment
+    from mesax.results.evidence.kept import Kept
     from mesax.store.run_directory import RunDirectory
 
 
@@ -237,21 +238,22 @@ def sweep_runs(options: argparse.Namespace) -> int:
     """Methods x environments x seeds, one run after another."""
     check_workers(options.workers)
     check_trackers(options.track)
-    if options.at_once is not None and options.at_once < 1:
-        raise UsageError(f"--at-once must be at least 1, not {options.at_once}")
+    check_at_once(options.at_once)
     on = None if options.plan else cluster_of(options)
     prepare_jax()
-    from mesax.execution.sweep import Grid, plan, show_plan, sweep
+    from mesax.execution.sweep import Grid, plan, show_plan, skip_stored, sweep
 
     extra = [word for word in options.rest if word != "--"]
     extra += [word for name in options.track for word in ("--track", name)]
     grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
-    planned = plan(grid, options.out, _digest_of_what_fits())
+    planned = plan(grid, options.out, digest_of_what_fits())
+    if options.results is not None:
+        planned = skip_stored(planned, options.results, lambda kept, run: is_result_of(kept, run.arguments))
     if options.plan:
         return show_plan(planned, options.json)
     how = how_to_do(on, options)
     try:
-        code = sweep(planned, how, options.quiet, options.json)
+        code = sweep(planned, how, options.quiet, options.json, options.results)
     finally:
         leave_cluster(on)
     if code == PREEMPTED:
@@ -274,7 +276,15 @@ def how_to_do(on: OnRay | None, options: argparse.Namespace) -> How:
     return How((*words, *(() if own else limit)), options.at_once or min(MOST_AT_ONCE, connection.cpus()))
 
 
-def _digest_of_what_fits() -> Callable[[list[str]], str]:
+def is_result_of(kept: Kept, words: Sequence[str]) -> bool:
+    """Whether a result of the store is what arguments of `run` ask for."""
+    from mesax.cli.parser import parse
+    from mesax.results.evidence.freshness import is_of
+
+    return is_of(kept, request_of(parse(["run", *words])).experiment())
+
+
+def digest_of_what_fits() -> Callable[[list[str]], str]:
     """From the arguments of `run` to the digest of what they ask for; what does not fit is refused."""
     from mesax.cli.parser import parse
     from mesax.experiments.overrides import digest
@@ -294,13 +304,17 @@ def _digest_of_what_fits() -> Callable[[list[str]], str]:
 def _print_difference(differences: Sequence[Sequence[object]]) -> None:
     """How this run differs from the paper's, on stderr."""
     if not differences:
-        print("same settings as the paper preset", file=sys.stderr)
+        print(
+            "same settings as the paper preset (what that differs in from the paper: mesax list --deviations)",
+            file=sys.stderr,
+        )
         return
     paths = {str(path) for path, _, _ in differences}
     print("differs from the paper preset (all of it: run.json, mesax report):", file=sys.stderr)
     for path, paper, ours in differences:
         if str(path).rpartition(".")[0] not in paths:  # the parts of a class that was exchanged say nothing more
             print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
+    print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
 
 
 def _short(value: object) -> str:

@@ -24,3 +24,9 @@ def check_workers(workers: int | None) -> None:
     """Refuse a number of processes that cannot be."""
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be at least 1, not {workers}")
+
+
+def check_at_once(runs: int | None) -> None:
+    """Refuse a number of runs at a time that cannot be."""
+    if runs is not None and runs < 1:
+        raise UsageError(f"--at-once must be at least 1, not {runs}")

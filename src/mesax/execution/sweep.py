@@ -1,8 +1,8 @@
 """Many runs one after another: methods x families x seeds, each in a process of its own. Needs no JAX.
 
 A run's directory is named after what it is, so a sweep that is started again skips what is finished and continues what
-is not; a finished run that stands beside it under another name serves too. A process per run gives all memory back, and
-keeps a run that dies from taking the others along.
+is not; a finished run that stands beside it under another name serves too, and so does a result in a store.
+A process per run gives all memory back, and keeps a run that dies from taking the others along.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from mesax.execution.progress import is_terminal
 from mesax.execution.status import RunStatus, shortened, status_of, status_table
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
+from mesax.results.evidence.kept import Kept, all_kept, keep, read_kept
 from mesax.results.tables import to_rich
 from mesax.store.files import is_there, store_errors
 from mesax.store.modules import file_name
@@ -35,7 +36,7 @@ from mesax.store.run_directory import RunDirectory
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-State = Literal["new", "unfinished", "finished", "refused", "damaged"]
+State = Literal["new", "unfinished", "finished", "stored", "refused", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
 Ending = Literal["done", "failed", "stopped", "left"]
 Say = Callable[[str], None]
@@ -88,6 +89,13 @@ class Planned:
     state: State
     reason: str = ""
     """Why it is refused or damaged."""
+    stale: Path | None = None
+    """A result of the same command that was made with other settings."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.state in ("finished", "stored")
 
     @property
     def name(self) -> str:
@@ -146,6 +154,34 @@ def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> 
     return planned
 
 
+def planned_cells(
+    cells: Sequence[tuple[str, str, Sequence[str]]], directory: Path, digest_of: Callable[[list[str]], str]
+) -> list[Planned]:
+    """Single runs instead of a grid: (method, environment, arguments of `mesax run`), in directories by their hash."""
+    found = []
+    for method, env, arguments in cells:
+        digest = digest_of(list(arguments))
+        path = directory / f"{method}-{file_name(env)}-{digest}"
+        found.append(Planned(method, env, path, tuple(arguments), *_state_of(path, digest)))
+    return found
+
+
+def skip_stored(planned: Sequence[Planned], store: Path, is_of: Callable[[Kept, Planned], bool]) -> list[Planned]:
+    """The same runs; those whose result is kept in a store are `stored`, those kept with other settings say so."""
+    known: dict[str, list[Kept]] = {}
+    for one in all_kept(store):
+        known.setdefault(f"{one.method}-{file_name(one.env)}-{one.preset}-seed{one.seed}", []).append(one)
+    found = []
+    for run in planned:
+        like = [] if run.is_there else known.get(run.name, [])
+        fitting = [one for one in like if is_of(one, run)]
+        if fitting:
+            found.append(replace(run, path=fitting[0].path, state="stored", reason=""))
+        else:
+            found.append(replace(run, stale=like[0].path if like else None))
+    return found
+
+
 def _finished_runs(directory: Path, known: set[Path]) -> dict[str, list[Path]]:
     """Finished runs directly below `directory`, by the digest of their configuration; without the `known` ones."""
     found: dict[str, list[Path]] = {}
@@ -180,20 +216,26 @@ def _state_of(path: Path, digest: str) -> tuple[State, str]:
 def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
     """Say what would be done, as commands that could also be run elsewhere."""
     for run in planned:
-        print(f"{run.state:<10}  {run.reason or shlex.join(['mesax', *run.command])}")
+        told = str(run.path) if run.state == "stored" else shlex.join(["mesax", *run.command])
+        stale = f"  # {run.stale} is stale: it was made with other settings" if run.stale else ""
+        print(f"{run.state:<10}  {run.reason or told}{stale}")
     counts = {state: sum(run.state == state for run in planned) for state in STATES}
     print(f"{_runs(planned)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
     if as_json:
         runs = [
             {"run": run.name, "run_dir": str(run.path), "state": run.state, "command": ["mesax", *run.command]}
+            | ({"stale": str(run.stale)} if run.stale else {})
             for run in planned
         ]
         print(json.dumps({"runs": runs, **counts}))
     return 0
 
 
-def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool) -> int:
-    """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used."""
+def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, store: Path | None = None) -> int:
+    """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used.
+
+    What is finished is kept in the `store`, if there is one.
+    """
     for state, kind in (("damaged", DamageError), ("refused", UsageError)):
         reasons = [run.reason for run in planned if run.state == state]
         if reasons:
@@ -202,10 +244,15 @@ def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool) -> i
     with _shown(planned, quiet) as say:
         outcomes = execute(planned, how, say)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
+    if store is not None:
+        for path in done:
+            if path.is_dir():
+                _say(f"kept     {keep(path, store)}")
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
     compared: dict[str, object] = {"families": [], "note": None}
     if done and whole:
-        compared = show_comparison(compare_directories(done), done[0].parent / "figures")
+        beside = next((path for path in done if path.is_dir()), Path("runs") / "stored")
+        compared = show_comparison(compare_directories(done), beside.parent / "figures")
     failed = [outcome for outcome in outcomes if outcome.ending == "failed"]
     for outcome in failed:
         _say(f"failed   {outcome.run.name}: {outcome.reason}")
@@ -240,23 +287,25 @@ def _shown(planned: Sequence[Planned], quiet: bool) -> Iterator[Say]:
 
 def status_of_planned(run: Planned) -> RunStatus:
     """How a run of a sweep is doing; one that has no directory yet waits."""
-    if not (run.path / "run.json").is_file():
-        return RunStatus(run.name, "waiting")
+    if run.state == "stored" or not (run.path / "run.json").is_file():
+        return RunStatus(run.name, run.state if run.state == "stored" else "waiting")
     return status_of(RunDirectory(run.path), run.name)
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:
     facts: dict[str, object] = {"run": outcome.run.name, "run_dir": str(outcome.run.path), "ending": outcome.ending}
     facts |= {"reason": outcome.reason or None, "seconds": round(outcome.seconds, 3)}
-    if outcome.ending == "done":
+    if outcome.run.state == "stored":
+        facts["mean_return"] = read_kept(outcome.run.path).facts["mean_return"]
+    elif outcome.ending == "done":
         facts["mean_return"] = RunDirectory(outcome.run.path).read_json("summary.json").get("mean_return")
     return facts
 
 
 def execute(planned: Sequence[Planned], how: How, say: Say) -> list[Outcome]:
     """Do what is not finished, whatever becomes of the others; a signal ends what is under way and leaves the rest."""
-    waiting = [run for run in planned if run.state != "finished"]
-    outcomes = {run: Outcome(run, "done") for run in planned if run.state == "finished"}
+    waiting = [run for run in planned if not run.is_there]
+    outcomes = {run: Outcome(run, "done") for run in planned if run.is_there}
     say(f"{_runs(planned)}, {len(outcomes)} finished already")
     with _received_signals() as received, ThreadPoolExecutor(how.at_once) as threads:
 
