@@ -56,6 +56,10 @@ def test_every_cell_builds_and_ends_with_the_test_tasks(method, env, preset):
         with pytest.raises(UsageError, match="discrete actions"):
             entry.method.check(entry)
         return
+    if method == "tour" and suite_of(env).preset(env, preset).tour is None:
+        with pytest.raises(UsageError, match="does not say what these are: use 'uniform'"):
+            entry.method.check(entry)
+        return
     if method == "goal" and suite_of(env).preset(env, preset).goal is None:
         with pytest.raises(UsageError, match="does not say what that is: use 'pretrain'"):
             entry.method.check(entry)

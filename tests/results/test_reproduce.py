@@ -3,14 +3,19 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
 from mesax.errors import UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS
+from mesax.results.evidence.kept import keep
+from mesax.results.paper.cells import Cell, cost_lines, find_runs, missing_commands, status_table
 from mesax.results.paper.generalization import generalization_figure, reached
-from mesax.results.reproduce import PIECES, Cell, find_runs, missing_commands, piece_named, status_table
+from mesax.results.paper.table import gain_table, result_table
+from mesax.results.profiles import profile
+from mesax.results.reproduce import PAPER_TABLE_2, PIECES, piece_named
 from mesax.store.reading import load_run
 
 
@@ -47,28 +52,59 @@ def runs(tmp_path: Path) -> Path:
 def test_what_is_stored_and_what_is_missing(runs: Path):
     piece = piece_named("figure-3")
     found = {one.cell.name: one for one in find_runs(piece, runs)}
-    assert sorted(found["mesa on climb-one"].runs) == [0, 1]
-    assert found["mesa on climb-one"].missing == [2]
-    assert found["uniform on climb-one"].missing == [0, 1, 2]
-    assert "mesax run mesa climb-one --seed 2" in missing_commands(found.values())
-    pooled = found["mesa on climb-one"].pooled[0]
+    ours = found["MESA (ours) on climb-one"]
+    assert sorted(ours.runs) == [0, 1] and ours.missing == [2]
+    assert found["learner and random episodes on climb-one"].missing == [0, 1, 2]
+    assert "mesax run mesa climb-one --num-test-tasks 10 --seed 2" in missing_commands(found.values())
+    pooled = ours.pooled[0]
     assert pooled.run["seed"] == [0, 1] and len(pooled.curves) == 8
     rows = {row[0]: row[1:] for row in status_table(piece, list(found.values())).rows}
-    assert rows["plain on climb-one"] == ("0", "1, 2", "1m36s")
+    assert rows["learner alone on climb-one"] == ("0", "–", "1, 2", "36s")
+    assert cost_lines(list(found.values()))[0].startswith("preset quick: 3 of ")
+
+
+def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_path: Path):
+    piece, store = piece_named("table-2"), tmp_path / "store"
+    for path in sorted((runs / "deep").iterdir()):
+        keep(path, store)  # of settings that no cell has
+    found = find_runs(piece, tmp_path / "none", store)
+    assert not any(one.runs for one in found) and piece.can_be_drawn(found)
+    table = result_table(found, PAPER_TABLE_2)
+    cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert cells["MESA (ours)"]["climb-one"] == "1.00 [0.76, 1.00]† (2 seeds)"
+    assert cells["QMIX"]["climb-one"] == "missing" and cells["MESA as published"]["mpe-3a5l"] == "–"
+    assert "Goal (privileged)" in cells and cells["MESA, in the paper"]["swimmer"] == "599.32 ± 35.93"
+    fresh = find_runs(piece, runs, store)
+    assert sorted(next(iter(fresh)).runs) == [0, 1]
+    gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
+    assert gains["climb-one"][0].startswith("8 of 8 (") and gains["climb-one"][3:] == ("–",) * 3
+    assert gains["swimmer"] == ("–",) * 6
+
+
+def test_a_profile_counts_task_runs_at_each_share(tmp_path: Path):
+    run = load_run(write_run(tmp_path / "run", FakeRun("plain", evaluations=8)))
+    scores = run.final_returns
+    value, low, high = profile([run], np.array([0.0, 0.6, 1.1]))
+    assert value == pytest.approx([1.0, np.mean(scores >= 0.6), 0.0])
+    assert np.all(low <= value) and np.all(value <= high) and high[2] > 0
 
 
 def test_the_verb_draws_from_what_there_is(runs: Path, tmp_path: Path, capsys):
-    assert main(["reproduce", "figure-3", "--runs", str(runs), "--out", str(tmp_path / "out"), "--json"]) == 0
+    words = ["--runs", str(runs), "--results", str(tmp_path / "none"), "--out", str(tmp_path / "out"), "--json"]
+    assert main(["reproduce", "figure-3", *words]) == 0
     printed = capsys.readouterr().out
-    assert "missing  mesax run plain climb-one --seed 1" in printed
+    assert "missing  mesax run plain climb-one --num-test-tasks 10 --seed 1" in printed
     result = json.loads(printed.splitlines()[-1])
     assert result["drawn"] == [str(tmp_path / "out" / f"figure-3.{kind}") for kind in ("png", "svg")]
     assert (tmp_path / "out" / "figure-3.png").stat().st_size > 5_000
 
 
 def test_nothing_stored_is_said(tmp_path: Path, capsys):
-    assert main(["reproduce", "figure-4", "--runs", str(tmp_path), "--out", str(tmp_path)]) == 70
+    words = ["--runs", str(tmp_path), "--results", str(tmp_path), "--out", str(tmp_path)]
+    assert main(["reproduce", "figure-4", *words]) == 70
     assert "nothing is stored below" in capsys.readouterr().out
+    assert main(["reproduce", "figure-4", *words, "--plan"]) == 0
+    assert "costs    preset quick: 0 of " in capsys.readouterr().out
 
 
 def test_an_unknown_figure_is_one_line(capsys):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from mesax.cli.running import keep_episodes, stored_experiment
 from mesax.cli.telling import prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS
+from mesax.suites.deviations import DEVIATIONS
 from mesax.suites.registry import environments, patterns
 
 MOST_EPISODES = 100_000
@@ -20,7 +22,9 @@ BUNDLE = "bundle"
 
 
 def list_names(options: argparse.Namespace) -> int:
-    """All names, or every setting of one run."""
+    """All names, or every setting of one run, or every difference from the paper."""
+    if options.deviations:
+        return _list_deviations()
     if options.method is not None:
         return _list_settings(options)
     methods = {name: text for name, text in METHODS.items() if name not in LEARNERS}
@@ -38,6 +42,17 @@ def list_names(options: argparse.Namespace) -> int:
     print(f"\nEnvironments of any size: {', '.join(patterns())}.")
     print("An environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:FACTORY' says if it fits.")
     print("'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
+    return 0
+
+
+def _list_deviations() -> int:
+    width = max(len(name) for entries in DEVIATIONS.values() for name in entries)
+    for title, entries in DEVIATIONS.items():
+        print(title)
+        for name, text in entries.items():
+            print(f"  {name:<{width}}  {text}")
+    print("\nWhat the paper has, why, and how to switch it: docs/deviations.md, under these names.")
+    print("In which settings a run differs from preset paper is printed when it starts, and in its report.")
     return 0
 
 
@@ -100,7 +115,8 @@ def compare(options: argparse.Namespace) -> int:
     from mesax.results.comparison import compare_directories, show_comparison
     from mesax.store.files import is_there
 
-    directory = options.out or options.runs[0].parent / "figures"
+    beside = next((path for path in options.runs if path.is_dir()), Path("runs") / "stored")
+    directory = options.out or beside.parent / "figures"
     if options.out is not None and is_there(directory) and not directory.is_dir():
         raise UsageError(f"--out {directory} is not a directory")
     result = show_comparison(compare_directories(options.runs), directory)

@@ -30,7 +30,7 @@ from mesax.errors import (
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 from mesax.tracking.sinks import TRACKERS
 
-RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
+RUN_FLAGS = ("--json", "--quiet", "--reuse", "--shared", "--help")
 """The options of `run` that take no value."""
 ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"
 
@@ -162,11 +162,25 @@ def _build_parser() -> argparse.ArgumentParser:
         text = "tell every row to this tool too, while the run goes on; may be repeated"
         sub.add_argument("--track", action="append", default=[], choices=list(TRACKERS), help=text)
 
+    def cluster_options(sub: argparse.ArgumentParser) -> None:
+        group = sub.add_argument_group("on a cluster", "the same jobs on Ray's workers; never changes results")
+        group.add_argument("--on", choices=["ray"], help="who does the jobs; without it, processes of this machine")
+        text = "HOST:PORT of the cluster, or auto for the one that this machine belongs to; without it, Ray starts here"
+        group.add_argument("--address", help=text)
+        text = "every node sees the run directory under the same path; without it, files travel through Ray"
+        group.add_argument("--shared", action="store_true", help=text)
+        group.add_argument("--num-gpus", type=float, help="GPUs of each job; a fraction lets several share one")
+
+    def at_once_option(sub: argparse.ArgumentParser) -> None:
+        text = "runs at a time (default 1; on a cluster as many as it has CPUs, but no more than 8)"
+        sub.add_argument("--at-once", type=int, help=text)
+
     sub = verb("list", looking.list_names, "methods, environments and presets; with METHOD and ENV, every setting")
     sub.add_argument("method", nargs="?")
     sub.add_argument("env", nargs="?")
     sub.add_argument("--preset", default="quick")
     sub.add_argument("--learner")
+    sub.add_argument("--deviations", action="store_true", help="every difference from the paper, in a line each")
 
     sub = verb(
         "run", running.run, "meta-train if the method needs it, learn each unseen test task, save and summarize", True
@@ -187,6 +201,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--reuse", action="store_true", help="if the directory holds this very run, use or continue it")
     track_option(sub)
+    cluster_options(sub)
 
     sub = verb("resume", running.resume, "continue a stopped run where it was saved")
     run_argument(sub)
@@ -195,6 +210,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--workers", type=int)
     sub.add_argument("--json", action="store_true")
     sub.add_argument("--quiet", action="store_true")
+    cluster_options(sub)
 
     sub = verb("eval", looking.evaluate, "play the saved policies again, greedily, with fresh randomness")
     run_argument(sub)
@@ -210,7 +226,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--policy", default="final", help="final, uniform, or explorer-1, explorer-2, ...")
     sub.add_argument("--gif", type=_path, help="where to write the GIF (default: figures/ in the run)")
 
-    sub = verb("compare", looking.compare, "one table and one plot for several runs")
+    sub = verb("compare", looking.compare, "one table and one plot for several runs, or files of a store of results")
     run_argument(sub, many=True)
     sub.add_argument("--out", type=_path, help="where to draw (default: figures/ beside the first run)")
     sub.add_argument("--json", action="store_true")
@@ -228,9 +244,13 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, default=Path("runs/sweep"), help="where the run directories go")
     sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
     sub.add_argument("--plan", action="store_true", help="only say what would be done")
+    text = "store of results: runs whose result is there are skipped, those that finish are kept there"
+    sub.add_argument("--results", type=_path, metavar="DIR", help=text)
     track_option(sub)
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")
+    cluster_options(sub)
+    at_once_option(sub)
 
     sub = verb("report", looking.report, "a self-contained HTML page about runs, or about all runs below a directory")
     run_argument(sub, many=True)
@@ -244,16 +264,28 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=_path, default=Path("runs/theory"), help="where to write (default runs/theory)")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
 
-    sub = verb(
-        "reproduce", studying.reproduce, "draw a figure of the paper from stored runs; say what is missing and its cost"
+    text = "draw figures and tables of the paper from stored results; say what is missing and its cost, or run it"
+    sub = verb("reproduce", studying.reproduce, text)
+    sub.add_argument(
+        "piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, table-2, theory, all"
     )
-    sub.add_argument("piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, theory")
-    sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are stored (default runs)")
+    sub.add_argument("--plan", action="store_true", help="only say what is stored, what is missing and what that costs")
+    sub.add_argument("--run", action="store_true", help="run what is missing, and keep it in the store")
+    sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are (default runs)")
+    text = "store of results (default results)"
+    sub.add_argument("--results", type=_path, metavar="DIR", default=Path("results"), help=text)
     sub.add_argument("--out", type=_path, default=Path("runs/paper"), help="where to draw (default runs/paper)")
+    sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
+    sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+    at_once_option(sub)
+    cluster_options(sub)
 
-    sub = verb("verify", checking.verify, "check every file of a run against its checksum")
-    run_argument(sub)
+    text = "check every file of a run against its checksum; or a store of results, and the pages that quote it"
+    sub = verb("verify", checking.verify, text)
+    sub.add_argument("run", metavar="RUN_DIR|RESULTS", type=_path)
+    text = "of a store of results: write what the README and docs/ beside it quote anew"
+    sub.add_argument("--write", action="store_true", help=text)
 
     text = "write a run's exploration policies as a bundle that loads without a trainer, or its rows for another tool"
     sub = verb("export", looking.export, text)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesax.cli.telling import prepare_jax
-from mesax.errors import FAILED
+from mesax.cli.running import cluster_of, digest_of_what_fits, how_to_do, leave_cluster
+from mesax.cli.telling import check_at_once, check_workers, prepare_jax
+from mesax.errors import FAILED, PREEMPTED, Preempted, UsageError
 
 if TYPE_CHECKING:
+    from mesax.results.paper.cells import Found, Piece
     from mesax.store.reading import RunResults
 
 
@@ -34,28 +37,72 @@ def theory(options: argparse.Namespace) -> int:
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Draw a figure of the paper from stored runs; say what is missing and what it costs."""
-    from mesax.results.reproduce import find_runs, missing_commands, piece_named, status_table
+    """Draw figures and tables of the paper from stored results; say what is missing and what it costs, or run it."""
+    from mesax.results.reproduce import PIECES, piece_named
+
+    check_workers(options.workers)
+    check_at_once(options.at_once)
+    cluster_of(options)  # what cannot be used is refused before anything is drawn
+    pieces = PIECES if options.piece == "all" else (piece_named(options.piece),)
+    prepare_jax()
+    told = [_reproduce(piece, options) for piece in pieces]
+    if options.json:
+        print(json.dumps(told[0] if options.piece != "all" else {"pieces": told}))
+    return 0 if options.plan or any(one["drawn"] for one in told) else FAILED
+
+
+def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
+    from mesax.results.paper.cells import cost_lines, find_runs, missing, missing_commands, status_table
     from mesax.results.safe_drawing import attempt
     from mesax.results.tables import print_table
 
-    piece = piece_named(options.piece)
-    found = find_runs(piece, options.runs)
+    found = find_runs(piece, options.runs, options.results)
+    if options.run and missing(found):
+        _run_missing(found, options)
+        found = find_runs(piece, options.runs, options.results)
+    costs = cost_lines(found)
     if piece.cells:
         print_table(status_table(piece, found))
     for command in missing_commands(found):
         print(f"missing  {command}")
+    for line in costs:
+        print(f"costs    {line}")
     drawn: list[Path] = []
-    if not piece.cells or any(one.runs for one in found):
+    if options.plan:
+        pass
+    elif piece.can_be_drawn(found):
+        for table in piece.tables(found):
+            print_table(table)
         drawn = attempt(piece.name, lambda: piece.draw(found, options.out, _render)) or []
         for path in drawn:
             print(f"drawn    {path}")
     else:
-        print(f"nothing is stored below {options.runs} that {piece.name} could be drawn from")
-    if options.json:
-        stored = [{"run": one.cell.name, "seeds": sorted(one.runs), "missing": one.missing} for one in found]
-        print(json.dumps({"name": piece.name, "runs": stored, "drawn": [str(path) for path in drawn]}))
-    return 0 if drawn else FAILED
+        print(f"nothing is stored below {options.runs} or in {options.results} that {piece.name} could be drawn from")
+    stored = [
+        {"run": one.cell.name, "seeds": sorted(one.runs), "stale": sorted(one.stale), "missing": one.missing}
+        for one in found
+    ]
+    return {"name": piece.name, "runs": stored, "costs": costs, "drawn": [str(path) for path in drawn]}
+
+
+def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
+    """Do what is missing, here or on a cluster, and keep it; what fails is said, and the others go on."""
+    from mesax.execution.sweep import planned_cells, sweep
+
+    cells = [(one.cell.method, one.cell.env, one.cell.arguments(seed)) for one in found for seed in one.missing]
+    borrowing = [one.cell.name for one in found if one.missing and not one.cell.can_be_checked]
+    if borrowing:
+        raise UsageError(
+            f"{borrowing[0]} needs the explorers of another run: type its command, with that run's directory"
+        )
+    planned = planned_cells(cells, options.runs / "reproduce", digest_of_what_fits())
+    on = cluster_of(options)
+    try:
+        code = sweep(planned, how_to_do(on, options), options.quiet, False, options.results)
+    finally:
+        leave_cluster(on)
+    if code == PREEMPTED:
+        raise Preempted
 
 
 def _render(run: RunResults, policy: str, directory: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from mesax.errors import UsageError
 from mesax.types import Discrete
@@ -24,6 +24,10 @@ from mesax.types import Discrete
 DIRECTIONS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
 """Unit force of the five discrete actions: stay, left, right, down, up."""
 ACTIONS = Discrete(len(DIRECTIONS))
+UNIT_FORCE = 5.0
+"""What an action weighs in MPE's own worlds."""
+FORESIGHT = 3
+"""Steps over which a scripted agent weighs an action: enough to see that it must brake."""
 _QUARTER, _MIRROR = np.array([[0, -1], [1, 0]]), np.array([[-1, 0], [0, 1]])
 SQUARE_TURNS = np.stack(
     [np.linalg.matrix_power(_QUARTER, turn) @ flip for flip in (np.eye(2, dtype=int), _MIRROR) for turn in range(4)]
@@ -133,3 +137,16 @@ def length(vectors: Float[Array, "*shape 2"]) -> Float[Array, "*shape"]:
     """Euclidean length; at zero its gradient is zero, where that of `jnp.linalg.norm` is NaN."""
     square = jnp.sum(jnp.square(vectors), axis=-1)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
+def steer(offset: Float[Array, "2"], velocity: Float[Array, "2"]) -> Int[Array, ""]:
+    """The action whose next steps, if the agent coasts afterwards, stay closest to a point at `offset`."""
+    physics = ParticlePhysics()
+    # As many particles as actions, each pushed once; they ignore one another.
+    ghosts = Bodies.alike(len(DIRECTIONS), 0.0, collides=False)
+    position, speed = jnp.zeros((len(DIRECTIONS), 2)), jnp.broadcast_to(velocity, (len(DIRECTIONS), 2))
+    force, missed = UNIT_FORCE * jnp.asarray(DIRECTIONS), jnp.zeros(len(DIRECTIONS))
+    for _ in range(FORESIGHT):
+        position, speed = physics.step(ghosts, position, speed, force)
+        force, missed = jnp.zeros_like(force), missed + length(offset[None] - position)
+    return jnp.argmin(missed)

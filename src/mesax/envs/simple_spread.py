@@ -18,18 +18,25 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.base import Step
-from mesax.envs.particles import ACTIONS, DIRECTIONS, Bodies, ParticlePhysics, length, offsets_to, offsets_to_others
+from mesax.envs.particles import (
+    ACTIONS,
+    DIRECTIONS,
+    UNIT_FORCE,
+    Bodies,
+    ParticlePhysics,
+    length,
+    offsets_to,
+    offsets_to_others,
+    steer,
+)
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import LEARNER
 from mesax.types import Action, EnvSpec, Key, Label
 
-ACCELERATION = 5.0
 AGENT_SIZE = 0.15
 SILENCE = 2
 """Numbers that each other agent says, always zero: mpe2 observes them all the same."""
-FORESIGHT = 3
-"""Steps over which the controller weighs an action: enough to see that it must brake."""
 LARGEST_TEAM = 5
 """Of those that are assigned by trying: 120 orders."""
 MEASURED = {2: (-21.2, -5.8), 3: (-26.4, -7.6)}
@@ -88,7 +95,7 @@ class SimpleSpread:
         """Push every agent in its direction; the reward belongs to the place reached."""
         del task, key
         bodies = Bodies.alike(self.num_agents, AGENT_SIZE)
-        force = ACCELERATION * jnp.asarray(DIRECTIONS)[action]
+        force = UNIT_FORCE * jnp.asarray(DIRECTIONS)[action]
         moved = ParticlePhysics().step(bodies, state.position, state.velocity, force)
         state = SpreadState(*moved, state.landmarks)
         return state, Step(self.observe(state), self.reward(state), jnp.asarray(False))
@@ -163,16 +170,3 @@ def assign(distances: Float[Array, "agents agents"]) -> Int[Array, " agents"]:
     orders = np.array(list(itertools.permutations(range(distances.shape[0]))), np.int32)
     totals = jnp.sum(distances[np.arange(distances.shape[0]), orders], axis=1)
     return jnp.asarray(orders)[jnp.argmin(totals)]
-
-
-def steer(offset: Float[Array, "2"], velocity: Float[Array, "2"]) -> Int[Array, ""]:
-    """The action whose next steps, if the agent coasts afterwards, stay closest to a point at `offset`."""
-    physics = ParticlePhysics()
-    # As many particles as actions, each pushed once; they ignore one another.
-    ghosts = Bodies.alike(len(DIRECTIONS), AGENT_SIZE, collides=False)
-    position, speed = jnp.zeros((len(DIRECTIONS), 2)), jnp.broadcast_to(velocity, (len(DIRECTIONS), 2))
-    force, missed = ACCELERATION * jnp.asarray(DIRECTIONS), jnp.zeros(len(DIRECTIONS))
-    for _ in range(FORESIGHT):
-        position, speed = physics.step(ghosts, position, speed, force)
-        force, missed = jnp.zeros_like(force), missed + length(offset[None] - position)
-    return jnp.argmin(missed)

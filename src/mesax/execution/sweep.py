@@ -1,8 +1,8 @@
 """Many runs one after another: methods x families x seeds, each in a process of its own. Needs no JAX.
 
 A run's directory is named after what it is, so a sweep that is started again skips what is finished and continues what
-is not; a finished run that stands beside it under another name serves too. A process per run gives all memory back, and
-keeps a run that dies from taking the others along.
+is not; a finished run that stands beside it under another name serves too, and so does a result in a store.
+A process per run gives all memory back, and keeps a run that dies from taking the others along.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -26,6 +27,7 @@ from mesax.execution.progress import is_terminal
 from mesax.execution.status import RunStatus, shortened, status_of, status_table
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
+from mesax.results.evidence.kept import Kept, all_kept, keep, read_kept
 from mesax.results.tables import to_rich
 from mesax.store.files import is_there, store_errors
 from mesax.store.modules import file_name
@@ -34,11 +36,13 @@ from mesax.store.run_directory import RunDirectory
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-State = Literal["new", "unfinished", "finished", "refused", "damaged"]
+State = Literal["new", "unfinished", "finished", "stored", "refused", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
 Ending = Literal["done", "failed", "stopped", "left"]
 Say = Callable[[str], None]
 SECONDS_BETWEEN_LOOKS = 0.2
+MOST_AT_ONCE = 8
+"""Runs at a time on a cluster, unless somebody says otherwise: each has a process on this machine."""
 PROGRAM = (sys.executable, "-m", "mesax.cli")
 OWN_OPTIONS = {
     "--seed": "--seeds",
@@ -85,6 +89,13 @@ class Planned:
     state: State
     reason: str = ""
     """Why it is refused or damaged."""
+    stale: Path | None = None
+    """A result of the same command that was made with other settings."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.state in ("finished", "stored")
 
     @property
     def name(self) -> str:
@@ -106,6 +117,16 @@ class Outcome:
     reason: str = ""
     seconds: float = 0.0
     """Spent on it by this sweep."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How the runs of a sweep are done."""
+
+    options: tuple[str, ...] = ()
+    """Of `mesax run`, beside those that say what is run: who does the jobs."""
+    at_once: int = 1
+    """Runs at a time."""
 
 
 def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> list[Planned]:
@@ -131,6 +152,34 @@ def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> 
             run = replace(run, path=others[digest].pop(0), state="finished", reason="")
         planned.append(run)
     return planned
+
+
+def planned_cells(
+    cells: Sequence[tuple[str, str, Sequence[str]]], directory: Path, digest_of: Callable[[list[str]], str]
+) -> list[Planned]:
+    """Single runs instead of a grid: (method, environment, arguments of `mesax run`), in directories by their hash."""
+    found = []
+    for method, env, arguments in cells:
+        digest = digest_of(list(arguments))
+        path = directory / f"{method}-{file_name(env)}-{digest}"
+        found.append(Planned(method, env, path, tuple(arguments), *_state_of(path, digest)))
+    return found
+
+
+def skip_stored(planned: Sequence[Planned], store: Path, is_of: Callable[[Kept, Planned], bool]) -> list[Planned]:
+    """The same runs; those whose result is kept in a store are `stored`, those kept with other settings say so."""
+    known: dict[str, list[Kept]] = {}
+    for one in all_kept(store):
+        known.setdefault(f"{one.method}-{file_name(one.env)}-{one.preset}-seed{one.seed}", []).append(one)
+    found = []
+    for run in planned:
+        like = [] if run.is_there else known.get(run.name, [])
+        fitting = [one for one in like if is_of(one, run)]
+        if fitting:
+            found.append(replace(run, path=fitting[0].path, state="stored", reason=""))
+        else:
+            found.append(replace(run, stale=like[0].path if like else None))
+    return found
 
 
 def _finished_runs(directory: Path, known: set[Path]) -> dict[str, list[Path]]:
@@ -167,32 +216,43 @@ def _state_of(path: Path, digest: str) -> tuple[State, str]:
 def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
     """Say what would be done, as commands that could also be run elsewhere."""
     for run in planned:
-        print(f"{run.state:<10}  {run.reason or shlex.join(['mesax', *run.command])}")
+        told = str(run.path) if run.state == "stored" else shlex.join(["mesax", *run.command])
+        stale = f"  # {run.stale} is stale: it was made with other settings" if run.stale else ""
+        print(f"{run.state:<10}  {run.reason or told}{stale}")
     counts = {state: sum(run.state == state for run in planned) for state in STATES}
     print(f"{_runs(planned)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
     if as_json:
         runs = [
             {"run": run.name, "run_dir": str(run.path), "state": run.state, "command": ["mesax", *run.command]}
+            | ({"stale": str(run.stale)} if run.stale else {})
             for run in planned
         ]
         print(json.dumps({"runs": runs, **counts}))
     return 0
 
 
-def sweep(planned: Sequence[Planned], workers: int | None, quiet: bool, as_json: bool) -> int:
-    """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used."""
+def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, store: Path | None = None) -> int:
+    """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used.
+
+    What is finished is kept in the `store`, if there is one.
+    """
     for state, kind in (("damaged", DamageError), ("refused", UsageError)):
         reasons = [run.reason for run in planned if run.state == state]
         if reasons:
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             raise kind(f"{reasons[0]}{more}; choose another directory with --out")
     with _shown(planned, quiet) as say:
-        outcomes = execute(planned, workers, say)
+        outcomes = execute(planned, how, say)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
+    if store is not None:
+        for path in done:
+            if path.is_dir():
+                _say(f"kept     {keep(path, store)}")
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
     compared: dict[str, object] = {"families": [], "note": None}
     if done and whole:
-        compared = show_comparison(compare_directories(done), done[0].parent / "figures")
+        beside = next((path for path in done if path.is_dir()), Path("runs") / "stored")
+        compared = show_comparison(compare_directories(done), beside.parent / "figures")
     failed = [outcome for outcome in outcomes if outcome.ending == "failed"]
     for outcome in failed:
         _say(f"failed   {outcome.run.name}: {outcome.reason}")
@@ -227,46 +287,52 @@ def _shown(planned: Sequence[Planned], quiet: bool) -> Iterator[Say]:
 
 def status_of_planned(run: Planned) -> RunStatus:
     """How a run of a sweep is doing; one that has no directory yet waits."""
-    if not (run.path / "run.json").is_file():
-        return RunStatus(run.name, "waiting")
+    if run.state == "stored" or not (run.path / "run.json").is_file():
+        return RunStatus(run.name, run.state if run.state == "stored" else "waiting")
     return status_of(RunDirectory(run.path), run.name)
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:
     facts: dict[str, object] = {"run": outcome.run.name, "run_dir": str(outcome.run.path), "ending": outcome.ending}
     facts |= {"reason": outcome.reason or None, "seconds": round(outcome.seconds, 3)}
-    if outcome.ending == "done":
+    if outcome.run.state == "stored":
+        facts["mean_return"] = read_kept(outcome.run.path).facts["mean_return"]
+    elif outcome.ending == "done":
         facts["mean_return"] = RunDirectory(outcome.run.path).read_json("summary.json").get("mean_return")
     return facts
 
 
-def execute(planned: Sequence[Planned], workers: int | None, say: Say) -> list[Outcome]:
-    """Do what is not finished, whatever becomes of the others; a signal ends the present run and leaves the rest."""
-    waiting = [run for run in planned if run.state != "finished"]
-    outcomes = {run: Outcome(run, "done") for run in planned if run.state == "finished"}
+def execute(planned: Sequence[Planned], how: How, say: Say) -> list[Outcome]:
+    """Do what is not finished, whatever becomes of the others; a signal ends what is under way and leaves the rest."""
+    waiting = [run for run in planned if not run.is_there]
+    outcomes = {run: Outcome(run, "done") for run in planned if run.is_there}
     say(f"{_runs(planned)}, {len(outcomes)} finished already")
-    with _received_signals() as received:
-        for number, run in enumerate(waiting):
+    with _received_signals() as received, ThreadPoolExecutor(how.at_once) as threads:
+
+        def do(number: int, run: Planned) -> None:
             if received:
                 outcomes[run] = Outcome(run, "left")
-                continue
+                return
             place = f"[{number + 1}/{len(waiting)}] {run.name}"
             say(f"{place}: {'begun' if run.state == 'new' else 'continued'}; see {_log(run)}")
-            outcomes[run] = _do(run, workers, received, say)
-            left = _time_left(list(outcomes.values()), waiting[number + 1 :])
-            say(f"{place}: {outcomes[run].ending} after {format_duration(outcomes[run].seconds)}{left}")
+            outcomes[run] = ended = _do(run, how, received, say)
+            left = _time_left(list(outcomes.values()), waiting[number + 1 :], how.at_once)
+            say(f"{place}: {ended.ending} after {format_duration(ended.seconds)}{left}")
+
+        for done in [threads.submit(do, number, run) for number, run in enumerate(waiting)]:
+            done.result()
     return [outcomes[run] for run in planned]
 
 
-def _do(run: Planned, workers: int | None, received: list[int], say: Say) -> Outcome:
+def _do(run: Planned, how: How, received: list[int], say: Say) -> Outcome:
     """One run to its end; a second try if something killed it that was not us."""
     started = time.monotonic()
     with store_errors(run.path.parent, "created"):
         run.path.parent.mkdir(parents=True, exist_ok=True)
-    code, reason = _attempt(run, workers, received)
+    code, reason = _attempt(run, how, received)
     if not received and (code < 0 or code == WORKER_LOST):
         say(f"{run.name}: {reason}; once more")
-        code, reason = _attempt(run, workers, received)
+        code, reason = _attempt(run, how, received)
     seconds = time.monotonic() - started
     if code == 0:
         _log(run).unlink(missing_ok=True)
@@ -274,9 +340,9 @@ def _do(run: Planned, workers: int | None, received: list[int], say: Say) -> Out
     return Outcome(run, "stopped" if received else "failed", reason, seconds)
 
 
-def _attempt(run: Planned, workers: int | None, received: list[int]) -> tuple[int, str]:
+def _attempt(run: Planned, how: How, received: list[int]) -> tuple[int, str]:
     """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
-    command = [*PROGRAM, *run.command, *(() if workers is None else ("--workers", str(workers)))]
+    command = [*PROGRAM, *run.command, *how.options]
     handed_on = len(received)
     _log(run).unlink(missing_ok=True)  # whatever it is, even a link
     with open(_log(run), "x", encoding="utf-8") as log:
@@ -314,7 +380,7 @@ def _log(run: Planned) -> Path:
     return run.path.with_name(f"{run.name}.log")
 
 
-def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned]) -> str:
+def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned], at_once: int) -> str:
     """How many runs are left and how long they may take: as long as their like, or else as the mean of all."""
     if not left:
         return ""
@@ -326,7 +392,7 @@ def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned]) -> str:
     for run in left:
         like = [o.seconds for o in spent if (o.run.method, o.run.env) == (run.method, run.env)]
         total += sum(like) / len(like) if like else mean
-    return f"; {len(left)} left, ETA {format_duration(total)}"
+    return f"; {len(left)} left, ETA {format_duration(total / at_once)}"
 
 
 @contextmanager

@@ -48,6 +48,10 @@ WRAPPERS = {
         "the same, mixed with episodes in which all agents play one random action: a ceiling, told what to look for",
         "mesax.methods.controls:diagonal",
     ),
+    "tour": Wrapper(
+        "the same, mixed with a scripted tour of all places that may pay: a ceiling, told what to look for",
+        "mesax.methods.controls:tour",
+    ),
     "pretrain": Wrapper(
         "one policy over all training tasks, then tuned on each test task",
         "mesax.methods.transfer:pretrain",

@@ -3,6 +3,7 @@
 Plain     the learner alone
 Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA mixes its own   (Algorithm 2)
 Diagonal  the same with an explorer that is told the structure of games in which all must agree: the ceiling there
+Tour      the same with a scripted explorer that goes through all places which may pay: the ceiling in other worlds
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.errors import UsageError
+from mesax.explorers.tours import TourPlan, UnknownTour
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Stage
 from mesax.methods.preset import Preset
@@ -74,6 +76,25 @@ class Diagonal:
         return SameActionPolicy(space)
 
 
+@dataclass(frozen=True)
+class Tour:
+    """MESA's mixing with a hand-written explorer that knows the places, but not which one pays."""
+
+    plan: TourPlan
+    """Where it goes."""
+    mixing: Mixing = Mixing()
+
+    def check(self, experiment: Experiment) -> None:
+        """Somebody must have written a tour of this world, and the learner must fit and learn from others' episodes."""
+        self.plan(experiment.training_env.spec)
+        check_adapt(experiment, self.mixing)
+
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Only the test tasks."""
+        start = Start(explorer=self.plan(experiment.training_env.spec))
+        return (adapt_stage(experiment, self.mixing, lambda services: start),)
+
+
 def plain(preset: Preset) -> Experiment:
     """The learner of a preset, alone."""
     return replace(preset.mesa, method=Plain())
@@ -87,3 +108,8 @@ def uniform(preset: Preset) -> Experiment:
 def diagonal(preset: Preset) -> Experiment:
     """The learner of a preset with episodes of agents that agree, as many as MESA plays with its explorers."""
     return replace(preset.mesa, method=Diagonal(preset.mixing))
+
+
+def tour(preset: Preset) -> Experiment:
+    """The learner of a preset with episodes of a scripted tour, as many as MESA plays with its explorers."""
+    return replace(preset.mesa, method=Tour(preset.tour or UnknownTour(), preset.mixing))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
 from mesax.envs.goals import Goal
+from mesax.explorers.tours import TourPlan
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.nets import NetConfig
@@ -39,6 +40,8 @@ class Preset:
     """Actors that make the most of being told, where plain nets could not know what was never asked for."""
     keys: KeyMap | None = None
     """Which states and changes are the same, for exploration by counts; None: whatever fits any observation."""
+    tour: TourPlan | None = None
+    """How a team that knows the places goes through them; None if nobody has written it."""
     own: Mapping[str, NamedLearner] = field(default_factory=dict)
     """Learners of methods that bring their own, by the method's name; a method knows what to do without."""
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mesax.results.evidence.kept import load_results
+from mesax.results.labels import method_label
 from mesax.results.safe_drawing import draw_comparison_safely
 from mesax.results.summary import compare_runs, finals_by_task, run_figures
 from mesax.results.tables import (
@@ -14,12 +16,11 @@ from mesax.results.tables import (
     Table,
     comparison_table,
     difference_table,
-    method_label,
     print_table,
     run_labels,
 )
 from mesax.store.json_values import Json
-from mesax.store.reading import Curve, RunResults, load_run
+from mesax.store.reading import Curve, RunResults
 
 NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
@@ -30,6 +31,7 @@ SPOKEN = {
     "structured": "MESA with structured explorers",
     "uniform": "uniform mixing",
     "diagonal": "diagonal mixing",
+    "tour": "a scripted tour",
     "plain": "the learner alone",
     "pretrain": "pre-training",
     "goal (privileged)": "pre-training that is told the goal (privileged)",
@@ -73,7 +75,7 @@ class FamilyComparison:
             return ""
         figures = [run_figures(run) for run in self.runs]
         labels = run_labels(self.runs)
-        methods = [method_label(run) for run in self.runs]
+        methods = [method_label(run.run) for run in self.runs]
         names = [SPOKEN.get(label, label) for label in labels] if labels == methods else labels
         repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
         what = "runs on unseen tasks" if repeated else "unseen tasks"
@@ -101,8 +103,8 @@ class FamilyComparison:
 
 
 def compare_directories(paths: Iterable[Path]) -> list[FamilyComparison]:
-    """The runs of several directories, family by family."""
-    return by_family([load_run(path) for path in without_repetition(paths)])
+    """The runs of several directories, or files of a store, family by family."""
+    return by_family([load_results(path) for path in without_repetition(paths)])
 
 
 def without_repetition(paths: Iterable[Path]) -> list[Path]:

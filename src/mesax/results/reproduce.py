@@ -1,154 +1,25 @@
 """Every figure and table of the paper as a value: which runs it needs, what these cost, how it is drawn.
 
-`mesax reproduce NAME` looks for the runs among those stored, says which are missing and what to type for them, and
-draws from what there is. To add a figure or a table: one function, one entry of `PIECES`.
+`mesax reproduce NAME` looks for the results among those stored, says which are missing and what to type for them, runs
+them if asked, and draws from what there is. To add a figure or a table: one function, one entry of `PIECES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from mesax.errors import StoreError, UsageError
-from mesax.formatting import NOTHING, format_duration
-from mesax.results.comparison import pool
-from mesax.results.tables import Table
-from mesax.store.reading import RunResults, load_run
-from mesax.store.run_directory import RunDirectory
+from mesax.errors import UsageError
+from mesax.results.labels import PUBLISHED
+from mesax.results.paper.cells import ELSEWHERE, Cell, Draw, Found, Kind, Piece, Render
+from mesax.results.paper.table import Paper, gain_table, result_table
+from mesax.results.tables import Table, to_markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SEEDS = (0, 1, 2)
-"""Of every result that is reported."""
-DEEPEST = 3
-"""Levels below a directory of runs at which runs are looked for."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A run that a figure needs, for each of several seeds."""
-
-    method: str
-    env: str
-    minutes: float
-    """Of one seed on two cores, about: from the runs behind docs/results.md where there is one."""
-    label: str = ""
-    """What it is called in the figure; the method's name if empty."""
-    overrides: tuple[tuple[str, str], ...] = ()
-    """Settings that make it what it is."""
-    preset: str = "quick"
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return f"{self.label or self.method} on {self.env}"
-
-    def command(self, seed: int) -> str:
-        """What to type for it."""
-        preset = "" if self.preset == "quick" else f" --preset {self.preset}"
-        settings = "".join(f" --{path} {value}" for path, value in self.overrides)
-        return f"mesax run {self.method} {self.env}{preset}{settings} --seed {seed}"
-
-    def is_met_by(self, run: Mapping[str, object]) -> bool:
-        """Whether run.json is of such a run."""
-        if (run.get("method"), run.get("env"), run.get("preset")) != (self.method, self.env, self.preset):
-            return False
-        given = run.get("overrides")
-        known = {str(path): str(value).lower() for path, value in given.items()} if isinstance(given, dict) else {}
-        wanted = dict(self.overrides)
-        # Where explorers lie differs from machine to machine: that they are borrowed is what matters.
-        return all(path in known and value in (known[path], "RUN_DIR") for path, value in wanted.items()) and (
-            "method.explorers-from" in wanted or "method.explorers-from" not in known
-        )
-
-
-@dataclass(frozen=True)
-class Found:
-    """The stored runs of a cell, by seed."""
-
-    cell: Cell
-    runs: Mapping[int, RunResults]
-
-    @property
-    def missing(self) -> list[int]:
-        """Seeds that nobody has run."""
-        return [seed for seed in SEEDS if seed not in self.runs]
-
-    @property
-    def label(self) -> str:
-        """What the figure calls it."""
-        return self.cell.label or self.cell.method
-
-    @property
-    def pooled(self) -> list[RunResults]:
-        """All its seeds as one run under the label of the figure; nothing if there are none."""
-        runs = [replace(run, run={**run.run, "method": self.label, "overrides": {}}) for run in self.runs.values()]
-        return [pool(runs)] if len(runs) > 1 else runs
-
-
-Render: TypeAlias = Callable[[RunResults, str, Path], list[Path]]
-"""Draws an episode of a policy (`final`, `explorer-1`, ...) of a run into a directory; it needs JAX, so it is given."""
-Draw: TypeAlias = Callable[[Sequence[Found], Path, Render], list[Path]]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A figure or table of the paper."""
-
-    name: str
-    title: str
-    cells: tuple[Cell, ...]
-    draw: Draw
-    """From what was found, into a directory; it is called only if something was."""
-
-
-def status_table(piece: Piece, found: Sequence[Found]) -> Table:
-    """What is stored, what is missing, what that costs."""
-    rows = tuple(
-        (
-            one.cell.name,
-            ", ".join(str(seed) for seed in sorted(one.runs)) or NOTHING,
-            ", ".join(str(seed) for seed in one.missing) or NOTHING,
-            format_duration(60 * one.cell.minutes * len(one.missing)) if one.missing else NOTHING,
-        )
-        for one in found
-    )
-    note = "Costs are estimates for two cores; the commands for what is missing follow."
-    return Table(piece.title, ("run", "stored seeds", "missing seeds", "costs"), rows, note if _missing(found) else "")
-
-
-def missing_commands(found: Iterable[Found]) -> list[str]:
-    """What to type for all that is missing."""
-    return [one.cell.command(seed) for one in found for seed in one.missing]
-
-
-def _missing(found: Iterable[Found]) -> bool:
-    return any(one.missing for one in found)
-
-
-def find_runs(piece: Piece, directory: Path) -> list[Found]:
-    """The finished runs below a directory that a piece needs; of several of one seed, the last by name."""
-    stored = list(_stored(directory)) if piece.cells else []
-    found = []
-    for cell in piece.cells:
-        fitting = {int(str(run["seed"])): path for path, run in stored if cell.is_met_by(run)}
-        found.append(Found(cell, {seed: load_run(path) for seed, path in sorted(fitting.items()) if seed in SEEDS}))
-    return found
-
-
-def _stored(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
-    """Every finished run with its run.json, in the order of their names."""
-    for level in range(DEEPEST + 1):
-        for path in sorted(directory.glob("/".join(["*"] * level + ["run.json"]))):
-            try:
-                run = RunDirectory.open(path.parent)
-                if run.status == "done":
-                    yield path.parent, run.run
-            except (StoreError, UsageError):  # half a run, or none: nobody asked for this one
-                continue
+    from mesax.store.reading import RunResults
 
 
 def piece_named(name: str) -> Piece:
@@ -218,35 +89,145 @@ def _theory(found: Sequence[Found], directory: Path, render: Render) -> list[Pat
     return write_theory(study(), directory)
 
 
-def _grid(methods: Mapping[str, float], envs: Mapping[str, float]) -> tuple[Cell, ...]:
-    """Methods x environments; minutes are those of an environment's plain learner times a method's factor."""
-    return tuple(
-        Cell(method, env, factor * minutes) for env, minutes in envs.items() for method, factor in methods.items()
-    )
+def _table_2(found: Sequence[Found]) -> list[Table]:
+    return [result_table(found, PAPER_TABLE_2), gain_table(found)]
 
 
-COMPARED = {
-    **{"mesa": 3.0, "maddpg": 1.0, "mappo": 1.5, "mappo-rnd": 2.0, "qmix": 3.0, "maven": 4.0, "emc": 6.0},
-    **{"pretrain": 2.0, "goal": 2.0, "cbet": 3.0, "uniform": 1.0, "plain": 1.0},
+def _written(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
+    """The tables as a page, and how often each method reaches which share of the best return."""
+    from mesax.results.profiles import profile_figure  # noqa: PLC0415
+
+    del render
+    directory.mkdir(parents=True, exist_ok=True)
+    page = directory / "table-2.md"
+    page.write_text("\n".join(to_markdown(table) for table in _table_2(found)), encoding="utf-8")
+    return [page, *_saved(profile_figure(_by_row(found)), directory, "table-2-profiles")]
+
+
+def _by_row(found: Sequence[Found]) -> dict[str, list[RunResults]]:
+    """Results of every method, a run for each environment; methods that have some of them only would look too good."""
+    envs = {one.cell.env for one in found}
+    rows = {label: [one for one in found if one.label == label] for label in dict.fromkeys(one.label for one in found)}
+    whole = {label: own for label, own in rows.items() if {one.cell.env for one in own if one.shown} == envs}
+    return {label: [one.shown[0] for one in own] for label, own in (whole or rows).items() if any(o.shown for o in own)}
+
+
+def _row(
+    label: str, method: str, kind: Kind = "baseline", *settings: tuple[str, str], only: str = ""
+) -> Iterator[Cell]:
+    """A method in every environment, or in those whose name begins with `only`."""
+    for env, (tasks, minutes, world) in FAMILIES.items():
+        if env.startswith(only):
+            estimate = minutes * COSTS[method][world]
+            yield Cell(method, env, estimate, label, settings, num_test_tasks=tasks, kind=kind)
+
+
+def _published(env: str, minutes: float) -> Cell:
+    return Cell("mesa", env, minutes, PUBLISHED, (), "paper", FAMILIES[env][0], "published")
+
+
+def _of(*envs: str) -> tuple[Cell, ...]:
+    """The cells of the table in some environments."""
+    return tuple(cell for cell in TABLE_2 if cell.env in envs and cell.preset == "quick")
+
+
+CLIMB, PARTICLES = ("climb-one", "climb-multi"), ("mpe-2a5l", "mpe-2a6l", "mpe-3a5l", "mpe-3a6l")
+FAMILIES = {
+    "climb-one": (10, 0.3, 0),
+    "climb-multi": (10, 1.7, 0),
+    "mpe-2a5l": (5, 1.2, 1),
+    "mpe-2a6l": (5, 1.6, 1),
+    "mpe-3a5l": (5, 3.5, 1),
+    "mpe-3a6l": (5, 4.3, 1),
+    "swimmer": (6, 11.0, 2),
 }
-"""The methods of the paper's curves and our controls, and about what they cost beside the plain learner."""
-PARTICLES = {"mpe-2a5l": 2.3, "mpe-2a6l": 3.0, "mpe-3a5l": 3.5, "mpe-3a6l": 4.5}
-BORROWED = (("method.explorers-from", "RUN_DIR"), ("method.turn", "true"))
+"""Test tasks; about what MESA's learner alone costs, in minutes of a seed on two quiet cores; column of `COSTS`."""
+COSTS = {
+    "mesa": (1.8, 1.8, 1.8),
+    "maddpg": (1.0, 1.0, 1.0),
+    "mappo": (0.8, 4.5, 1.1),
+    "mappo-rnd": (1.0, 4.5, 1.4),
+    "qmix": (1.5, 1.0, 1.1),
+    "maven": (2.0, 1.5, 1.5),
+    "emc": (3.0, 2.5, 2.5),
+    "pretrain": (1.5, 7.5, 2.0),
+    "cbet": (2.0, 8.0, 2.0),
+    "goal": (1.5, 7.5, 2.0),
+    "maesn": (1.5, 1.5, 1.5),
+    "plain": (1.0, 1.0, 1.0),
+    "uniform": (1.0, 1.0, 1.0),
+    "tour": (1.0, 1.0, 1.0),
+}
+"""Times that, about: in climb games, particle worlds, and on the swimmer. Clocks of stored results are better."""
+RAW = (
+    ("method.reward.features", "ObsActionFeatures"),
+    ("method.reward.features.obs-weight", "1"),
+    ("method.reward.features.action-weight", "0"),
+    ("method.reward.features.obs-from", "2"),
+    ("method.reward.features.after-step", "true"),
+    ("method.reward.distance-threshold", "0.5"),
+    ("method.explorer.actor-net", "Mlp"),
+    ("method.explorer.critic-net", "Mlp"),
+)
+"""Distances between joint observations, and nets that know no landmarks, in place of features that know the radius."""
+BUFFER = ("algorithm.actor-update.partners", "buffer")
+TABLE_2: tuple[Cell, ...] = (
+    *_row("MESA (ours)", "mesa", "ours"),
+    *(_published(env, minutes) for env, minutes in (("climb-one", 6), ("climb-multi", 12))),
+    *(_published(env, minutes) for env, minutes in (("mpe-2a5l", 3000), ("swimmer", 3000))),
+    *_row("MADDPG", "maddpg"),
+    *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only="climb"),
+    *_row("MAPPO", "mappo"),
+    *_row("MAPPO-RND", "mappo-rnd"),
+    *_row("QMIX", "qmix"),
+    *_row("MAVEN", "maven"),
+    *_row("EMC", "emc"),
+    *_row("Pretrain", "pretrain"),
+    *_row("C-BET", "cbet"),
+    *_row("MA-MAESN", "maesn", only="climb"),
+    *_row("Goal", "goal", "privileged"),
+    *_row("learner alone", "plain", "control"),
+    *_row("learner and random episodes", "uniform", "control"),
+    *_row("learner and a scripted tour (privileged)", "tour", "control"),
+    *_row("MESA (ours), raw positions", "mesa", "control", *RAW, only="mpe"),
+)
+"""Same seeds, tasks and environment steps on them for every row; `paper` rows take days, but for the climb games."""
+PAPER_TABLE_2: Paper = {
+    name: dict(zip(FAMILIES, values, strict=True))
+    for name, values in {
+        "MESA": (
+            (0.83, 0.20),
+            (0.81, 0.06),
+            (61.32, 8.24),
+            (58.73, 10.16),
+            (51.83, 13.37),
+            (44.71, 15.92),
+            (599.32, 35.93),
+        ),
+        "MADDPG": (
+            (0.74, 0.25),
+            (0.50, 0.0),
+            (21.09, 23.07),
+            (19.44, 18.41),
+            (5.45, 6.49),
+            (3.16, 5.73),
+            (499.33, 0.52),
+        ),
+        "EMC": ((0.50, 0.0), (0.50, 0.0), (50.49, 17.26), (50.61, 17.41), (36.63, 0.11), (36.47, 0.28), (499.66, 0.20)),
+    }.items()
+}
+"""MESA, its base learner, and the strongest baseline of the particle worlds: mean and ±."""
+BORROWED = (("method.explorers-from", ELSEWHERE), ("method.turn", "true"))
 HARD = "mpe-3a5l-hard"
 ABLATION_ENV = "mpe-2a5l"
 
 PIECES: tuple[Piece, ...] = (
     Piece("figure-1", "Figure 1: structured and unstructured exploration", (Cell("mesa", "climb-one", 1.3),), _visits),
-    Piece(
-        "figure-3",
-        "Figure 3: learning curves on the climb games",
-        _grid({**COMPARED, "maesn": 3.0}, {"climb-one": 0.8, "climb-multi": 1.7}),
-        _curves("figure-3"),
-    ),
+    Piece("figure-3", "Figure 3: learning curves on the climb games", _of(*CLIMB), _curves("figure-3")),
     Piece(
         "figure-4",
         "Figure 4: learning curves on particle worlds and the swimmer",
-        _grid(COMPARED, {**PARTICLES, "swimmer": 11.0}),
+        _of(*PARTICLES, "swimmer"),
         _curves("figure-4"),
     ),
     Piece(
@@ -283,6 +264,7 @@ PIECES: tuple[Piece, ...] = (
         ),
         _curves("figure-9"),
     ),
+    Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
 )
 """Of the paper; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

@@ -16,6 +16,7 @@ from mesax.formatting import (
     format_range,
 )
 from mesax.results.curves import groups_of, steps_to_optimal
+from mesax.results.labels import PRIVILEGED, method_label
 from mesax.results.summary import compare_runs, run_figures
 from mesax.store.json_values import Json
 from mesax.store.reading import FINAL_WINDOW, Curve, RunResults, final_return
@@ -31,8 +32,6 @@ COMPARISON_NOTE = (
     "Time and steps: of all task runs together."
 )
 
-PRIVILEGED = "(privileged)"
-"""Beside the name of a method whose learner is told what others have to find out."""
 NARROWEST, USUAL_WIDTH = 20, 80
 """Columns of a terminal: with fewer than the first, tables are as wide as the second."""
 
@@ -49,7 +48,7 @@ class Table:
 
 def run_labels(runs: Sequence[RunResults]) -> list[str]:
     """The shortest labels that tell the runs apart: the method, then whatever else differs."""
-    labels = [method_label(run) for run in runs]
+    labels = [method_label(run.run) for run in runs]
     for describe in (_env, _preset, _seed, _overrides, _identity):
         if len(set(labels)) == len(labels):
             break
@@ -57,11 +56,6 @@ def run_labels(runs: Sequence[RunResults]) -> list[str]:
         if len(set(extras)) > 1:
             labels = [" ".join(filter(None, pair)) for pair in zip(labels, extras, strict=True)]
     return labels
-
-
-def method_label(run: RunResults) -> str:
-    """The method, and whether its learner is told what others have to find out."""
-    return f"{run.run['method']} {PRIVILEGED}" if run.run.get("privileged") else str(run.run["method"])
 
 
 def _env(run: RunResults) -> str:
@@ -191,7 +185,7 @@ def task_table(run: RunResults) -> Table:
         )
         for curve in run.curves
     ]
-    return Table(f"{method_label(run)} on {run.run['env']}: test tasks", columns, tuple(rows))
+    return Table(f"{method_label(run.run)} on {run.run['env']}: test tasks", columns, tuple(rows))
 
 
 def _final_of_group(curve: Curve, group: str) -> float | None:

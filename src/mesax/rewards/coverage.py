@@ -112,7 +112,7 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
     told is said here.
     """
 
-    features: FeatureMap = ObsActionFeatures()
+    features: ObsActionFeatures | FeatureMap = ObsActionFeatures()
     """What distance and clusters see of a state-action pair."""
     distance_threshold: float = 0.5
     """epsilon of Eq. (6): how near is near."""

@@ -17,6 +17,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, TargetLandmark
+from mesax.explorers.tours import Landmarks
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
@@ -160,6 +161,11 @@ class World:
         return SortedOccupancy(world.num_landmarks, world.num_own, world.radius)
 
     @property
+    def tour(self) -> Landmarks:
+        """From landmark to landmark, as many together as belong on the target."""
+        return Landmarks(self.num_landmarks, self.count, self.family.world.num_own)
+
+    @property
     def keys(self) -> PlaceKeys:
         """Which states and changes are the same, for exploration by counts."""
         world = self.family.world
@@ -221,6 +227,7 @@ def preset(environment: str, name: str) -> Preset:
         },
         goal=TargetLandmark(),
         keys=world.keys,
+        tour=world.tour,
     )
 
 

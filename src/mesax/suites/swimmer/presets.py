@@ -19,6 +19,7 @@ from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic,
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.swimmer_climb import SwimmerFamily, TargetAngle
+from mesax.explorers.tours import Angles
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
@@ -157,6 +158,7 @@ def preset(name: str) -> Preset:
         },
         goal=TargetAngle(),
         keys=KEYS,
+        tour=Angles(round(math.radians(FAMILY.most_degrees), 4)),
     )
 
 

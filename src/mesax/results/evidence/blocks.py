@@ -1,0 +1,230 @@
+"""Blocks of pages that are written from the store: a name, a function, what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mesax.errors import UsageError
+from mesax.formatting import NOTHING, format_interval, format_number
+from mesax.results.evidence.freshness import Freshness, freshness, with_family
+from mesax.results.evidence.kept import Kept, all_kept
+from mesax.results.paper.cells import SEEDS, Found, cost_lines, find_runs
+from mesax.results.paper.table import STALE, gain_table, mean_table, result_table
+from mesax.results.paper.theory import tables as theory_tables
+from mesax.results.reproduce import PAPER_TABLE_2, piece_named
+from mesax.results.summary import final_interval
+from mesax.results.tables import Table, to_markdown
+from mesax.store.json_files import read_json
+from mesax.store.json_values import Json
+
+NO_RUNS = Path(".no-runs")
+"""Pages quote the store alone, not what happens to be in somebody's directory of runs."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the blocks of all pages are written from."""
+
+    store: Path
+
+    @cached_property
+    def kept(self) -> list[Kept]:
+        """All results."""
+        return all_kept(self.store)
+
+    @cached_property
+    def table_2(self) -> list[Found]:
+        """The cells of the paper's table."""
+        return find_runs(piece_named("table-2"), NO_RUNS, self.store)
+
+    @cached_property
+    def states(self) -> dict[Path, Freshness]:
+        """Whether each result is up to date."""
+        return {one.path: freshness(one) for one in self.kept}
+
+    def of(self, method: str, *envs: str) -> list[Kept]:
+        """Results of a method; in some environments if these are named."""
+        found = [one for one in self.kept if one.method == method and (not envs or one.env in envs)]
+        if not found:
+            raise UsageError(f"the store has no result of {method}{' in ' + ', '.join(envs) if envs else ''}")
+        return found
+
+    def mark(self, kept: Kept) -> str:
+        """Beside a result that is not up to date."""
+        return "" if self.states[kept.path] == "fresh" else STALE
+
+    def write(self, words: str) -> str:
+        """The text of a block."""
+        name, *arguments = words.split()
+        if name not in BLOCKS:
+            raise UsageError(f"unknown block '{name}'; choose one of {', '.join(BLOCKS)}")
+        return f"\n{BLOCKS[name](self, arguments)}\n"  # or Markdown takes the table for a part of the comment
+
+
+Block = Callable[[Evidence, Sequence[str]], str]
+
+
+def _table_2(evidence: Evidence, words: Sequence[str]) -> str:
+    """The whole table; with `means`, without intervals, and without rows that nobody has run."""
+    if "means" in words:
+        return to_markdown(mean_table(evidence.table_2, PAPER_TABLE_2))
+    return to_markdown(result_table(evidence.table_2, PAPER_TABLE_2))
+
+
+def _gains(evidence: Evidence, words: Sequence[str]) -> str:
+    """What MESA gains over the best baseline of each environment."""
+    del words
+    return to_markdown(gain_table(evidence.table_2))
+
+
+def _costs(evidence: Evidence, words: Sequence[str]) -> str:
+    """What the table costs, and how much of it is there."""
+    del words
+    return "".join(f"* {line}\n" for line in cost_lines(evidence.table_2))
+
+
+def _labels(evidence: Evidence, words: Sequence[str]) -> str:
+    """What `mesa` is in each environment: explorers differ."""
+    del words
+    labels: dict[str, list[str]] = {}
+    for one in evidence.table_2:
+        if one.cell.kind == "ours" and one.runs:
+            label = str(next(iter(one.runs.values())).run.get("label", one.cell.method))
+            labels.setdefault(label, []).append(f"`{one.cell.env}`")
+    return "".join(f"* {', '.join(envs)}: {label}\n" for label, envs in labels.items())
+
+
+def _tasks(evidence: Evidence, words: Sequence[str]) -> str:
+    """`tasks METHOD ENV...`: every result task by task."""
+    method, *envs = words
+    rows = tuple(
+        (
+            one.env,
+            one.preset,
+            str(one.seed),
+            _mean(one) + evidence.mark(one),
+            ", ".join(format_number(float(task["final_return"])) for task in one.facts["per_task"]),
+        )
+        for one in evidence.of(method, *envs)
+    )
+    return to_markdown(Table("", ("environment", "preset", "seed", "mean [95% interval]", "each task"), rows))
+
+
+def _results(evidence: Evidence, words: Sequence[str]) -> str:
+    """`results ENV METHOD...`: results of several methods in one environment."""
+    env, *methods = words
+    found = [one for method in methods for one in evidence.of(method, env)]
+    rows = tuple(
+        (
+            str(one.facts.get("label", one.method)),
+            one.preset,
+            str(one.seed),
+            _mean(one) + evidence.mark(one),
+            *(format_number(one.facts["by_group"].get(group)) for group in _groups(found)),
+            f"{one.facts['optimal_fraction']:.0%}",
+        )
+        for one in found
+    )
+    columns = ("method", "preset", "seed", "mean [95% interval]", *_groups(found), "solved")
+    return to_markdown(Table("", columns, rows))
+
+
+def _groups(found: Sequence[Kept]) -> list[str]:
+    names = list(dict.fromkeys(name for one in found for name in one.facts["by_group"]))
+    return names if len(names) > 1 else []
+
+
+def _mean(kept: Kept) -> str:
+    interval = final_interval(with_family(kept).results)
+    return format_interval(interval.value, interval.low, interval.high)
+
+
+def _explorers(evidence: Evidence, words: Sequence[str]) -> str:
+    """`explorers METHOD ENV...`: what explorers reach on unseen tasks before anything is learned there."""
+    method, *envs = words
+    rows = []
+    for one in evidence.of(method, *envs):
+        visitors: Json = (one.facts.get("explorers") or {}).get("visitors") or {}
+        for name in ("uniform", "all explorers"):
+            if name in visitors:
+                rows.append((one.env, str(one.seed), name, *_reached(visitors[name])))
+    columns = ("environment", "seed", "visitor", "distinct rewarding visits", "high-reward steps")
+    note = "Per episode. Left out most: of all pairs of an unseen task and a target, the one with the fewest steps."
+    return to_markdown(Table("", (*columns, "steps on the target left out most"), tuple(rows), note))
+
+
+def _reached(visitor: Json) -> tuple[str, ...]:
+    worst = (visitor.get("worst_target") or {}).get("steps")
+    figures = (visitor["distinct_visits"], visitor["high_reward_steps"], worst)
+    return tuple(NOTHING if figure is None else f"{figure:.2f}" for figure in figures)
+
+
+def _spread(evidence: Evidence, words: Sequence[str]) -> str:
+    """Cooperative navigation: what learners close of the gap between random play and a scripted controller."""
+    del words
+    rows = []
+    for path in sorted(evidence.store.glob("spread-*.json")):
+        one = read_json(path)
+        figures = [f"{one[name]['value']:.1f}" for name in ("random", "scripted", "learnt")]
+        rows.append(
+            (str(one["learner"]), str(one["seed"]), *figures, f"{one['gap_closed']:.0%}", f"{one['env_steps']:,}")
+        )
+    columns = ("learner", "seed", "random", "scripted", "learned", "gap closed", "environment steps")
+    return to_markdown(Table("", columns, tuple(rows)))
+
+
+def _zero_shot(evidence: Evidence, words: Sequence[str]) -> str:
+    """`zero-shot ENV`: what borrowed explorers reach there before anything is learned, by seed of the test tasks."""
+    (env,) = words
+    measured = [row for row in read_json(evidence.store / "zero-shot.json")["rows"] if row["env"] == env]
+    rows = []
+    for source in dict.fromkeys(str(row["explorers"]) for row in measured):
+        own = {int(row["seed"]): row["ways"] for row in measured if row["explorers"] == source}
+        for way in dict.fromkeys(way for ways in own.values() for way in ways):
+            cells = [own[seed].get(way) if seed in own else None for seed in SEEDS]
+            reached = ("" if cell is None else f"{cell['mean']:.2f}, worst {cell['worst']:.2f}" for cell in cells)
+            rows.append((source, way, *reached))
+    columns = ("explorers of", "how they play", *(f"seed {seed}" for seed in SEEDS))
+    return to_markdown(Table("", columns, tuple(rows)))
+
+
+def _theory(evidence: Evidence, words: Sequence[str]) -> str:
+    """`theory NUMBER U...`: a table of `mesax theory`; of rows with a number of actions, those that are named."""
+    number, *actions = words
+    table = theory_tables(read_json(evidence.store / "theory.json"))[int(number)]
+    if actions:
+        rows = tuple(row for row in table.rows if row[1] in (*actions, "any"))
+        table = Table(table.title, table.columns, rows, table.note)
+    return to_markdown(table)
+
+
+def _proof(evidence: Evidence, words: Sequence[str]) -> str:
+    """`proof GAME LEARNER...`: how the attempts at a proof ended."""
+    game, *learners = words
+    rows = []
+    for learner in learners:
+        one = read_json(evidence.store / f"proof-{game}-{learner}.json")
+        ends = ", ".join(f"{attempt['final_return']:g}" for attempt in one["attempts"])
+        seeds = ", ".join(str(attempt["seed"]) for attempt in one["attempts"])
+        rows.append((learner, seeds, ends, f"{one['solved']} of {len(one['attempts'])}", str(one["asked"])))
+    columns = ("learner", "seeds", "mean of the last five evaluations", "solved", "asked")
+    return to_markdown(Table("", columns, tuple(rows)))
+
+
+BLOCKS: dict[str, Block] = {
+    "table-2": _table_2,
+    "gains": _gains,
+    "costs": _costs,
+    "labels": _labels,
+    "tasks": _tasks,
+    "results": _results,
+    "explorers": _explorers,
+    "spread": _spread,
+    "zero-shot": _zero_shot,
+    "theory": _theory,
+    "proof": _proof,
+}
+"""To add one: a function, and a line here."""

@@ -1,0 +1,96 @@
+"""Whether a result that is kept is still one of the settings of today.
+
+fresh        its settings are those that its command has now; settings that did not exist then may have been added,
+             as long as they are at their defaults
+stale        its command has other settings now
+unverified   nobody wrote its settings down
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from mesax.errors import UsageError
+from mesax.results.evidence.kept import Kept
+
+if TYPE_CHECKING:
+    from mesax.experiments.request import Request
+    from mesax.methods.base import Experiment
+    from mesax.store.json_values import Json
+
+Freshness = Literal["fresh", "stale", "unverified"]
+
+
+def freshness(kept: Kept) -> Freshness:
+    """Whether the file's own command would make the same result today."""
+    if kept.config_hash is None:
+        return "unverified"
+    try:
+        experiment = experiment_of(request_of(kept))
+    except UsageError:  # a method, world or setting that is no more
+        return "stale"
+    return "fresh" if is_of(kept, experiment) else "stale"
+
+
+def is_of(kept: Kept, experiment: Experiment) -> bool:
+    """Whether a result has been made with these settings."""
+    from mesax.experiments.overrides import digest  # noqa: PLC0415 (needs JAX)
+
+    if kept.config_hash == digest(experiment):
+        return True
+    return "config" in kept.facts and next(changes(experiment, kept.facts["config"]), None) is None
+
+
+def changes(value: object, stored: object, path: str = "") -> Iterator[str]:
+    """Paths of settings that are not what they were; one that did not exist then must have its default."""
+    from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
+
+    if not (dataclasses.is_dataclass(value) and not isinstance(value, type) and isinstance(stored, Mapping)):
+        if to_plain(value) != stored:
+            yield path
+        return
+    plain = to_plain(value)
+    names = [field.name for field in dataclasses.fields(value) if field.init]
+    if not isinstance(plain, Mapping) or plain.get("type") != stored.get("type"):
+        yield path
+        return
+    yield from (f"{path}.{name}" for name in stored if name not in {*names, "type"})
+    for field in dataclasses.fields(value):
+        if field.name in stored:
+            yield from changes(getattr(value, field.name), stored[field.name], f"{path}.{field.name}")
+        elif field.name in plain and getattr(value, field.name) != field.default:
+            yield f"{path}.{field.name}"
+
+
+def request_of(kept: Kept) -> Request:
+    """What would have to be asked for to get the result again."""
+    from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
+
+    name, _, learner = kept.method.partition("+")
+    overrides = tuple(kept.overrides.items())
+    return Request(name, kept.env, kept.preset, kept.seed, kept.num_test_tasks, overrides, learner or None)
+
+
+@cache
+def experiment_of(request: Request) -> Experiment:
+    """The request's experiment."""
+    return request.experiment()
+
+
+@cache
+def _family_facts(env: str) -> Json:
+    from mesax.suites.registry import suite_of  # noqa: PLC0415 (needs JAX)
+
+    family = suite_of(env).family(env)
+    names = ("optimal_return", "suboptimal_return", "optimal_threshold")
+    return {"name": env, **{name: getattr(family, name) for name in names}, "groups": list(family.groups)}
+
+
+def with_family(kept: Kept) -> Kept:
+    """The same, with what its world says of returns if the file does not."""
+    if "family" in kept.facts:
+        return kept
+    return dataclasses.replace(kept, facts=kept.facts | {"family": _family_facts(kept.env)})

@@ -1,0 +1,227 @@
+"""The store of results: one small file for each run, with all that made it. Needs no JAX.
+
+    results/mesa-mpe-2a5l-quick-seed0.json
+        figures of the run, task by task           what `summary.json` says, by today's statistics
+        label, request, config, made_with          what was run: settings and their hash, command, commit, versions
+        family, test_tasks, curves                 enough to draw and to compare it like the run itself
+        explorers, clocks                          what its explorers reach; how long it took
+
+Files from before there was a store have figures only: they can be read, and nobody can check what they are of.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mesax.errors import DamageError, StoreError
+from mesax.results.labels import method_label
+from mesax.results.summary import summarize
+from mesax.store.files import write_file
+from mesax.store.json_files import read_json
+from mesax.store.json_values import Json, json_ready
+from mesax.store.modules import file_name
+from mesax.store.reading import Curve, RunResults, load_run
+from mesax.store.run_directory import RunDirectory
+
+FIGURES = ("method", "env", "preset", "seed", "mean_return", "per_task", "env_steps", "meta_env_steps", "wall_seconds")
+"""Without these a file is no result of a run."""
+OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", "family", "test_tasks")
+"""What run.json says that a comparison or a table may need."""
+DECIMALS = 4
+"""Of returns and angles."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A result, as its file says it."""
+
+    path: Path
+    facts: Json
+
+    @property
+    def method(self) -> str:
+        """The method, with its learner if it wraps another: `mesa+qmix`."""
+        return str(self.facts["method"])
+
+    @property
+    def env(self) -> str:
+        """The environment."""
+        return str(self.facts["env"])
+
+    @property
+    def preset(self) -> str:
+        """The preset."""
+        return str(self.facts["preset"])
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return int(self.facts["seed"])
+
+    @property
+    def num_test_tasks(self) -> int:
+        """How many tasks were learned."""
+        return len({task["task"] for task in self.facts["per_task"]})
+
+    @property
+    def config_hash(self) -> str | None:
+        """Of all its settings; None if nobody wrote them down."""
+        found = (self.facts.get("made_with") or {}).get("config_hash")
+        return None if found is None else str(found)
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """Settings that were given beside the preset."""
+        return {str(path): str(value) for path, value in (self.facts.get("overrides") or {}).items()}
+
+    @property
+    def core_seconds(self) -> float | None:
+        """What it cost: seconds of all its jobs, each on one core; None if nobody kept such a clock."""
+        clocks = self.facts.get("clocks")
+        return None if clocks is None else float(clocks["job_seconds"])
+
+    @cached_property
+    def results(self) -> RunResults:
+        """The same as of a run directory, as far as the file goes."""
+        run = {name: self.facts[name] for name in ("method", "env", "preset", "seed")}
+        run |= {name: self.facts[name] for name in OF_THE_RUN if name in self.facts}
+        made_with = self.facts.get("made_with") or {}
+        run |= {name: made_with[name] for name in ("config_hash", "git_commit", "versions") if name in made_with}
+        run.setdefault("test_tasks", [{"label": task["label"]} for task in self.facts["per_task"]])
+        summary = {name: self.facts[name] for name in ("env_steps", "meta_env_steps", "wall_seconds")}
+        return RunResults(self.path, run, tuple(self._curves()), summary, (), None, "done")
+
+    def _curves(self) -> list[Curve]:
+        """Of files without curves, a single point for each task: its final return."""
+        whole = {(curve["task"], curve["repeat"]): curve for curve in self.facts.get("curves") or ()}
+        steps = self.facts["env_steps"] // max(len(self.facts["per_task"]), 1)
+        found = []
+        for task in self.facts["per_task"]:
+            curve = whole.get((task["task"], task["repeat"])) or {"steps": [steps], "returns": [task["final_return"]]}
+            returns = np.array(curve["returns"], float)
+            groups = {name: np.array(values, float) for name, values in (curve.get("groups") or {}).items()}
+            if not groups and len(task.get("groups") or ()) == 1:
+                groups = dict.fromkeys(task["groups"], returns)
+            place = (task["task"], task["label"], task["repeat"], self.seed)
+            found.append(Curve(*place, np.array(curve["steps"]), returns, groups, task.get("zero_shot_return")))
+        return found
+
+
+def read_kept(path: Path) -> Kept:
+    """A result; a `DamageError` if the file holds none."""
+    facts = read_json(path)
+    missing = [name for name in FIGURES if name not in facts]
+    if missing:
+        raise DamageError(f"{path} is no result of a run: it lacks {', '.join(missing)}")
+    return Kept(path, facts)
+
+
+def all_kept(directory: Path) -> list[Kept]:
+    """Every result in a directory, in the order of their names; files of other kinds are left out."""
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            found.append(read_kept(path))
+        except StoreError:
+            continue
+    return found
+
+
+def load_results(path: Path) -> RunResults:
+    """The results behind a path: a run directory, or a file of the store."""
+    if not path.is_file():
+        return load_run(path)
+    kept = read_kept(path)
+    if "family" not in kept.facts:
+        raise DamageError(f"{path} is from before results had their settings beside them: run it again to compare it")
+    return kept.results
+
+
+def keep(directory: Path, store: Path) -> Path:
+    """Write what a finished run has found to the store, by today's statistics; returns the file."""
+    facts = facts_of(directory)
+    path = store / f"{_name(facts)}.json"
+    if path.exists() and _is_another_request(path, facts):
+        path = store / f"{_name(facts)}-{facts['made_with']['config_hash']}.json"
+    write_file(path, _text(facts).encode())
+    return path
+
+
+def facts_of(directory: Path) -> Json:
+    """Everything that the store holds of a run."""
+    run, stored = load_run(directory), RunDirectory.open(directory)
+    costs = {name: run.summary[name] for name in ("env_steps", "meta_env_steps", "wall_seconds")}
+    facts = summarize(run.run, stored.read_rows("eval.jsonl"), **costs, run_dir="")
+    facts.pop("run_dir")
+    facts |= {name: run.run[name] for name in OF_THE_RUN if name in run.run} | {"label": method_label(run.run)}
+    facts |= {"explorers": run.summary["explorers"]} if "explorers" in run.summary else {}
+    jobs = stored.read_rows("timing.jsonl")
+    facts["clocks"] = {
+        "wall_seconds": round(float(run.summary["wall_seconds"]), 1),
+        "job_seconds": round(sum(float(job["seconds"]) for job in jobs), 1),
+    }
+    facts["made_with"] = {"command": command_of(run.run)} | {
+        name: run.run.get(name) for name in ("config_hash", "git_commit", "versions", "machine")
+    }
+    facts["curves"] = [_curve(curve) for curve in run.curves]
+    return facts
+
+
+def command_of(run: Json) -> str:
+    """What to type for a run that was asked for by its names."""
+    request = run.get("request") or {}
+    words = ["mesax", "run", str(request.get("method", run["method"])), str(run["env"]), "--preset", str(run["preset"])]
+    words += ["--learner", str(request["learner"])] if request.get("learner") else []
+    words += ["--seed", str(run["seed"]), "--num-test-tasks", str(len(run["test_tasks"]))]
+    words += [word for path, value in request.get("overrides") or () for word in (f"--{path}", str(value))]
+    return " ".join(words)
+
+
+def _curve(curve: Curve) -> Json:
+    found = {
+        "task": curve.task,
+        "repeat": curve.repeat,
+        "steps": curve.steps.tolist(),
+        "returns": _rounded(curve.returns),
+    }
+    if all(np.array_equal(values, curve.returns) for values in curve.groups.values()):  # its one group is all of it
+        return found
+    return found | {"groups": {name: _rounded(values) for name, values in curve.groups.items()}}
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [round(float(value), DECIMALS) for value in values]
+
+
+def _name(facts: Json) -> str:
+    changed = f"-{facts['made_with']['config_hash']}" if facts.get("overrides") else ""
+    return f"{facts['method']}-{file_name(str(facts['env']))}-{facts['preset']}-seed{facts['seed']}{changed}"
+
+
+def _is_another_request(path: Path, facts: Json) -> bool:
+    """Whether a file is about something else; a result of the same request, with older settings, is replaced."""
+    try:
+        there = read_kept(path).facts
+    except StoreError:
+        return False
+    known = there.get("request"), facts.get("request")
+    return None not in known and known[0] != json_ready(known[1])
+
+
+def _text(facts: Json) -> str:
+    """Indented, but for lists of plain values: a curve is a line."""
+    text = json.dumps(json_ready(facts), indent=1)
+    return (
+        re.sub(
+            r"\[\n[^\[\]{}]*\]",
+            lambda found: re.sub(r"\n *", " ", found[0]).replace("[ ", "[").replace(" ]", "]"),
+            text,
+        )
+        + "\n"
+    )

@@ -1,0 +1,272 @@
+"""What a figure or table of the paper needs: cells, which results of them there are, what the others cost.
+
+Results come from a store (`results/`) and from run directories. A result of the store counts if it was made with the
+settings that its cell has today; with other ones it is stale: it is shown, marked, only where there is nothing better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from mesax.errors import StoreError, UsageError
+from mesax.formatting import NOTHING, format_duration
+from mesax.results.comparison import pool
+from mesax.results.evidence.kept import Kept, all_kept
+from mesax.results.tables import Table
+from mesax.store.reading import RunResults, load_run
+from mesax.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from mesax.experiments.request import Request
+
+SEEDS = (0, 1, 2)
+"""Of every result that is reported."""
+DEEPEST = 3
+"""Levels below a directory of runs at which runs are looked for."""
+ELSEWHERE = "RUN_DIR"
+"""Stands for a directory whose name differs from machine to machine."""
+CORES = 2
+"""Of the machine that costs are told for."""
+
+Kind: TypeAlias = Literal["ours", "published", "baseline", "privileged", "control"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run that a figure needs, for each of several seeds."""
+
+    method: str
+    env: str
+    minutes: float
+    """Of one seed on two cores, about; the clocks of stored results are better."""
+    label: str = ""
+    """What it is called in the figure; the method's name if empty."""
+    overrides: tuple[tuple[str, str], ...] = ()
+    """Settings that make it what it is."""
+    preset: str = "quick"
+    num_test_tasks: int | None = None
+    """None: as many as the preset has."""
+    kind: Kind = "baseline"
+    """What a table compares it with."""
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.label or self.method} on {self.env}"
+
+    def arguments(self, seed: int) -> list[str]:
+        """Of `mesax run`."""
+        name, _, learner = self.method.partition("+")
+        words = [name, self.env, *(("--learner", learner) if learner else ())]
+        words += [] if self.preset == "quick" else ["--preset", self.preset]
+        words += [word for path, value in self.overrides for word in (f"--{path}", value)]
+        words += [] if self.num_test_tasks is None else ["--num-test-tasks", str(self.num_test_tasks)]
+        return [*words, "--seed", str(seed)]
+
+    def command(self, seed: int) -> str:
+        """What to type for it."""
+        return f"mesax run {' '.join(self.arguments(seed))}"
+
+    def request(self, seed: int) -> Request:
+        """The same as a value."""
+        from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
+
+        name, _, learner = self.method.partition("+")
+        return Request(name, self.env, self.preset, seed, self.num_test_tasks, self.overrides, learner or None)
+
+    @property
+    def can_be_checked(self) -> bool:
+        """Whether its settings are the same on every machine."""
+        return all(value != ELSEWHERE for _, value in self.overrides)
+
+    def is_met_by(self, run: Mapping[str, object]) -> bool:
+        """Whether run.json, or a result, is of such a run."""
+        if (run.get("method"), run.get("env"), run.get("preset")) != (self.method, self.env, self.preset):
+            return False
+        given = run.get("overrides")
+        known = {str(path): str(value).lower() for path, value in given.items()} if isinstance(given, dict) else {}
+        wanted = {path: value.lower() if value != ELSEWHERE else value for path, value in self.overrides}
+        # Where explorers lie differs from machine to machine: that they are borrowed is what matters.
+        return known.keys() == wanted.keys() and all(
+            value in (known[path], ELSEWHERE) for path, value in wanted.items()
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """The results of a cell, by seed."""
+
+    cell: Cell
+    runs: Mapping[int, RunResults]
+    stale: Mapping[int, RunResults] = field(default_factory=dict)
+    """Made with other settings than the cell has today, or nobody knows with which."""
+    seconds: float | None = None
+    """Of a seed on two cores, by the clocks of its results: the quickest, since other load only adds."""
+
+    @property
+    def missing(self) -> list[int]:
+        """Seeds that nobody has run."""
+        return [seed for seed in SEEDS if seed not in self.runs]
+
+    @property
+    def label(self) -> str:
+        """What the figure calls it."""
+        return self.cell.label or self.cell.method
+
+    @property
+    def cost(self) -> float:
+        """Seconds of a seed on two cores."""
+        return 60.0 * self.cell.minutes if self.seconds is None else self.seconds
+
+    @property
+    def pooled(self) -> list[RunResults]:
+        """All its seeds as one run under the label of the figure; nothing if there are none."""
+        return self._pooled(self.runs)
+
+    @property
+    def shown(self) -> list[RunResults]:
+        """The same, with stale results where there are no others."""
+        return self._pooled(self.runs or self.stale)
+
+    def _pooled(self, runs: Mapping[int, RunResults]) -> list[RunResults]:
+        named = {"method": self.label, "label": self.label, "overrides": {}}
+        own = [replace(run, run={**run.run, **named}) for run in runs.values()]
+        return [pool(own)] if len(own) > 1 else own
+
+
+Render: TypeAlias = Callable[[RunResults, str, Path], list[Path]]
+"""Draws an episode of a policy (`final`, `explorer-1`, ...) of a run into a directory; it needs JAX, so it is given."""
+Draw: TypeAlias = Callable[[Sequence[Found], Path, Render], list[Path]]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A figure or table of the paper."""
+
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+    draw: Draw
+    """From what was found, into a directory; it is called only if something was."""
+    tables: Callable[[Sequence[Found]], Sequence[Table]] = lambda found: ()
+    """What is printed of it."""
+    takes_stale: bool = False
+    """Whether it can mark results of other settings, and so may show them."""
+
+    def can_be_drawn(self, found: Sequence[Found]) -> bool:
+        """Whether there is anything to show."""
+        return not self.cells or any(one.runs or (self.takes_stale and one.stale) for one in found)
+
+
+def find_runs(piece: Piece, directory: Path, store: Path | None = None) -> list[Found]:
+    """The results that a piece needs: of a store, and of finished runs below a directory (of several, the last)."""
+    if not piece.cells:
+        return []
+    stored = list(_stored(directory))
+    kept: dict[tuple[str, str, str], list[Kept]] = {}
+    for one in all_kept(store) if store is not None else ():
+        kept.setdefault((one.method, one.env, one.preset), []).append(one)
+    return [
+        _found(cell, kept.get((cell.method, cell.env, cell.preset), []), [own for own in stored if _fits(cell, own)])
+        for cell in piece.cells
+    ]
+
+
+def _fits(cell: Cell, stored: tuple[Path, Mapping[str, object]]) -> bool:
+    return cell.is_met_by(stored[1])
+
+
+def _found(cell: Cell, kept: Sequence[Kept], stored: Sequence[tuple[Path, Mapping[str, object]]]) -> Found:
+    runs = {int(str(run["seed"])): load_run(path) for path, run in stored if run["seed"] in SEEDS}
+    like = [one for one in kept if one.seed in SEEDS and cell.is_met_by(one.facts)]
+    stale: dict[int, RunResults] = {}
+    for one in like:
+        if cell.can_be_checked and _is_fresh(cell, one):
+            runs.setdefault(one.seed, one.results)
+        else:
+            stale[one.seed] = _with_family(one)
+    fresh = [one for one in like if one.seed in runs]
+    clocks = [one.core_seconds / CORES for one in fresh if one.core_seconds is not None]
+    return Found(
+        cell,
+        dict(sorted(runs.items())),
+        {seed: run for seed, run in sorted(stale.items()) if seed not in runs},
+        min(clocks, default=None),
+    )
+
+
+def _is_fresh(cell: Cell, kept: Kept) -> bool:
+    from mesax.results.evidence.freshness import experiment_of, is_of  # noqa: PLC0415 (needs JAX)
+
+    return kept.config_hash is not None and is_of(kept, experiment_of(cell.request(kept.seed)))
+
+
+def _with_family(kept: Kept) -> RunResults:
+    from mesax.results.evidence.freshness import with_family  # noqa: PLC0415 (needs JAX)
+
+    return with_family(kept).results
+
+
+def _stored(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
+    """Every finished run with its run.json, in the order of their names."""
+    for level in range(DEEPEST + 1):
+        for path in sorted(directory.glob("/".join(["*"] * level + ["run.json"]))):
+            try:
+                run = RunDirectory.open(path.parent)
+                if run.status == "done":
+                    yield path.parent, run.run
+            except (StoreError, UsageError):  # half a run, or none: nobody asked for this one
+                continue
+
+
+def status_table(piece: Piece, found: Sequence[Found]) -> Table:
+    """What is stored, what is stale, what is missing, what that costs."""
+    rows = tuple(
+        (
+            one.cell.name,
+            _seeds(one.runs),
+            _seeds(one.stale),
+            _seeds(one.missing),
+            format_duration(one.cost * len(one.missing)) if one.missing else NOTHING,
+        )
+        for one in found
+    )
+    note = "Stale: made with other settings than today's, or nobody knows with which; the seed is missing all the same."
+    return Table(
+        piece.title, ("run", "stored seeds", "stale", "missing", "costs"), rows, note if missing(found) else ""
+    )
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    return ", ".join(str(seed) for seed in sorted(seeds)) or NOTHING
+
+
+def cost_lines(found: Sequence[Found]) -> list[str]:
+    """What all of it costs, and what is missing of it, by preset."""
+    lines = []
+    for preset in dict.fromkeys(one.cell.preset for one in found):
+        own = [one for one in found if one.cell.preset == preset]
+        whole = sum(len(SEEDS) * one.cost for one in own)
+        rest = sum(len(one.missing) * one.cost for one in own)
+        clocked = sum(one.seconds is not None for one in own)
+        cells = sum(len(SEEDS) for _ in own)
+        stored = sum(len(one.runs) for one in own)
+        lines.append(
+            f"preset {preset}: {stored} of {cells} runs stored; all of them {format_duration(whole)} on {CORES} cores,"
+            f" the missing ones {format_duration(rest)}"
+            f" (by clocks of stored results for {clocked} of {len(own)} rows, by estimates for the others)"
+        )
+    return lines
+
+
+def missing_commands(found: Iterable[Found]) -> list[str]:
+    """What to type for all that is missing."""
+    return [one.cell.command(seed) for one in found for seed in one.missing]
+
+
+def missing(found: Iterable[Found]) -> bool:
+    """Whether anything is."""
+    return any(one.missing for one in found)

@@ -1,0 +1,124 @@
+"""Table 2 of the paper with intervals: methods x environments, and what the first row gains over the best baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from mesax.formatting import NOTHING, format_count, format_interval, format_number
+from mesax.results.curves import area_under_curves, mean_steps_to_optimal
+from mesax.results.labels import PRIVILEGED
+from mesax.results.paper.cells import SEEDS, Found
+from mesax.results.summary import compare_runs, final_interval, solved_interval
+from mesax.results.tables import Table
+from mesax.store.reading import RunResults
+
+STALE = "†"
+MISSING = "missing"
+Paper = Mapping[str, Mapping[str, tuple[float, float]]]
+"""The paper's own table: mean and ±, by row and environment."""
+
+
+def by_place(found: Sequence[Found]) -> dict[tuple[str, str], Found]:
+    """Cells by row and column."""
+    return {(one.label, one.cell.env): one for one in found}
+
+
+def result_table(found: Sequence[Found], paper: Paper) -> Table:
+    """A row for each method, a column for each environment, with intervals; the paper's own rows follow."""
+    envs, places = _envs(found), by_place(found)
+    rows = [
+        (_row_name(label, found), *(_cell(places.get((label, env))) for env in envs))
+        for label in dict.fromkeys(one.label for one in found)
+    ]
+    for name, values in paper.items():
+        rows.append(
+            (f"{name}, in the paper", *(f"{mean:g} ± {spread:g}" for mean, spread in (values[env] for env in envs)))
+        )
+    note = "Mean final return with its 95% interval over seeds and tasks;"
+    note += f" seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given. {_marks(found)}"
+    note += f" {MISSING}: not run yet." if any(not one.shown for one in found) else ""
+    note += f" {NOTHING}: no such cell. {PRIVILEGED}: told what every task asks for."
+    return Table("Final return on unseen tasks", ("method", *envs), tuple(rows), note)
+
+
+def mean_table(found: Sequence[Found], paper: Paper) -> Table:
+    """The same in short: means, of methods that have been run somewhere."""
+    envs, places = _envs(found), by_place(found)
+    labels = list(dict.fromkeys(one.label for one in found))
+    there = [label for label in labels if any(one.shown for one in found if one.label == label)]
+    rows = [(_row_name(label, found), *(_mean(places.get((label, env))) for env in envs)) for label in there]
+    rows += [(f"{name}, in the paper", *(f"{values[env][0]:g}" for env in envs)) for name, values in paper.items()]
+    note = f"Means over seeds {', '.join(map(str, SEEDS))}, as far as they have been run. {_marks(found)}"
+    left_out = [_row_name(label, found) for label in labels if label not in there]
+    note += f" Not run yet: {', '.join(left_out)}." if left_out else ""
+    return Table("Final return on unseen tasks", ("method", *envs), tuple(rows), note)
+
+
+def _envs(found: Iterable[Found]) -> list[str]:
+    return list(dict.fromkeys(one.cell.env for one in found))
+
+
+def _row_name(label: str, found: Sequence[Found]) -> str:
+    privileged = any(one.cell.kind == "privileged" for one in found if one.label == label)
+    return f"{label} {PRIVILEGED}" if privileged else label
+
+
+def _cell(one: Found | None) -> str:
+    if one is None:
+        return NOTHING
+    if not one.shown:
+        return MISSING
+    interval, number = final_interval(one.shown[0]), len(one.runs or one.stale)
+    seeds = "" if number == len(SEEDS) else f" ({number} seed{'s' * (number != 1)})"
+    return f"{format_interval(interval.value, interval.low, interval.high)}{_mark(one)}{seeds}"
+
+
+def _mean(one: Found | None) -> str:
+    if one is None or not one.shown:
+        return ""
+    return f"{format_number(float(one.shown[0].final_returns.mean()))}{_mark(one)}"
+
+
+def _mark(one: Found) -> str:
+    return "" if one.runs else STALE
+
+
+def _marks(found: Iterable[Found]) -> str:
+    if not any(one.stale and not one.runs for one in found):
+        return ""
+    return f"{STALE}: stale, made with other settings than today's or nobody knows with which."
+
+
+def gain_table(found: Sequence[Found]) -> Table:
+    """What the first row gains over the best baseline of each environment, how often and how soon it is there."""
+    rows = tuple(_gain(env, [one for one in found if one.cell.env == env]) for env in _envs(found))
+    columns = ("environment", "solved", "steps to optimum", "area under the curve", "best baseline")
+    note = (
+        "Solved: task runs of ours that end at the optimum, with Wilson's interval. Steps until the mean over all task"
+        " runs is there; area under the curve: the mean return over all of learning. Best baseline: the highest mean of"
+        " all methods that are neither controls nor privileged. Probability that ours has the higher return, ties count"
+        f" half. {_marks(found)}"
+    )
+    return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
+
+
+def _gain(env: str, found: Sequence[Found]) -> tuple[str, ...]:
+    ours = next((one for one in found if one.cell.kind == "ours" and one.shown), None)
+    if ours is None:
+        return (env, *[NOTHING] * 6)
+    run = ours.shown[0]
+    share, number = solved_interval(run), len(run.curves)
+    solved = f"{round(share.value * number)} of {number} ({100 * share.low:.0f}–{100 * share.high:.0f}%){_mark(ours)}"
+    whole = all(len(curve.steps) > 1 for curve in run.curves)  # results of before have no curves
+    soon = (format_count(_steps(run)), format_number(area_under_curves(run.curves))) if whole else (NOTHING, NOTHING)
+    baselines = [one for one in found if one.cell.kind == "baseline" and one.shown]
+    if not baselines:
+        return (env, solved, *soon, NOTHING, NOTHING, NOTHING)
+    best = max(baselines, key=lambda one: float(one.shown[0].final_returns.mean()))
+    compared = compare_runs(run, best.shown[0])
+    gain = format_interval(compared.difference.value, compared.difference.low, compared.difference.high, signed=True)
+    return (env, solved, *soon, f"{best.label}{_mark(best)}", gain, f"{compared.probability:.0%}")
+
+
+def _steps(run: RunResults) -> int | None:
+    return mean_steps_to_optimal(run.curves, run.family["optimal_threshold"])

@@ -1,0 +1,47 @@
+"""Performance profiles: how many task runs reach at least a share of the best return, for every share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mesax.rendering.canvas import PALETTE, literal, new_figure, styled
+from mesax.results.intervals import share_interval
+from mesax.store.reading import RunResults
+
+SHARES = np.linspace(0.0, 1.0, 101)
+
+
+def profile(runs: Sequence[RunResults], shares: np.ndarray = SHARES) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The share of task runs at or above each share of the best return, with its interval; families count as they are.
+
+    The same seed in two families is two samples of explorers, so it counts as two.
+    """
+    scores = np.concatenate([run.final_returns / float(run.family["optimal_return"]) for run in runs])
+    seeds = np.concatenate([1_000_000 * number + run.seeds for number, run in enumerate(runs)])
+    found = [share_interval(scores >= share, seeds) for share in shares]
+    return (
+        np.array([one.value for one in found]),
+        np.array([one.low for one in found]),
+        np.array([one.high for one in found]),
+    )
+
+
+@styled
+def profile_figure(rows: Mapping[str, Sequence[RunResults]]) -> Figure:
+    """A line for each method, with its interval."""
+    figure = new_figure(7.2, 3.6)
+    axes = figure.subplots()
+    for number, (label, runs) in enumerate(rows.items()):
+        color, style = PALETTE[number % len(PALETTE)], ("-", "--", ":")[number // len(PALETTE) % 3]
+        value, low, high = profile(runs)
+        axes.step(SHARES, value, where="post", color=color, linestyle=style, linewidth=1.6, label=literal(label))
+        axes.fill_between(SHARES, low, high, step="post", color=color, alpha=0.08, linewidth=0)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("share of the best return")
+    axes.set_ylabel("task runs that reach it")
+    figure.legend(loc="outside right center", frameon=False)
+    return figure

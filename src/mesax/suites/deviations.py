@@ -1,0 +1,97 @@
+"""Every difference from the paper in a line: what `mesax list --deviations` prints, and docs/deviations.md explains.
+
+A test holds the two to each other: whoever deviates writes an entry there and a line here.
+"""
+
+from __future__ import annotations
+
+DEVIATIONS: dict[str, dict[str, str]] = {
+    "Tasks and environments": {
+        "stratified-tasks": "in the one-step game k takes its values in turn, so both are equally frequent",
+        "test-tasks": "five by default; the seed determines which",
+        "disjoint": "never the same task in training and test; single stages may recur",
+        "counts-reported": "results are also given by k, everywhere",
+        "observation": "one-hot stage and one-hot history",
+        "horizon": "a climb game terminates after its last stage",
+        "particle-integration": "mpe2's order: positions move by the old velocity",
+        "particle-episode": "80 steps, cut and not terminated",
+        "particle-arena": "walls at ±1 stop the agents, who start anywhere within; landmarks lie within ±0.9",
+        "landmark-radius": "0.2 between centers; discs are at least 0.05 apart",
+        "no-collisions": "agents pass through each other",
+        "agents-on-target": "with three agents two belong on the target, and the third elsewhere",
+        "layouts": "every task has a layout of its own; targets cycle",
+        "particle-observation": "own velocity first; no identity, no time, no target",
+    },
+    "MADDPG": {
+        "network": "layer norms and two dense layers around the GRU in preset `paper`; dense nets in the others",
+        "uniform-init": "uniform weights with the variance of orthogonal ones",
+        "separate-actors": "one actor net per agent",
+        "one-critic": "one critic for all agents",
+        "partners": "in the actor's gradient, partners act by their current policies, not as in the replay",
+        "straight-through": "straight-through Gumbel samples, argmax in targets, executed actions in the replay",
+        "recurrent-targets": "a recurrent critic remembers the actions that were played",
+        "logit-penalty": "mean squared logits are penalized, as in the original MADDPG",
+        "exploration": "random actions that fall to a small share early in the run, after the random steps",
+        "learning-rate": "5e-3 for actors and critic in the climb games",
+        "discount": "discount 0.99, target rate 0.005, clipping at 10 in preset `paper`",
+        "rounds": "several episodes side by side, then several updates",
+        "replay-size": "tens of thousands of episodes",
+        "coordinated-actor": "`quick`, `smoke`, climb games: imitates the critic's best joint action",
+        "quick-learner": "`quick`, `smoke`: MESA wraps a tuned learner; `plain` is that learner alone",
+    },
+    "Value decomposition": {
+        "attention-features": "QPLEX attends by the agent's own observation",
+    },
+    "Stage 1: the high-reward set": {
+        "random-collection": "`quick`, `smoke`, particle worlds and swimmer: stage 1 is mostly random play",
+        "relabel-off": "`quick`, `smoke`: nothing is relabeled",
+        "threshold": "pairs whose reward is at least R* join M_*",
+        "relabel-scope": "only pairs that lead to a reward of at least R* are relabeled",
+        "relabel-discount": "0.05, as printed",
+        "capacity": "duplicates are removed, and M_* is thinned evenly over clusters",
+        "budget": "fixed budgets instead of convergence",
+    },
+    "Stage 2: exploration policies": {
+        "features": "joint actions; occupancy that knows the radius; joint angles; baselines have none of it",
+        "stored-value": "explorers are paid the stored value of what they are near, not the task's reward",
+        "visit-index": "the first visit is worth 1, not 1/0",
+        "near-only": "only steps near M_* count as visits",
+        "record-reward": "`quick`, `smoke`, particle worlds and swimmer: paid for records, not by Eq. (6)",
+        "told-demand": "`quick`, `smoke`, particle worlds and swimmer: explorers are told what is left to visit",
+        "wishes": "`quick`, `smoke`, particle worlds: every episode draws an order of what is worth a visit",
+        "explorer-learner": "`quick`, `smoke`, particle worlds and swimmer: MAPPO trains the explorers",
+        "explorer-nets": "`quick`, `smoke`, particle worlds: explorers' nets know landmarks as entities",
+        "global-count": "grows by mean visits over fresh episodes, by the chance of a visit, or not at all",
+        "normalize": "`quick`, `smoke`, climb games: rewards are divided by the largest bonus left",
+        "clusters": "scikit-learn's KMeans, ten restarts",
+        "enough": "at most E policies, and none after 95% of the clusters are covered",
+        "hidden-counts": "neither actor nor critic sees the counts",
+        "explorer-training": "each episode of stage 2 draws one of the training tasks",
+        "explorer-policy": "an explorer samples its actions, as it was trained",
+        "entropy": "`quick`, `smoke`, climb games: explorers have a bonus for entropy",
+    },
+    "Stage 3: new tasks": {
+        "mixing": "linear, over the first part of the rounds after the random phase",
+        "warm-up": "every method begins every task with the same number of random steps",
+        "true-reward": "explorers' episodes are stored with the task's reward, and count as steps",
+    },
+    "Swimmer": {
+        "angle-band": "3 degrees, for both joints",
+        "swimmer-targets": "farther than 9 degrees from 0, for training and test tasks",
+        "swimmer-body": "our own model, held to MA-MuJoCo's by tests; agents see the other joint",
+        "swimmer-episodes": "evaluation takes 1000 steps; in preset `quick` training episodes take 200",
+        "narrow-band-nets": "in preset `quick` observations are standardized and nets see their sines and cosines",
+        "steady-explorers": "explorers' noise falls from 0.4 to 0.15",
+        "structured-explorers": "beside `mesa` there is `structured`, with shared randomness and relations",
+    },
+    "Evaluation": {
+        "evaluation": "greedy policies on episodes of their own; final: mean of the last five evaluations",
+        "spread": "95% intervals over seeds and tasks beside the standard deviation",
+    },
+    "Baselines that learn on training tasks": {
+        "pretraining-base": "Pretrain and Goal are MAPPO",
+        "goal-encoding": "Goal is told the target one-hot, or its angle; never k",
+        "count-keys": "C-BET counts what every agent sees of itself",
+    },
+}
+"""By the headings of that page."""

@@ -1,0 +1,183 @@
+"""The store of results: what is written can be read like the run, and is known to be stale when settings change."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fake_store import FakeRun, seal, write_run
+from mesax.cli.parser import main
+from mesax.errors import DamageError
+from mesax.execution.sweep import Planned, skip_stored, sweep
+from mesax.experiments.overrides import digest
+from mesax.experiments.request import Request
+from mesax.results.comparison import compare_directories
+from mesax.results.evidence.freshness import changes, freshness, is_of, with_family
+from mesax.results.evidence.kept import Kept, all_kept, keep, load_results, read_kept
+from mesax.results.labels import method_label
+from mesax.results.summary import run_figures
+from mesax.store.reading import load_run
+from mesax.store.settings import to_plain
+
+FAKE = FakeRun("mesa", num_stages=3, evaluations=12)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", FAKE)
+
+
+def test_a_result_reads_like_its_run(run: Path, tmp_path: Path):
+    path = keep(run, tmp_path / "store")
+    assert path.name == "mesa-climb-one-quick-seed0.json"
+    kept, whole = load_results(path), load_run(run)
+    np.testing.assert_allclose(kept.final_returns, whole.final_returns, atol=1e-4)
+    for ours, theirs in zip(kept.curves, whole.curves, strict=True):
+        np.testing.assert_array_equal(ours.steps, theirs.steps)
+        assert set(ours.groups) == set(theirs.groups) and ours.label == theirs.label
+    figures, wanted = run_figures(kept), run_figures(whole)
+    assert figures["by_group"] == pytest.approx(wanted["by_group"], abs=1e-4)
+    assert figures["steps_to_optimum"] == wanted["steps_to_optimum"]
+    assert compare_directories([path])[0].tables[0].rows == compare_directories([run])[0].tables[0].rows
+
+
+def test_a_result_says_what_made_it(run: Path, tmp_path: Path):
+    facts = read_kept(keep(run, tmp_path)).facts
+    assert facts["made_with"]["config_hash"] == json.loads((run / "run.json").read_text())["config_hash"]
+    assert facts["clocks"] == {"wall_seconds": 83.0, "job_seconds": 12.5}
+    assert facts["made_with"]["command"].startswith("mesax run mesa climb-one --preset quick --seed 0")
+    assert len(facts["curves"]) == len(facts["per_task"]) == FAKE.num_tasks
+
+
+def test_files_of_other_kinds_are_left_out_and_refused(run: Path, tmp_path: Path):
+    store = tmp_path / "store"
+    keep(run, store)
+    (store / "theory.json").write_text('{"lemma": 1}')
+    (store / "broken.json").write_text("{")
+    assert [one.path.name for one in all_kept(store)] == ["mesa-climb-one-quick-seed0.json"]
+    with pytest.raises(DamageError, match="is no result of a run: it lacks method"):
+        read_kept(store / "theory.json")
+
+
+def test_a_result_of_another_request_is_not_replaced(run: Path, tmp_path: Path):
+    first = keep(run, tmp_path)
+    facts = json.loads(first.read_text())
+    first.write_text(json.dumps(facts | {"request": {"method": "mesa", "num_test_tasks": 99}}))
+    described = json.loads((run / "run.json").read_text()) | {"request": {"method": "mesa", "num_test_tasks": 4}}
+    (run / "run.json").write_text(json.dumps(described))
+    seal(run)
+    second = keep(run, tmp_path)
+    assert second != first and second.name.startswith("mesa-climb-one-quick-seed0-")
+    assert keep(run, tmp_path) == second
+
+
+@dataclass(frozen=True)
+class Inner:
+    """Settings of a part."""
+
+    rate: float
+    added: int = 3
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Settings."""
+
+    part: Inner
+    names: tuple[str, ...] = ("a",)
+
+
+def test_settings_added_since_must_have_their_defaults():
+    now = Outer(Inner(0.5))
+    stored = to_plain(now)
+    assert list(changes(now, stored)) == []
+    del stored["part"]["added"]
+    assert list(changes(now, stored)) == []
+    assert list(changes(Outer(Inner(0.5, added=4)), stored)) == [".part.added"]
+    assert list(changes(Outer(Inner(0.6)), stored)) == [".part.rate"]
+    assert list(changes(now, {**stored, "gone": 1})) == [".gone"]
+    assert list(changes(now, {**stored, "part": {**stored["part"], "type": "Other"}})) == [".part"]
+
+
+def of_catalogue(request: Request, **facts: object) -> Kept:
+    experiment = request.experiment()
+    figures = {name: getattr(request, name) for name in ("method", "env", "preset", "seed")}
+    tasks = [
+        {"task": task, "label": str(task), "repeat": 0, "final_return": 1.0, "groups": {"k=1": 1.0}}
+        for task in range(request.num_test_tasks or 0)
+    ]
+    made_with = {"config_hash": digest(experiment)}
+    costs = {"env_steps": 40, "meta_env_steps": 0, "wall_seconds": 2.0}
+    whole = {**figures, "per_task": tasks, "made_with": made_with, "config": to_plain(experiment), **costs, **facts}
+    return Kept(Path("none.json"), whole)
+
+
+def test_a_result_is_fresh_until_its_settings_change():
+    request = Request("plain", "climb-one", "quick", 1, 10)
+    kept = of_catalogue(request)
+    assert freshness(kept) == "fresh"
+    other = replace(request, overrides=(("schedule.total-steps", "20000"),)).experiment()
+    assert freshness(of_catalogue(request, config=to_plain(other), made_with={"config_hash": digest(other)})) == "stale"
+    assert freshness(of_catalogue(request, made_with=None)) == "unverified"
+    assert freshness(of_catalogue(request, method="nobody")) == "stale"
+    assert not is_of(kept, replace(request, num_test_tasks=5).experiment())
+    assert with_family(kept).facts["family"]["optimal_return"] == 1.0
+    assert kept.core_seconds is None
+    assert of_catalogue(request, clocks={"job_seconds": 3.5}).core_seconds == 3.5
+
+
+def test_a_sweep_skips_what_is_kept_and_keeps_what_is_finished(run: Path, tmp_path: Path, capsys):
+    store, arguments = tmp_path / "store", ("mesa", "climb-one")
+    planned = [
+        Planned("mesa", "climb-one", tmp_path / "mesa-climb-one-quick-seed0", arguments, "new"),
+        Planned("plain", "climb-one", tmp_path / "plain-climb-one-quick-seed0", arguments, "new"),
+    ]
+    kept = keep(run, store)
+    first, second = skip_stored(planned, store, lambda one, asked: True)
+    assert (first.state, first.path, second.state, second.stale) == ("stored", kept, "new", None)
+    (stale, _) = skip_stored(planned, store, lambda one, asked: False)
+    assert (stale.state, stale.stale) == ("new", kept)
+    there = replace(planned[0], path=run, state="finished")
+    assert sweep([first, there], None, quiet=True, as_json=True, store=tmp_path / "other") == 0
+    assert [one.path.name for one in all_kept(tmp_path / "other")] == [kept.name]
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["runs"][0]["mean_return"] == pytest.approx(result["runs"][1]["mean_return"])
+
+
+def test_the_plan_of_a_sweep_names_what_is_stale(tmp_path: Path, capsys):
+    request = Request("plain", "climb-one", "smoke", 0, 2)
+    for seed, facts in ((0, {}), (1, {"config": {}, "made_with": {"config_hash": "0"}})):
+        kept = of_catalogue(replace(request, seed=seed), **facts)
+        name = f"plain-climb-one-smoke-seed{seed}.json"
+        (tmp_path / name).write_text(json.dumps({**kept.facts, "mean_return": 1.0}))
+    words = ["--methods", "plain", "--envs", "climb-one", "--seeds", "0", "1", "--preset", "smoke", "--plan"]
+    out = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path), "--num-test-tasks", "2"]
+    assert main(["sweep", *words, *out]) == 0
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.split() == ["stored", str(tmp_path / "plain-climb-one-smoke-seed0.json")]
+    assert second.startswith("new") and "seed1.json is stale: it was made with other settings" in second
+    assert last == "2 runs: 1 new, 1 stored"
+
+
+@pytest.mark.parametrize(
+    ("preset", "env", "changes_", "label"),
+    [
+        ("paper", "mpe-2a5l", [], "MESA as published"),
+        ("quick", "mpe-2a5l", [["x", 1, 2]], "MESA (record explorers, wishes)"),
+        ("quick", "climb-one", [["x", 1, 2]], "MESA (coverage explorers)"),
+        ("paper", "climb-one", [["x", 1, 2]], "MESA (coverage explorers)"),
+    ],
+)
+def test_labels_come_from_settings(preset: str, env: str, changes_: list, label: str):
+    config = to_plain(Request("mesa", env, preset).experiment())
+    run = {"method": "mesa", "preset": preset, "config": config, "paper_diff": changes_}
+    assert method_label(run) == label
+    assert method_label(run | {"method": "mesa+qmix"}) == f"{label} around qmix"
+
+
+def test_other_methods_are_called_by_their_names():
+    assert method_label({"method": "plain", "preset": "paper", "config": {"method": {"type": "Plain"}}}) == "plain"
+    assert method_label({"method": "goal", "privileged": True}) == "goal (privileged)"
+    assert method_label({"method": "goal", "label": "goal (privileged)", "privileged": True}) == "goal (privileged)"

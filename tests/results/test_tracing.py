@@ -1,0 +1,150 @@
+"""Pages that quote results: a changed digit, on the page or in a file, is found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fake_store import FakeRun, write_run
+from mesax.cli.parser import main
+from mesax.errors import UsageError
+from mesax.experiments.overrides import digest_of_plain
+from mesax.results.evidence.blocks import Evidence
+from mesax.results.evidence.checking import contradictions, is_store, verify_store, write_pages
+from mesax.results.evidence.kept import keep, read_kept
+from mesax.results.evidence.tracing import check_page, rewrite_page
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    store = tmp_path / "results"
+    for method in ("mesa", "plain"):
+        path = keep(write_run(tmp_path / "runs" / method, FakeRun(method, evaluations=8)), store)
+        facts = json.loads(path.read_text())
+        facts["made_with"]["config_hash"] = digest_of_plain(facts["config"])
+        facts["explorers"] = {"visitors": {"all explorers": {"distinct_visits": 3.5, "high_reward_steps": None}}}
+        path.write_text(json.dumps(facts))
+    (store / "other.json").write_text(
+        json.dumps({"rows": [{"share": 0.9073, "value": -3.25, "name": "x"}], "steps": 1234})
+    )
+    return store
+
+
+def reasons(text: str, store: Path) -> list[str]:
+    page = store.parent / "README.md"
+    page.write_text(text)
+    return [finding.reason for finding in check_page(page, store, lambda words: f"{words}\n").findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("-3.25<!--= other rows/0/value -->", ""),
+        ("**-3.2**<!--= other rows/0/value -->", ""),
+        ("91%<!--= other rows/0/share -->, .907<!--= other rows/0/share -->, 0.91<!--= other rows/0/share -->", ""),
+        ("1,234.0<!--= other steps -->, 1234<!--= other steps -->", ""),
+        ("1,235<!--= other steps -->", "1,235 is 1,234 in other.json (steps)"),
+        ("92%<!--= other rows/0/share -->", "92% is 91% in other.json (rows/0/share)"),
+        ("-3.26<!--= other rows/0/value -->", "-3.26 is -3.25 in other.json (rows/0/value)"),
+        ("1<!--= other rows/1/value -->", "other.json has no entry rows/1/value: '1' is not there"),
+        ("1<!--= other rows/0/name -->", "other.json: rows/0/name is not a number"),
+        ("much <!--= other rows/0/value -->", "<!--= other rows/0/value --> follows no number"),
+    ],
+)
+def test_a_number_is_what_its_source_says(text: str, problem: str, store: Path):
+    assert reasons(text, store) == ([problem] if problem else [])
+
+
+def test_every_figure_of_a_traced_part_needs_a_source(store: Path):
+    text = """0.5 here does not matter
+<!-- traced -->
+Ten tasks, about 34 of 80, seed 0, `0.5 in code`, [a link](page.html#a-1.5), v2
+```sh
+mesax run --x 0.5
+```
+-3.25<!--= other rows/0/value -->
+<!-- results: block -->
+block
+<!-- end of results -->
+now 12% and 0.5, then 997
+<!-- end of traced -->
+"""
+    page = store.parent / "README.md"
+    page.write_text(text)
+    found = check_page(page, store, lambda words: f"{words}\n")
+    assert (found.blocks, found.numbers) == (1, 1)
+    assert [(one.line, one.reason.split(" names")[0]) for one in found.findings] == [
+        (11, "12%"),
+        (11, "0.5"),
+        (11, "997"),
+    ]
+
+
+def test_a_block_is_compared_to_the_letter(store: Path):
+    good = "<!-- results: one two -->\none two\n<!-- end of results -->\n"
+    assert reasons(good, store) == []
+    bad = good.replace("\none two", "\none tw0")
+    assert reasons(bad, store) == ["the block 'one two' is not what the store says from this line on"]
+    assert rewrite_page(store.parent / "README.md", store, lambda words: f"{words}\n")
+    assert (store.parent / "README.md").read_text() == good
+    assert reasons("<!-- results: one -->\n", store) == ["1 blocks of results begin and 0 end"]
+
+
+def test_numbers_are_rewritten_too(store: Path):
+    page = store.parent / "README.md"
+    page.write_text("**92%**<!--= other rows/0/share --> and 1.10<!--= other rows/0/value -->\n")
+    rewrite_page(page, store, str)
+    assert page.read_text() == "**91%**<!--= other rows/0/share --> and -3.25<!--= other rows/0/value -->\n"
+
+
+def test_the_verb_checks_and_writes_a_store(store: Path, capsys):
+    page = store.parent / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text(
+        "<!-- results: tasks mesa -->\n<!-- end of results -->\n<!-- results: nonsense -->\n<!-- end of results -->\n"
+    )
+    assert is_store(store) and not is_store(store.parent / "runs" / "mesa") and not is_store(page.parent)
+    assert main(["verify", str(store)]) != 0
+    printed = capsys.readouterr()
+    assert "differs" in printed.out and "unknown block 'nonsense'; choose one of table-2" in printed.out
+    assert "2 problems with" in printed.err
+    page.write_text(page.read_text().replace("nonsense", "explorers mesa"))
+    assert main(["verify", str(store), "--write"]) == 0
+    assert "checked  2 results (0 fresh, 2 stale, 0 unverified)" in capsys.readouterr().out
+    assert "| climb-one | quick | 0 | 1.00" in page.read_text()
+    assert main(["verify", str(store.parent / "runs" / "mesa"), "--write"]) == 2
+
+
+def test_a_changed_digit_in_a_file_is_found(store: Path):
+    path = store / "mesa-climb-one-quick-seed0.json"
+    facts = json.loads(path.read_text())
+    facts["made_with"]["config_hash"] = "0"
+    first = facts["per_task"][0]["final_return"]
+    facts["per_task"][0]["final_return"] = first - 0.1
+    path.write_text(json.dumps(facts))
+    told = list(contradictions(read_kept(path)))
+    assert [one.split(" is ")[0].split(" ends ")[0] for one in told[:2]] == ["mean_return", "task 0"]
+    assert told[2] == "its settings do not have the hash 0"
+    assert any("task 0 ends at" in one for one in verify_store(store).damaged)
+
+
+def test_pages_follow_the_store(store: Path):
+    page = store.parent / "README.md"
+    page.write_text(
+        "".join(f"<!-- results: {name} -->\n<!-- end of results -->\n" for name in ("tasks plain", "table-2"))
+    )
+    assert write_pages(store) == [page.resolve()] and write_pages(store) == []
+    path = store / "plain-climb-one-quick-seed0.json"
+    path.write_text(path.read_text().replace('"final_return": 0.5', '"final_return": 0.6', 1))
+    found = verify_store(store)
+    assert [one.reason.split("'")[1] for one in found.findings] == ["tasks plain"]
+    assert len(found.damaged) == 2, "neither its mean nor its curve says so"
+
+
+def test_blocks_of_runs_say_something(store: Path):
+    evidence = Evidence(store)
+    for words in ("table-2", "table-2 means", "gains", "costs", "labels", "tasks mesa", "results climb-one mesa plain"):
+        assert evidence.write(words).startswith("\n"), words
+    assert "| climb-one | 0 | all explorers | 3.50 | – | – |" in evidence.write("explorers mesa")
+    with pytest.raises(UsageError, match="the store has no result of qmix in climb-one"):
+        evidence.write("results climb-one qmix")
