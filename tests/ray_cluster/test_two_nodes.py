@@ -58,6 +58,11 @@ def until(condition, what: str, seconds: float = LONGEST) -> None:
         time.sleep(0.02)
 
 
+def saved(run: Path, stage: str) -> int:
+    """Number of the last checkpoint that has come to the driver."""
+    return max((int(path.name) for path in run.glob(f"jobs/{stage}/*/checkpoints/0*")), default=0)
+
+
 def last_line(log: Path) -> str:
     return log.read_text().splitlines()[-1]
 
@@ -81,26 +86,37 @@ def names_of(run: Path) -> list[str]:
     return sorted(path.relative_to(run).as_posix() for path in (run / "jobs").rglob("*"))
 
 
-def test_a_killed_worker_and_a_stopped_driver_cost_nothing(cluster: Cluster, tmp_path, tmp_path_factory):
+@pytest.mark.parametrize(
+    ("words", "first", "second"),
+    [
+        (["plain", "climb-one", "--schedule.total-steps", "100000", "--num-test-tasks", "1"], "adapt", "adapt"),
+        pytest.param(["mesa", "climb-one"], "collect", "explore", marks=pytest.mark.slow),
+    ],
+    ids=["plain", "mesa"],
+)
+def test_a_killed_worker_and_a_stopped_driver_cost_nothing(
+    cluster: Cluster, words: list[str], first: str, second: str, tmp_path, tmp_path_factory
+):
     """Without shared files, a worker is killed, then the driver is told to stop; then it goes on with shared files."""
-    words = ["mesa", "climb-one"]
     undisturbed = whole(tmp_path_factory, words)
     run, log = tmp_path / "run", tmp_path / "log"
     driver = begin(cluster, ["run", *words, *SMOKE, "--out", str(run), *ON], log)
-    until(lambda: any(run.glob("jobs/collect/*/checkpoints/0*")) and cluster.workers(), "a checkpoint at the driver")
+    until(lambda: saved(run, first) and cluster.workers(), "a checkpoint at the driver")
     kill(cluster.workers()[0])
     until(lambda: "once more" in log.read_text(), "the loss of a worker being noticed")
-    until(lambda: any(run.glob("jobs/explore/*/checkpoints/0*")), "stage 2")
+    before = saved(run, second)
+    until(lambda: saved(run, second) > before, "the next attempt to go on")
     kill(inner(driver), signal.SIGTERM)
     assert driver.wait(LONGEST) == PREEMPTED and RunDirectory(run).status == "preempted"
     assert last_line(log).endswith(f"continue with: mesax resume {run} --on ray --address {ADDRESS}")
     assert all(line.startswith("mesax: ") for line in log.read_text().splitlines()), "Ray itself is not heard"
-    assert any(run.glob("jobs/explore/*/checkpoints/0*")) and cluster.await_nothing_but_nodes() == []
+    assert saved(run, second) > before and cluster.await_nothing_but_nodes() == []
     assert done(cluster, ["resume", str(run), "--quiet", *ON, "--shared"], log) == 0, log.read_text()
     assert_same(undisturbed, run)
     assert not (run / ".attempts").exists() and cluster.await_nothing_but_nodes() == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_another_version_are_one_line(cluster: Cluster, tmp_path):
     full = tmp_path / "full"
     full.mkdir()
@@ -150,7 +166,7 @@ def test_a_worker_that_hangs_is_given_up(cluster: Cluster, tmp_path, tmp_path_fa
     run, log = tmp_path / "run", tmp_path / "log"
     words = ["run", "plain", "climb-one", *SMOKE, "--out", str(run), *ON]
     driver = begin(cluster, words, log, MESAX_HEARTBEAT_SECONDS="10")
-    until(lambda: any(run.glob("jobs/adapt/*/checkpoints/0*")) and cluster.workers(), "a checkpoint at the driver")
+    until(lambda: saved(run, "adapt") and cluster.workers(), "a checkpoint at the driver")
     kill(cluster.workers()[0], signal.SIGSTOP)
     assert driver.wait(LONGEST) == 0, log.read_text()
     assert "was silent for 10 seconds: once more" in log.read_text()
