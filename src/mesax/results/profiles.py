@@ -30,12 +30,12 @@ def profile(runs: Sequence[RunResults], shares: np.ndarray = SHARES) -> tuple[np
 
 
 @styled
-def profile_figure(rows: Mapping[str, Sequence[RunResults]]) -> Figure:
+def profile_figure(rows: Mapping[str, Sequence[RunResults]], colors: Sequence[str] = PALETTE) -> Figure:
     """A line for each method, with its interval."""
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
     for number, (label, runs) in enumerate(rows.items()):
-        color, style = PALETTE[number % len(PALETTE)], ("-", "--", ":")[number // len(PALETTE) % 3]
+        color, style = colors[number % len(colors)], ("-", "--", ":")[number // len(colors) % 3]
         value, low, high = profile(runs)
         axes.step(SHARES, value, where="post", color=color, linestyle=style, linewidth=1.6, label=literal(label))
         axes.fill_between(SHARES, low, high, step="post", color=color, alpha=0.08, linewidth=0)
