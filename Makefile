@@ -3,6 +3,9 @@
 PYTHON ?= python3
 WORKERS ?= 2
 RUNS ?= runs
+TESTS ?= tests
+# For `make test-wheel`: versions (3.12) or paths.
+PYTHONS ?= all
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +14,7 @@ MINIMUM := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help quickstart test test-slow soak lint format bench results docs clean distclean
+.PHONY: help quickstart test test-python test-slow soak lint format bench scaling results docs dist test-wheel clean distclean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +42,9 @@ $(VENV)/.dev: $(VENV)/.core
 $(VENV)/.docs: $(VENV)/.core
 	$(call install,.[docs])
 
+$(VENV)/.dist: $(VENV)/.core
+	$(call install,.[dist])
+
 # Learn a climb game of 10,000 joint actions with MESA, with random episodes in place of its explorers, and with its learner
 # alone; then compare. The controls learn beside MESA, on the other core.
 QUICKSTART := structured uniform plain
@@ -53,7 +59,12 @@ quickstart: $(VENV)/.core  ## Run MESA and two controls on a climb game, draw a 
 	@$(BIN)/mesax compare $(QUICKSTART:%=$(RUNS)/quickstart-%)
 
 test: $(VENV)/.dev  ## Run the tests (not those marked slow)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 -m 'not slow'
+	$(BIN)/python -m pytest $(TESTS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 -m 'not slow'
+
+# An environment for each version, beside .venv: `make test-python PYTHON=python3.13 TESTS=tests/envs`, for example.
+OWN_VENV = .venv-$(shell $(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))')
+test-python:  ## Run the tests on another Python, PYTHON=python3.13, in an environment of its own
+	@$(MAKE) --no-print-directory VENV=$(OWN_VENV) PYTHON=$(PYTHON) test
 
 # These compute for minutes: here programs are optimized as for users (tests/conftest.py says how the others are compiled).
 test-slow: $(VENV)/.dev  ## Run the tests marked slow
@@ -80,6 +91,9 @@ bench: $(VENV)/.dev  ## Measure speed and compile times
 	$(BIN)/python benchmarks/value_decomposition.py
 	$(BIN)/python benchmarks/search_speed.py
 
+scaling: $(VENV)/.core  ## Measure how cost grows with agents, landmarks, actions, tasks (docs/scale.md)
+	$(BIN)/python benchmarks/scaling.py
+
 results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
 	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0
 
@@ -87,9 +101,18 @@ docs: $(VENV)/.docs  ## Build the documentation into site/ and check its links
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/python tools/check_site.py site
 
+dist: $(VENV)/.dist  ## Build wheel and source archive into dist/, check both, run the wheel in a clean environment
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tools/check_dist.py dist --run
+
+test-wheel: $(if $(wildcard dist/*.whl),,dist)  ## Run the wheel of dist/ on every Python at hand, or PYTHONS="3.11 3.12"
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) tools/check_dist.py dist --run --pythons $(PYTHONS)
+
 clean:  ## Remove caches and builds; .venv and runs/ stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache site dist build
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## Remove .venv too
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-3.*

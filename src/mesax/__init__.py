@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from mesax.errors import StoreError as StoreError
     from mesax.errors import TrainingError as TrainingError
     from mesax.errors import UsageError as UsageError
+    from mesax.execution.ray_cluster.where import OnRay as OnRay
     from mesax.execution.run_experiment import run_experiment as run_experiment
     from mesax.experiments.catalogue import experiment as experiment
     from mesax.experiments.rebuild import experiment_of as experiment_of
@@ -175,6 +176,7 @@ _MODULES = {
     "envs.base": ("Environment", "HostEnvironment", "Step", "TaskFamily", "TaskInfo", "TaskSplit"),
     "envs.climb": ("ClimbFamily",),
     "errors": ("StoreError", "TrainingError", "UsageError"),
+    "execution.ray_cluster.where": ("OnRay",),
     "execution.run_experiment": ("run_experiment",),
     "experiments.catalogue": ("experiment",),
     "experiments.rebuild": ("experiment_of",),

@@ -7,6 +7,7 @@ makes results independent of the number of cores.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import subprocess
@@ -54,6 +55,7 @@ def cache_directory() -> Path:
 THREADS = "MESAX_THREADS"
 CHECKPOINT_SECONDS = "MESAX_CHECKPOINT_SECONDS"
 GRACE_SECONDS = "MESAX_GRACE_SECONDS"
+HEARTBEAT_SECONDS = "MESAX_HEARTBEAT_SECONDS"
 _threads = 1
 
 
@@ -77,6 +79,11 @@ def grace_seconds() -> float:
     return _seconds(GRACE_SECONDS, 8.0)
 
 
+def heartbeat_seconds() -> float:
+    """Seconds of silence after which a cluster's worker counts as lost: $MESAX_HEARTBEAT_SECONDS, else one minute."""
+    return _seconds(HEARTBEAT_SECONDS, 60.0)
+
+
 def _seconds(name: str, default: float) -> float:
     chosen = os.environ.get(name)
     try:
@@ -94,11 +101,18 @@ def use_threads(number: int) -> None:
     _threads = max(1, number)
 
 
+def own_process() -> None:
+    """Set up a process of our own, which looks for garbage seldom: tracing makes many objects that are none."""
+    gc.set_threshold(200_000, 20, 20)
+    configure()
+
+
 def configure() -> None:
     """Set JAX up; must run before JAX computes anything, and may run again. What JAX refuses is a `UsageError`."""
     host_threads()  # nonsense is refused before anything is begun
     checkpoint_seconds()
     grace_seconds()
+    heartbeat_seconds()
     _check_flags(os.environ.get("XLA_FLAGS", ""))
     flags = os.environ.get("XLA_FLAGS", "").split()
     for flag in (SINGLE_THREAD, QUICK_COMPILE):
@@ -135,6 +149,28 @@ def numeric_settings() -> dict[str, object]:
 
     values = jax.config.values
     return {name: values[name] for name, usual in NUMERIC_DEFAULTS.items() if values.get(name, usual) != usual}
+
+
+def physical_memory() -> int | None:
+    """Bytes of this machine; None where nobody says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def computing_platform() -> str:
+    """What JAX computes on: cpu, gpu or tpu. Between these, the same run has other numbers."""
+    import jax  # noqa: PLC0415  (the flags must be set first)
+
+    return str(jax.default_backend())
+
+
+def device_names() -> list[str]:
+    """Every device that JAX sees: its platform, number and kind."""
+    import jax  # noqa: PLC0415  (the flags must be set first)
+
+    return [f"{device.platform}:{device.id} {device.device_kind}".strip() for device in jax.devices()]
 
 
 def _usable_cache() -> str | None:

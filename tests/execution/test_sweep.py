@@ -16,7 +16,7 @@ from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
 from mesax.errors import FAILED, PREEMPTED, USAGE, UsageError
 from mesax.execution import sweep
-from mesax.execution.sweep import Grid, Outcome, Planned, execute, plan
+from mesax.execution.sweep import Grid, How, Outcome, Planned, execute, plan
 from mesax.runtime import QUICK_COMPILE
 from mesax.store.run_directory import RunDirectory
 
@@ -149,7 +149,7 @@ def test_what_a_directory_holds_decides(out, finished):
     assert "holds another configuration (mesa-climb-one-quick-seed0)" in runs["uniform"].reason
     assert "no run.json" in runs["maddpg"].reason
     with pytest.raises(UsageError, match=r"holds another configuration .* \(and 1 more\); choose .* --out"):
-        sweep.sweep(list(runs.values()), None, True, False)
+        sweep.sweep(list(runs.values()), How(), True, False)
     assert started(out) == [], "nothing is begun if a directory cannot be used"
 
 
@@ -176,7 +176,7 @@ def test_a_finished_run_under_another_name_serves_one_cell(out, finished):
     RunDirectory(out / "mesa-climb-one-quick-seed0").set_status("preempted")
     (mesa,) = planned(out, "mesa")
     assert (mesa.state, mesa.path) == ("finished", out / "made-by-hand"), "rather than go on with an unfinished one"
-    assert endings(execute([mesa], None, lambda text: None)) == {"mesa": "done"} and started(out) == []
+    assert endings(execute([mesa], How(), lambda text: None)) == {"mesa": "done"} and started(out) == []
 
 
 # Doing it
@@ -184,21 +184,21 @@ def test_a_finished_run_under_another_name_serves_one_cell(out, finished):
 
 def test_finished_runs_are_skipped_and_the_others_done(out):
     said: list[str] = []
-    outcomes = execute(planned(out, "mesa", "plain", seeds=(0, 1)), 3, said.append)
+    outcomes = execute(planned(out, "mesa", "plain", seeds=(0, 1)), How(("--workers", "3")), said.append)
     assert [outcome.ending for outcome in outcomes] == ["done"] * 4
     assert all(words.split()[-3:] == ["--reuse", "--workers", "3"] for words in started(out))
     assert [path.name for path in out.glob("*.log")] == []
     assert re.fullmatch(r"\[1/4\] mesa-climb-one-quick-seed0: done after [\d.]+s; 3 left, ETA [\dm.]+s", said[2])
     assert said[-1].startswith("[4/4] plain-climb-one-quick-seed1: done") and "left" not in said[-1]
 
-    again = execute(planned(out, "mesa", "plain", seeds=(0, 1)), 3, said.append)
+    again = execute(planned(out, "mesa", "plain", seeds=(0, 1)), How(("--workers", "3")), said.append)
     assert [outcome.ending for outcome in again] == ["done"] * 4 and len(started(out)) == 4
     assert said[-1] == "4 runs, 4 finished already"
 
 
 def test_a_failure_is_reported_in_its_own_words_and_stops_nothing(out, capsys):
     runs = planned(out, "uniform", "mute", "mesa", "plain")
-    assert sweep.sweep(runs, None, quiet=True, as_json=True) == FAILED
+    assert sweep.sweep(runs, How(), quiet=True, as_json=True) == FAILED
     output = capsys.readouterr()
     *tables, last = output.out.splitlines()
     result = json.loads(last)
@@ -214,16 +214,16 @@ def test_a_failure_is_reported_in_its_own_words_and_stops_nothing(out, capsys):
 
 
 def test_a_sweep_without_any_result_has_nothing_to_compare(out, capsys):
-    assert sweep.sweep(planned(out, "uniform"), None, quiet=True, as_json=True) == FAILED
+    assert sweep.sweep(planned(out, "uniform"), How(), quiet=True, as_json=True) == FAILED
     assert json.loads(capsys.readouterr().out)["families"] == []
 
 
 def test_a_killed_run_is_tried_once_more(out):
     said: list[str] = []
-    (outcome,) = execute(planned(out, "dies-once"), None, said.append)
+    (outcome,) = execute(planned(out, "dies-once"), How(), said.append)
     assert outcome.ending == "done" and len(started(out)) == 2
     assert any("was killed by signal 9; once more" in line for line in said)
-    (outcome,) = execute(planned(out, "dies"), None, said.append)
+    (outcome,) = execute(planned(out, "dies"), How(), said.append)
     assert (outcome.ending, outcome.reason) == ("failed", "was killed by signal 9") and len(started(out)) == 4
 
 
@@ -237,7 +237,7 @@ def test_a_signal_goes_to_the_child_once_and_leaves_the_rest(out, capsys):
     handler = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=stop)
     thread.start()
-    code = sweep.sweep(planned(out, "mesa", "slow", "plain"), None, quiet=False, as_json=True)
+    code = sweep.sweep(planned(out, "mesa", "slow", "plain"), How(), quiet=False, as_json=True)
     thread.join()
     assert code == PREEMPTED and signal.getsignal(signal.SIGTERM) is handler
     output = capsys.readouterr()
@@ -248,15 +248,35 @@ def test_a_signal_goes_to_the_child_once_and_leaves_the_rest(out, capsys):
     assert "[2/3] slow-climb-one-quick-seed0: stopped after" in output.err and len(started(out)) == 2
 
 
+def test_runs_at_once_are_all_done_and_all_told_to_stop(out, capsys):
+    outcomes = execute(planned(out, "mesa", "uniform", "plain", seeds=(0, 1)), How(at_once=3), lambda text: None)
+    assert [outcome.ending for outcome in outcomes] == ["done", "done", "failed", "failed", "done", "done"]
+
+    def stop() -> None:
+        limit = time.monotonic() + 60
+        while len(started(out)) < 8 and time.monotonic() < limit:
+            time.sleep(0.01)
+        time.sleep(0.5)  # until they listen
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    code = sweep.sweep(planned(out, "slow", seeds=(0, 1, 2)), How(at_once=2), quiet=True, as_json=True)
+    thread.join()
+    result = json.loads(capsys.readouterr().out)
+    assert code == PREEMPTED and [run["ending"] for run in result["runs"]] == ["stopped", "stopped", "left"]
+
+
 def test_time_left_goes_by_the_like():
     def run(method: str) -> Planned:
         return Planned(method, "climb-one", Path(method), (), "new")
 
     spent = [Outcome(run("mesa"), "done", seconds=100.0), Outcome(run("plain"), "done", seconds=10.0)]
     spent += [Outcome(run("plain"), "failed", seconds=1.0), Outcome(run("mesa"), "done")]
-    assert sweep._time_left(spent, [run("plain"), run("mesa")]) == "; 2 left, ETA 1m50s"
-    assert sweep._time_left(spent, [run("other")]) == "; 1 left, ETA 55s"
-    assert (sweep._time_left([], [run("mesa")]), sweep._time_left(spent, [])) == ("; 1 left", "")
+    assert sweep._time_left(spent, [run("plain"), run("mesa")], 1) == "; 2 left, ETA 1m50s"
+    assert sweep._time_left(spent, [run("plain"), run("mesa")], 2) == "; 2 left, ETA 55s"
+    assert sweep._time_left(spent, [run("other")], 1) == "; 1 left, ETA 55s"
+    assert (sweep._time_left([], [run("mesa")], 1), sweep._time_left(spent, [], 1)) == ("; 1 left", "")
 
 
 # Through the real entry point

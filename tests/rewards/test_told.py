@@ -18,7 +18,7 @@ from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet,
 from mesax.rewards.features import SortedOccupancy
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
-from mesax.training.rollout import play_episode
+from mesax.training.rollout import play_side_by_side
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, EnvSpec, Label, tree_index, tree_stack
 from probes import Walk, WalkTask
@@ -79,7 +79,7 @@ def recorder(reward) -> Recorder:
 
 
 def notes_of(env, task, policy, keys):
-    """What the recorder inside `policy` has noted by the end of the episode that `play_episode` plays."""
+    """What the recorder inside `policy` has noted by the end of the episode that `play_side_by_side` plays."""
     state, obs = env.reset(task, keys[0, 0])
 
     def step(carry, keys):
@@ -111,7 +111,7 @@ def shown_and_learnt(reward, times: int = 1):
         repeated = Repeated(policy, ENV.spec, times) if times > 1 else policy
         shown = jax.vmap(lambda i, k: notes_of(ENV, tree_index(TASKS, i), repeated, k))(which, keys)
         few = keys[:, : world.spec.horizon + 1]
-        episodes = jax.vmap(lambda i, k: play_episode(world, tree_index(TASKS, i), policy, k))(which, few)
+        episodes = play_side_by_side(world, tree_index(TASKS, which), policy, few)
         return shown[:, : world.spec.horizon], reward.observe(world.spec, state, episodes, key)[1]
 
     shown, learnt = jax.tree.map(np.asarray, run(state_for(reward), jax.random.key(1)))

@@ -25,8 +25,8 @@ from mesax.algorithms.targets import straight_through
 from mesax.errors import UsageError
 from mesax.types import Actions, ActionSpace, Discrete, Key
 
-MOST_ENUMERATED = 4096
-"""Joint actions that are tried one by one at most."""
+MOST_ENUMERATED = 256
+"""Joint actions that are tried one by one at most: their number is a power of the number of agents."""
 Partners: TypeAlias = Literal["policy", "buffer"]
 Outputs: TypeAlias = Float[Array, "*batch agents features"]
 """What actors say of each of their actions, or what a critic sees of the actions chosen."""
@@ -188,6 +188,11 @@ class JointImprovement:
     """Scale of the noise around continuous policies' candidates."""
     num_uniform: int = 8
     """Uniformly random candidates."""
+
+    def __post_init__(self) -> None:
+        """Refuse to try more than can be tried."""
+        if self.enumerate_up_to > MOST_ENUMERATED:
+            raise UsageError(f"enumerate-up-to must be at most {MOST_ENUMERATED}, not {self.enumerate_up_to}")
 
     @property
     def pool_size(self) -> int:

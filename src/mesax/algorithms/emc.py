@@ -14,7 +14,6 @@ The team acts on the control learner's values. Curiosity enters neither its own 
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -30,6 +29,7 @@ from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition,
 from mesax.errors import UsageError
 from mesax.nets import Adam, Team, Trainable
 from mesax.policy import Policy
+from mesax.runtime import physical_memory
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Key, Metrics, masked_mean
 
 NAMES: dict[str, str] = {
@@ -133,14 +133,6 @@ class BestReturns:
             jnp.zeros(()),
             jnp.zeros(()),
         )
-
-
-def physical_memory() -> int | None:
-    """Bytes of this machine; None where nobody says."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
 
 
 class EpisodicMemory(eqx.Module):

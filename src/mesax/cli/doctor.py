@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,7 @@ from mesax.envs.climb import ClimbFamily
 from mesax.experiments.provenance import PACKAGES
 from mesax.formatting import format_bytes
 from mesax.nets import Dense, Mlp, Products
-from mesax.runtime import SINGLE_THREAD, cache_directory
+from mesax.runtime import SINGLE_THREAD, cache_directory, computing_platform, device_names
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.schedule import Schedule
@@ -42,6 +42,8 @@ OPTIONAL = {
     "mujoco": "runs the swimmer; pip install 'mesax[mujoco]'",
     "pettingzoo": "brings environments in and out; pip install 'mesax[envs]'",
     "jaxmarl": "brings its environments in; pip install 'mesax[jaxmarl]'",
+    "tensorboardX": "writes runs for TensorBoard; pip install 'mesax[tensorboard]'",
+    "wandb": "writes runs for Weights & Biases; pip install 'mesax[wandb]'",
     "pytest": "runs the tests; pip install 'mesax[dev]'",
     "zensical": "builds the documentation; pip install 'mesax[docs]'",
 }
@@ -95,11 +97,11 @@ def _versions() -> Iterator[Check]:
 
 
 def _devices() -> Iterator[Check]:
-    devices = jax.devices()
-    found = ", ".join(f"{device.platform}:{device.id} {device.device_kind}".strip() for device in devices)
-    idle = shutil.which("nvidia-smi") is not None and all(device.platform == "cpu" for device in devices)
-    advice = "; an NVIDIA GPU is here but JAX does not see it: pip install 'jax[cuda12]'" if idle else ""
-    yield Check("warn" if idle else "ok", "devices", found + advice)
+    on_cpu = computing_platform() == "cpu"
+    yield Check("ok", "platform", f"{computing_platform()}: what JAX computes on")
+    idle = shutil.which("nvidia-smi") is not None and on_cpu
+    advice = "; an NVIDIA GPU is here but JAX does not see it: pip install 'mesax[cuda13]' or 'mesax[cuda12]'"
+    yield Check("warn" if idle else "ok", "devices", ", ".join(device_names()) + (advice if idle else ""))
 
 
 def _flags() -> Iterator[Check]:
@@ -162,9 +164,11 @@ def _disk() -> Iterator[Check]:
 
 
 def _optional() -> Iterator[Check]:
-    for module, use in OPTIONAL.items():
-        there = util.find_spec(module) is not None
-        yield Check("ok", module, f"{metadata.version(module)}" if there else f"not installed, optional: {use}")
+    for package, use in OPTIONAL.items():
+        try:
+            yield Check("ok", package, metadata.version(package))
+        except metadata.PackageNotFoundError:
+            yield Check("ok", package, f"not installed, optional: {use}")
     there = shutil.which("git") is not None
     yield Check("ok", "git", "there" if there else "not installed, optional: runs record the commit they came from")
 

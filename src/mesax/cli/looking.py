@@ -11,7 +11,7 @@ from mesax.cli.telling import prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS
 from mesax.suites.deviations import DEVIATIONS
-from mesax.suites.registry import environments
+from mesax.suites.registry import environments, patterns
 
 MOST_EPISODES = 100_000
 """They are played side by side: more would ask for more memory than there is before they tell more."""
@@ -39,7 +39,8 @@ def list_names(options: argparse.Namespace) -> int:
         print(title)
         for name, text in names.items():
             print(f"  {name:<{width}}  {text}")
-    print("\nAn environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:FACTORY' says if it fits.")
+    print(f"\nEnvironments of any size: {', '.join(patterns())}.")
+    print("An environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:FACTORY' says if it fits.")
     print("'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
     return 0
 

@@ -30,7 +30,7 @@ from mesax.errors import (
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS
 from mesax.tracking.sinks import TRACKERS
 
-RUN_FLAGS = ("--json", "--quiet", "--reuse", "--help")
+RUN_FLAGS = ("--json", "--quiet", "--reuse", "--shared", "--help")
 """The options of `run` that take no value."""
 ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"
 
@@ -162,6 +162,19 @@ def _build_parser() -> argparse.ArgumentParser:
         text = "tell every row to this tool too, while the run goes on; may be repeated"
         sub.add_argument("--track", action="append", default=[], choices=list(TRACKERS), help=text)
 
+    def cluster_options(sub: argparse.ArgumentParser) -> None:
+        group = sub.add_argument_group("on a cluster", "the same jobs on Ray's workers; never changes results")
+        group.add_argument("--on", choices=["ray"], help="who does the jobs; without it, processes of this machine")
+        text = "HOST:PORT of the cluster, or auto for the one that this machine belongs to; without it, Ray starts here"
+        group.add_argument("--address", help=text)
+        text = "every node sees the run directory under the same path; without it, files travel through Ray"
+        group.add_argument("--shared", action="store_true", help=text)
+        group.add_argument("--num-gpus", type=float, help="GPUs of each job; a fraction lets several share one")
+
+    def at_once_option(sub: argparse.ArgumentParser) -> None:
+        text = "runs at a time (default 1; on a cluster as many as it has CPUs, but no more than 8)"
+        sub.add_argument("--at-once", type=int, help=text)
+
     sub = verb("list", looking.list_names, "methods, environments and presets; with METHOD and ENV, every setting")
     sub.add_argument("method", nargs="?")
     sub.add_argument("env", nargs="?")
@@ -188,6 +201,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--reuse", action="store_true", help="if the directory holds this very run, use or continue it")
     track_option(sub)
+    cluster_options(sub)
 
     sub = verb("resume", running.resume, "continue a stopped run where it was saved")
     run_argument(sub)
@@ -196,6 +210,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--workers", type=int)
     sub.add_argument("--json", action="store_true")
     sub.add_argument("--quiet", action="store_true")
+    cluster_options(sub)
 
     sub = verb("eval", looking.evaluate, "play the saved policies again, greedily, with fresh randomness")
     run_argument(sub)
@@ -234,6 +249,8 @@ def _build_parser() -> argparse.ArgumentParser:
     track_option(sub)
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     sub.add_argument("--quiet", action="store_true", help="no progress")
+    cluster_options(sub)
+    at_once_option(sub)
 
     sub = verb("report", looking.report, "a self-contained HTML page about runs, or about all runs below a directory")
     run_argument(sub, many=True)
@@ -261,6 +278,8 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--workers", type=int, help="processes of each run (default: one per core)")
     sub.add_argument("--quiet", action="store_true", help="no progress")
     sub.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+    at_once_option(sub)
+    cluster_options(sub)
 
     text = "check every file of a run against its checksum; or a store of results, and the pages that quote it"
     sub = verb("verify", checking.verify, text)

@@ -12,11 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.cli.telling import check_workers, fail, prepare_jax
+from mesax.cli.telling import check_at_once, check_workers, fail, prepare_jax
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 from mesax.tracking.sinks import check_trackers
 
 if TYPE_CHECKING:
+    from mesax.execution.ray_cluster.where import OnRay
+    from mesax.execution.sweep import How
     from mesax.experiments.request import Request
     from mesax.methods.base import Experiment
     from mesax.results.evidence.kept import Kept
@@ -27,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """Build what is asked for, give it a directory, and do it."""
     check_workers(options.workers)
     check_trackers(options.track)
+    on = cluster_of(options)
     prepare_jax()
     from mesax.experiments.rebuild import check_found_again
     from mesax.experiments.request import run_json
@@ -39,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), experiment, options)
+    join(on, options)
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
         _print_difference(directory.run["paper_diff"])
@@ -81,6 +85,7 @@ def resume(options: argparse.Namespace) -> int:
     """Continue a stopped run where it was saved; merge the jobs of a finished one again if its results are damaged."""
     check_workers(options.workers)
     check_trackers(options.track)
+    cluster_of(options)
     from mesax.store.run_directory import RunDirectory
 
     directory = RunDirectory.open(options.run)
@@ -124,22 +129,57 @@ def _execute(
     directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, damage: DamageError | None = None
 ) -> int:
     from mesax.execution.mending import reopen
-    from mesax.execution.runner import available_cores, execute
+    from mesax.execution.runner import execute
     from mesax.execution.workers import how_to_continue
     from mesax.results.safe_drawing import attempt
     from mesax.store.modules import how_to_load, load_modules
 
-    workers = available_cores() if options.workers is None else options.workers
+    on = cluster_of(options)
+    join(on, options)
     try:
         with directory.lock():
             if damage is not None:
                 reopen(directory, damage)
-            summary = execute(directory, experiment, workers, options.quiet, options.track)
+            summary = execute(directory, experiment, options.workers, options.quiet, options.track, on)
     except Preempted:
-        return fail(f"stopped and saved; {how_to_continue(directory)}", PREEMPTED)
+        return fail(f"stopped and saved; {how_to_continue(directory, on.words if on else ())}", PREEMPTED)
     modules = load_modules(how_to_load(experiment))  # which the experiment was built from
     attempt(f"of episodes of {directory.path}", lambda: _record(directory, experiment, modules, options.quiet))
     return _show(directory.path, options, summary)
+
+
+def cluster_of(options: argparse.Namespace) -> OnRay | None:
+    """The cluster that is to do the jobs, if one is asked for and could be used."""
+    from mesax.execution.ray_cluster.where import OnRay
+
+    if options.on is None:
+        given = ("--address", options.address), ("--shared", options.shared), ("--num-gpus", options.num_gpus)
+        for name, value in given:
+            if value:
+                raise UsageError(f"{name} belongs to a cluster: say --on ray, too")
+        return None
+    on = OnRay(options.address, options.shared, options.num_gpus or 0.0)
+    on.check()
+    return on
+
+
+def join(on: OnRay | None, options: argparse.Namespace) -> None:
+    """Connect to the cluster now: what is wrong with it is said before anything is begun."""
+    if on is None:
+        return
+    from mesax.execution.ray_cluster import connection
+
+    if on.cluster is None and not options.quiet and connection.loaded() is None:
+        print("starting Ray on this machine", file=sys.stderr, flush=True)
+    connection.connect(on, options.workers)
+
+
+def leave_cluster(on: OnRay | None) -> None:
+    """Disconnect; a cluster that was started here ends."""
+    if on is not None:
+        from mesax.execution.ray_cluster import connection
+
+        connection.disconnect()
 
 
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
@@ -198,6 +238,8 @@ def sweep_runs(options: argparse.Namespace) -> int:
     """Methods x environments x seeds, one run after another."""
     check_workers(options.workers)
     check_trackers(options.track)
+    check_at_once(options.at_once)
+    on = None if options.plan else cluster_of(options)
     prepare_jax()
     from mesax.execution.sweep import Grid, plan, show_plan, skip_stored, sweep
 
@@ -209,10 +251,29 @@ def sweep_runs(options: argparse.Namespace) -> int:
         planned = skip_stored(planned, options.results, lambda kept, run: is_result_of(kept, run.arguments))
     if options.plan:
         return show_plan(planned, options.json)
-    code = sweep(planned, options.workers, options.quiet, options.json, options.results)
+    how = how_to_do(on, options)
+    try:
+        code = sweep(planned, how, options.quiet, options.json, options.results)
+    finally:
+        leave_cluster(on)
     if code == PREEMPTED:
         return fail(f"stopped; what is done is kept, continue with: mesax {shlex.join(options.arguments)}", code)
     return code
+
+
+def how_to_do(on: OnRay | None, options: argparse.Namespace) -> How:
+    """How the runs of a sweep are done; on a cluster they share it, and one that starts here starts once."""
+    from mesax.execution.sweep import MOST_AT_ONCE, How
+
+    limit = () if options.workers is None else ("--workers", str(options.workers))
+    if on is None:
+        return How(limit, options.at_once or 1)
+    from mesax.execution.ray_cluster import connection
+
+    own = on.cluster is None
+    join(on, options)
+    words = replace(on, address=connection.address() if own else on.address).words
+    return How((*words, *(() if own else limit)), options.at_once or min(MOST_AT_ONCE, connection.cpus()))
 
 
 def is_result_of(kept: Kept, words: Sequence[str]) -> bool:

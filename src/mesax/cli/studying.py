@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesax.cli.running import digest_of_what_fits
-from mesax.cli.telling import check_workers, prepare_jax
+from mesax.cli.running import cluster_of, digest_of_what_fits, how_to_do, leave_cluster
+from mesax.cli.telling import check_at_once, check_workers, prepare_jax
 from mesax.errors import FAILED, PREEMPTED, Preempted, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def reproduce(options: argparse.Namespace) -> int:
     from mesax.results.reproduce import PIECES, piece_named
 
     check_workers(options.workers)
+    check_at_once(options.at_once)
+    cluster_of(options)  # what cannot be used is refused before anything is drawn
     pieces = PIECES if options.piece == "all" else (piece_named(options.piece),)
     prepare_jax()
     told = [_reproduce(piece, options) for piece in pieces]
@@ -84,7 +86,7 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
 
 
 def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
-    """Do what is missing, one run after another, and keep it; what fails is said, and the others go on."""
+    """Do what is missing, here or on a cluster, and keep it; what fails is said, and the others go on."""
     from mesax.execution.sweep import planned_cells, sweep
 
     cells = [(one.cell.method, one.cell.env, one.cell.arguments(seed)) for one in found for seed in one.missing]
@@ -94,7 +96,12 @@ def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
             f"{borrowing[0]} needs the explorers of another run: type its command, with that run's directory"
         )
     planned = planned_cells(cells, options.runs / "reproduce", digest_of_what_fits())
-    if sweep(planned, options.workers, options.quiet, False, options.results) == PREEMPTED:
+    on = cluster_of(options)
+    try:
+        code = sweep(planned, how_to_do(on, options), options.quiet, False, options.results)
+    finally:
+        leave_cluster(on)
+    if code == PREEMPTED:
         raise Preempted
 
 

@@ -15,12 +15,18 @@ def fail(message: str, code: int) -> int:
 
 def prepare_jax() -> None:
     """Set JAX up before anything imports it for computing."""
-    from mesax.runtime import configure
+    from mesax.runtime import own_process
 
-    configure()
+    own_process()
 
 
 def check_workers(workers: int | None) -> None:
     """Refuse a number of processes that cannot be."""
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be at least 1, not {workers}")
+
+
+def check_at_once(runs: int | None) -> None:
+    """Refuse a number of runs at a time that cannot be."""
+    if runs is not None and runs < 1:
+        raise UsageError(f"--at-once must be at least 1, not {runs}")

@@ -7,6 +7,7 @@ k = n every joint action without u is an equilibrium that no agent alone wants t
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -21,6 +22,8 @@ from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_si
 
 MOST_CHOICES, MOST_AGENTS = 2**31 - 1, 30
 """More would not fit into the integers that count what is visited."""
+MOST_OPTIMA = 256
+"""Optimal joint actions of one stage that are listed at most."""
 
 
 class ClimbTask(eqx.Module):
@@ -257,14 +260,19 @@ class ClimbFamily:
         powers = self.num_actions ** jnp.arange(self.num_agents - 1, -1, -1)
         return stage * self.num_actions**self.num_agents + jnp.sum(transition.action * powers)
 
-    def rewarding_configurations(self, tasks: ClimbTask) -> np.ndarray:
-        """Optimal (stage, joint action) pairs of the tasks, by enumeration of combinations rather than of U^n."""
+    def rewarding_configurations(self, tasks: ClimbTask) -> np.ndarray | None:
+        """Optimal (stage, joint action) pairs of the tasks; None where a stage has too many to list them."""
+        if any(self._num_optima(int(count)) > MOST_OPTIMA for count in np.unique(np.asarray(tasks.count))):
+            return None
         found: set[int] = set()
         for index in range(leading_size(tasks)):
             counts, specials = np.asarray(tasks.count[index]), np.asarray(tasks.special[index])
             for stage, (count, special) in enumerate(zip(counts, specials, strict=True)):
                 found.update(self._optima(stage, int(count), int(special)))
         return np.array(sorted(found), np.int64)
+
+    def _num_optima(self, count: int) -> int:
+        return math.comb(self.num_agents, count) * (self.num_actions - 1) ** (self.num_agents - count)
 
     def _optima(self, stage: int, count: int, special: int) -> set[int]:
         others = [action for action in range(self.num_actions) if action != special]

@@ -37,6 +37,8 @@ from mesax.types import Action, EnvSpec, Key, Label
 AGENT_SIZE = 0.15
 SILENCE = 2
 """Numbers that each other agent says, always zero: mpe2 observes them all the same."""
+LARGEST_TEAM = 5
+"""Of those that are assigned by trying: 120 orders."""
 MEASURED = {2: (-21.2, -5.8), 3: (-26.4, -7.6)}
 """Mean return of uniform play and of the controller by number of agents, in mpe2's default world."""
 
@@ -137,6 +139,13 @@ class AssignmentPolicy(eqx.Module):
     """
 
     num_agents: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        """Refuse teams with too many orders to try."""
+        if self.num_agents > LARGEST_TEAM:
+            raise UsageError(
+                f"a team that tries every assignment must have at most {LARGEST_TEAM} agents, not {self.num_agents}"
+            )
 
     def start(self, key: Key) -> Memory:
         """Nobody has a landmark yet."""

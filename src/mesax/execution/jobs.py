@@ -34,6 +34,8 @@ class JobServices:
     warn: Warn
     stop: threading.Event
     """Set when the run is to end: the job saves all and leaves at its next pause."""
+    on_saved: Callable[[], None] = lambda: None
+    """Called whenever the job can go on from what is in its directory."""
     compile_seconds: float = field(default=0.0)
     _state: PyTree = None
     _saved: SavedTree | None = None
@@ -43,7 +45,7 @@ class JobServices:
 
     def __post_init__(self) -> None:
         """Continue from the last good checkpoint, or begin with an empty directory."""
-        self.checkpoints = Checkpoints(self.directory, self.warn)
+        self.checkpoints = Checkpoints(self.directory, self.warn, on_saved=self.on_saved)
         self._saved = self.checkpoints.newest(self.identity)
         self._loop_left = self._saved is not None
         if self._saved is None:
@@ -80,7 +82,7 @@ class JobServices:
 
     def outputs(self, stage: str) -> list[Path]:
         """Directories of an earlier stage's jobs, in order."""
-        return sorted(path for path in (self.run.path / "jobs" / stage).iterdir() if path.is_dir())
+        return self.run.job_directories(stage)
 
     def rows(self, name: str, rows: Iterable[Row]) -> None:
         """Append to this job's own file; the runner merges the files of all jobs."""
@@ -133,9 +135,10 @@ def run_job(
     on_report: Report,
     warn: Warn = print,
     stop: threading.Event | None = None,
+    on_saved: Callable[[], None] = lambda: None,
 ) -> None:
     """Do one job, from where an interrupted attempt was last saved."""
-    services = JobServices(run, stage.name, job, on_report, warn, stop or threading.Event())
+    services = JobServices(run, stage.name, job, on_report, warn, stop or threading.Event(), on_saved)
     stage.run(job, services)
     run.finish_job(
         stage.name,

@@ -10,6 +10,7 @@ from typing import Any
 
 from mesax.errors import DamageError, Preempted, UsageError
 from mesax.execution.mending import reopen
+from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.runner import execute
 from mesax.execution.workers import how_to_continue, warn
 from mesax.experiments.names import OWN_PRESET
@@ -28,9 +29,10 @@ def run_experiment(
     path: Path | str,
     method: str = "mesa",
     env: str = "own",
-    workers: int = 1,
+    workers: int | None = None,
     quiet: bool = False,
     track: Sequence[str] = (),
+    on: OnRay | None = None,
 ) -> dict[str, Any]:
     """Do all stages of an experiment, keep everything in the run directory `path`, and return its summary.
 
@@ -39,16 +41,21 @@ def run_experiment(
     unnoticed. More than one worker is a process each, which loads the modules of these functions and classes again, or
     the script; so what a script does belongs under `if __name__ == "__main__":`. Asked to stop by a signal, it saves
     everything, and the script exits with code 75. `method` and `env` are names for tables and figures;
-    `track` names tools that are told every row: tensorboard, wandb, csv.
+    `track` names tools that are told every row: tensorboard, wandb, csv. `on` is a Ray cluster that does the jobs, as
+    many at a time as it has CPUs, or as `workers` says; without a cluster, one worker is the default.
     """
     refuse_while_loading("run_experiment was called")
-    if workers < 1:
+    if workers is not None and workers < 1:
         raise UsageError(f"workers must be at least 1, not {workers}")
     check_trackers(track)
+    if on is not None:
+        on.check()
     configure()
     expected = _digest(experiment)
     experiment.method.check(experiment)  # what does not fit is refused before there is a directory
-    if workers > 1:
+    if on is None:
+        workers = workers or 1
+    if on is not None or workers != 1:
         check_found_again(experiment)
     path = Path(path)
     if path.exists():
@@ -67,9 +74,9 @@ def run_experiment(
         run = RunDirectory.create(path, _run_json(experiment, path, method, env))
     with run.lock():
         try:
-            return execute(run, experiment, workers, quiet, track)
+            return execute(run, experiment, workers, quiet, track, on)
         except Preempted:
-            warn(f"stopped and saved; {how_to_continue(run)}")
+            warn(f"stopped and saved; {how_to_continue(run, on.words if on else ())}")
             raise
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from mesax.errors import PREEMPTED, Preempted, StoreError
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
+from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.status import StatusFile, kept_status
 from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
@@ -33,15 +34,22 @@ def available_cores() -> int:
 
 
 def execute(
-    run: RunDirectory, experiment: Experiment, workers: int, quiet: bool = False, track: Sequence[str] = ()
+    run: RunDirectory,
+    experiment: Experiment,
+    workers: int | None,
+    quiet: bool = False,
+    track: Sequence[str] = (),
+    on: OnRay | None = None,
 ) -> dict[str, Any]:
     """Do what is left of a run and return its summary; the status file says how it ended.
 
-    `track` names tools that are told every row (`mesax.tracking`).
+    `workers` None means one per core. `track` names tools that are told every row (`mesax.tracking`); `on` is a cluster
+    that does the jobs in place of processes of this machine.
     """
     telling = follower(run, track, warn)
     run.set_status("running")
     run.unseal()
+    remove_tree(run.path / ATTEMPTS)  # of a driver that was killed
     changed = changes(run)
     if changed:
         told = ", ".join(f"{name} {now} instead of {before}" for name, (before, now) in changed.items())
@@ -50,9 +58,9 @@ def execute(
         told = ", ".join(f"{name} {value}" for name, value in unusual.items())
         warn(f"unusual settings of JAX ({told}): results differ from those of the usual ones")
     try:
-        with stop_on_signal(lambda: _leave(run)) as stop:
+        with stop_on_signal(lambda: _leave(run, on)) as stop:
             stages = experiment.method.stages(experiment)
-            pool = _workers(run, experiment, workers, stop)
+            pool = _workers(run, experiment, workers, stop, on)
             _do_stages(run, stages, pool, Watchers(quiet, telling), changed)
             summary = merge(run, stages)
     except Preempted:
@@ -67,10 +75,10 @@ def execute(
     return summary
 
 
-def _leave(run: RunDirectory) -> None:
+def _leave(run: RunDirectory, on: OnRay | None) -> None:
     """Asked to stop, but in the middle of something long: what was saved last has to do."""
     try:
-        warn(f"stopped at the last checkpoint; {how_to_continue(run)}")
+        warn(f"stopped at the last checkpoint; {how_to_continue(run, on.words if on else ())}")
         run.set_status("preempted")
     finally:
         os._exit(PREEMPTED)
@@ -112,7 +120,14 @@ def _do_stages(
             run.append_rows("clock.jsonl", [row | ({"changed": changed} if changed else {})])
 
 
-def _workers(run: RunDirectory, experiment: Experiment, number: int, stop: threading.Event) -> Workers:
+def _workers(
+    run: RunDirectory, experiment: Experiment, number: int | None, stop: threading.Event, on: OnRay | None
+) -> Workers:
+    if on is not None:
+        from mesax.execution.ray_cluster.pool import RayPool  # noqa: PLC0415 (only who asks for Ray loads it)
+
+        return RayPool(run, on, number, stop, how_to_load(experiment))
+    number = available_cores() if number is None else number
     if number <= 1:
         return InProcess(run, stop)
     return Processes(run, number, stop, how_to_load(experiment))

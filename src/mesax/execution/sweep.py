@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -40,6 +41,8 @@ STATES: tuple[State, ...] = get_args(State)
 Ending = Literal["done", "failed", "stopped", "left"]
 Say = Callable[[str], None]
 SECONDS_BETWEEN_LOOKS = 0.2
+MOST_AT_ONCE = 8
+"""Runs at a time on a cluster, unless somebody says otherwise: each has a process on this machine."""
 PROGRAM = (sys.executable, "-m", "mesax.cli")
 OWN_OPTIONS = {
     "--seed": "--seeds",
@@ -114,6 +117,16 @@ class Outcome:
     reason: str = ""
     seconds: float = 0.0
     """Spent on it by this sweep."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How the runs of a sweep are done."""
+
+    options: tuple[str, ...] = ()
+    """Of `mesax run`, beside those that say what is run: who does the jobs."""
+    at_once: int = 1
+    """Runs at a time."""
 
 
 def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> list[Planned]:
@@ -218,9 +231,7 @@ def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
     return 0
 
 
-def sweep(
-    planned: Sequence[Planned], workers: int | None, quiet: bool, as_json: bool, store: Path | None = None
-) -> int:
+def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, store: Path | None = None) -> int:
     """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used.
 
     What is finished is kept in the `store`, if there is one.
@@ -231,7 +242,7 @@ def sweep(
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             raise kind(f"{reasons[0]}{more}; choose another directory with --out")
     with _shown(planned, quiet) as say:
-        outcomes = execute(planned, workers, say)
+        outcomes = execute(planned, how, say)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
     if store is not None:
         for path in done:
@@ -291,33 +302,37 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
     return facts
 
 
-def execute(planned: Sequence[Planned], workers: int | None, say: Say) -> list[Outcome]:
-    """Do what is not finished, whatever becomes of the others; a signal ends the present run and leaves the rest."""
+def execute(planned: Sequence[Planned], how: How, say: Say) -> list[Outcome]:
+    """Do what is not finished, whatever becomes of the others; a signal ends what is under way and leaves the rest."""
     waiting = [run for run in planned if not run.is_there]
     outcomes = {run: Outcome(run, "done") for run in planned if run.is_there}
     say(f"{_runs(planned)}, {len(outcomes)} finished already")
-    with _received_signals() as received:
-        for number, run in enumerate(waiting):
+    with _received_signals() as received, ThreadPoolExecutor(how.at_once) as threads:
+
+        def do(number: int, run: Planned) -> None:
             if received:
                 outcomes[run] = Outcome(run, "left")
-                continue
+                return
             place = f"[{number + 1}/{len(waiting)}] {run.name}"
             say(f"{place}: {'begun' if run.state == 'new' else 'continued'}; see {_log(run)}")
-            outcomes[run] = _do(run, workers, received, say)
-            left = _time_left(list(outcomes.values()), waiting[number + 1 :])
-            say(f"{place}: {outcomes[run].ending} after {format_duration(outcomes[run].seconds)}{left}")
+            outcomes[run] = ended = _do(run, how, received, say)
+            left = _time_left(list(outcomes.values()), waiting[number + 1 :], how.at_once)
+            say(f"{place}: {ended.ending} after {format_duration(ended.seconds)}{left}")
+
+        for done in [threads.submit(do, number, run) for number, run in enumerate(waiting)]:
+            done.result()
     return [outcomes[run] for run in planned]
 
 
-def _do(run: Planned, workers: int | None, received: list[int], say: Say) -> Outcome:
+def _do(run: Planned, how: How, received: list[int], say: Say) -> Outcome:
     """One run to its end; a second try if something killed it that was not us."""
     started = time.monotonic()
     with store_errors(run.path.parent, "created"):
         run.path.parent.mkdir(parents=True, exist_ok=True)
-    code, reason = _attempt(run, workers, received)
+    code, reason = _attempt(run, how, received)
     if not received and (code < 0 or code == WORKER_LOST):
         say(f"{run.name}: {reason}; once more")
-        code, reason = _attempt(run, workers, received)
+        code, reason = _attempt(run, how, received)
     seconds = time.monotonic() - started
     if code == 0:
         _log(run).unlink(missing_ok=True)
@@ -325,9 +340,9 @@ def _do(run: Planned, workers: int | None, received: list[int], say: Say) -> Out
     return Outcome(run, "stopped" if received else "failed", reason, seconds)
 
 
-def _attempt(run: Planned, workers: int | None, received: list[int]) -> tuple[int, str]:
+def _attempt(run: Planned, how: How, received: list[int]) -> tuple[int, str]:
     """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
-    command = [*PROGRAM, *run.command, *(() if workers is None else ("--workers", str(workers)))]
+    command = [*PROGRAM, *run.command, *how.options]
     handed_on = len(received)
     _log(run).unlink(missing_ok=True)  # whatever it is, even a link
     with open(_log(run), "x", encoding="utf-8") as log:
@@ -365,7 +380,7 @@ def _log(run: Planned) -> Path:
     return run.path.with_name(f"{run.name}.log")
 
 
-def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned]) -> str:
+def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned], at_once: int) -> str:
     """How many runs are left and how long they may take: as long as their like, or else as the mean of all."""
     if not left:
         return ""
@@ -377,7 +392,7 @@ def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned]) -> str:
     for run in left:
         like = [o.seconds for o in spent if (o.run.method, o.run.env) == (run.method, run.env)]
         total += sum(like) / len(like) if like else mean
-    return f"; {len(left)} left, ETA {format_duration(total)}"
+    return f"; {len(left)} left, ETA {format_duration(total / at_once)}"
 
 
 @contextmanager

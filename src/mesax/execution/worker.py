@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from mesax.errors import Preempted, kind_of
-from mesax.runtime import configure, use_threads
+from mesax.runtime import own_process, use_threads
 
 Order: TypeAlias = dict[str, Any]
 DoJob: TypeAlias = Callable[
@@ -38,7 +38,7 @@ def main() -> None:
     orders: queue.Queue[Order] = queue.Queue()
     stop = threading.Event()
     threading.Thread(target=listen, args=(orders, stop), daemon=True).start()
-    configure()
+    own_process()
     try:
         do_job = _prepared(_arguments())
     except Exception as error:

@@ -69,10 +69,10 @@ class InProcess:
         """Nothing to end."""
 
 
-def how_to_continue(run: RunDirectory) -> str:
-    """For whoever stopped it."""
+def how_to_continue(run: RunDirectory, where: Sequence[str] = ()) -> str:
+    """For whoever stopped it; `where` are options that say who is to do the jobs."""
     loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
-    command = shlex.join(["mesax", "resume", str(run.path), *loads])
+    command = shlex.join(["mesax", "resume", str(run.path), *loads, *where])
     if "request" in run.run:
         return f"continue with: {command}"
     return f"run the same script again to continue, or: {command}"

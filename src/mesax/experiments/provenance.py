@@ -8,7 +8,7 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from mesax.runtime import numeric_settings
+from mesax.runtime import computing_platform, device_names, numeric_settings
 
 PACKAGES = ("mesax", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn", "safetensors")
 ENGINES = ("mujoco", "pettingzoo", "gymnasium", "jaxmarl")
@@ -16,7 +16,7 @@ ENGINES = ("mujoco", "pettingzoo", "gymnasium", "jaxmarl")
 
 
 def surroundings() -> dict[str, object]:
-    """What else may change a result: versions, commit, machine, compiler flags, unusual settings of JAX."""
+    """What else may change a result: versions, commit, machine, devices, compiler flags, unusual settings of JAX."""
     return {
         "versions": versions(),
         "git_commit": git_commit(),
@@ -25,7 +25,10 @@ def surroundings() -> dict[str, object]:
             "processor": platform.machine(),
             "python": platform.python_version(),
             "cores": os.cpu_count(),
+            "system_version": platform.platform(),
+            "devices": device_names(),
         },
+        "platform": computing_platform(),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "jax_settings": numeric_settings(),
     }

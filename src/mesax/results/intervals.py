@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special  # not scipy.stats: importing that alone takes every command a second
 
 CONFIDENCE = 0.95
 SEED_CONFIDENCE = 0.90
@@ -63,7 +63,9 @@ def mean(scores: np.ndarray, axis: int = 0) -> np.ndarray:
 
 def interquartile_mean(scores: np.ndarray, axis: int = 0) -> np.ndarray:
     """The mean of the middle half of the scores: outliers sway it less than the mean."""
-    return np.asarray(stats.trim_mean(scores, 0.25, axis=axis))
+    cut = scores.shape[axis] // 4
+    middle = np.sort(np.moveaxis(scores, axis, 0), axis=0)[cut : scores.shape[axis] - cut]
+    return middle.mean(axis=0)
 
 
 def mean_band(
@@ -151,6 +153,10 @@ def _nested(scores: np.ndarray, tasks: np.ndarray | None, seeds: np.ndarray | No
     return _Nested(means, seeds[first])
 
 
+def _t_quantile(confidence: float, freedom: int) -> float:
+    return float(special.stdtrit(freedom, (1 + confidence) / 2))
+
+
 def _half_width(nested: _Nested) -> np.ndarray:
     number, num_seeds = len(nested.scores), nested.num_seeds
     if number < 2:
@@ -158,13 +164,13 @@ def _half_width(nested: _Nested) -> np.ndarray:
     sizes = np.bincount(nested.seeds).reshape(-1, *[1] * (nested.scores.ndim - 1))
     centers = np.stack([nested.scores[nested.seeds == seed].mean(axis=0) for seed in range(num_seeds)])
     variance = np.zeros(nested.scores.shape[1:])
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, number - 1))
+    quantile = _t_quantile(CONFIDENCE, number - 1)
     if number > num_seeds:
         variance = np.sum((nested.scores - centers[nested.seeds]) ** 2, axis=0) / (number - num_seeds)
     if num_seeds > 1:
         between = np.sum(sizes * (centers - nested.scores.mean(axis=0)) ** 2, axis=0) / (num_seeds - 1)
         variance = np.maximum(variance, between)
-        quantile = max(quantile, float(stats.t.ppf((1 + SEED_CONFIDENCE) / 2, num_seeds - 1)))
+        quantile = max(quantile, _t_quantile(SEED_CONFIDENCE, num_seeds - 1))
     return quantile * np.sqrt(variance / number)
 
 
@@ -182,7 +188,7 @@ def _unseen(nested: _Nested, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
 def _wilson(share: np.ndarray, nested: _Nested) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     number = len(nested.scores)
     worth = number / (1 + (number / nested.num_seeds - 1) * ASSUMED_CORRELATION)
-    squared = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2 / worth
+    squared = float(special.ndtri((1 + CONFIDENCE) / 2)) ** 2 / worth
     center = (share + squared / 2) / (1 + squared)
     half = np.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
     return share, np.maximum(center - half, 0.0), np.minimum(center + half, 1.0)

@@ -46,6 +46,8 @@ class Checkpoints:
     """Told of checkpoints that cannot be used."""
     seconds: float = 0.0
     """Spent on saving."""
+    on_saved: Callable[[], None] = lambda: None
+    """Called after each: its time counts as saving, so what it does cannot eat up the run either."""
     _due: float = field(default_factory=lambda: time.monotonic() + checkpoint_seconds())
 
     @property
@@ -65,6 +67,7 @@ class Checkpoints:
         save_tree(self.directory / name, tree, facts | {"rows": row_checksums(self.job), "pieces": self._pieces()})
         for number in numbers[: max(0, len(numbers) - KEPT + 1)]:
             remove_tree(self.directory / f"{number:06d}")
+        self.on_saved()
         ended = time.monotonic()
         self.seconds += ended - started
         # Tracing and compiling aside, so large a state on so slow a disk must not eat up the run.

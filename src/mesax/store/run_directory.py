@@ -185,6 +185,10 @@ class RunDirectory:
         """Where one job of a phase keeps its files; not created."""
         return self.path / "jobs" / phase / f"{job:03d}"
 
+    def job_directories(self, phase: str) -> list[Path]:
+        """Directories of all jobs of a phase, in order."""
+        return sorted(path for path in (self.path / "jobs" / phase).iterdir() if path.is_dir())
+
     def job_done(self, phase: str, job: int) -> bool:
         """Whether a job has finished."""
         return (self.job_directory(phase, job) / "done.json").is_file()

@@ -59,6 +59,18 @@ class Suite(Protocol):
         """Stacked episodes of one task, ready to be drawn."""
 
 
+@runtime_checkable
+class OpenEnded(Protocol):
+    """A suite with more environments than it lists: of any size, say."""
+
+    @property
+    def pattern(self) -> str:
+        """How their names are made, for people."""
+
+    def knows(self, environment: str) -> bool:
+        """Whether a name is one of these."""
+
+
 def expect(kind: type[Kind], value: object) -> Kind:
     """`value`, which must be of the kind that a world is made of."""
     if not isinstance(value, kind):

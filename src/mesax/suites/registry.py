@@ -10,7 +10,7 @@ from types import ModuleType
 
 from mesax.errors import UsageError
 from mesax.store.modules import is_reference
-from mesax.suites.base import Suite
+from mesax.suites.base import OpenEnded, Suite
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.foreign.suite import suite_named
 from mesax.suites.particles.suite import ParticlesSuite
@@ -36,10 +36,10 @@ def suite_of(environment: str) -> Suite:
     if is_reference(environment):
         return suite_named(environment)
     for suite in _all_suites():
-        if environment in suite.environments:
+        if environment in suite.environments or (isinstance(suite, OpenEnded) and suite.knows(environment)):
             return suite
     raise UsageError(
-        f"unknown environment '{environment}'; choose one of {', '.join(environments())},"
+        f"unknown environment '{environment}'; choose one of {', '.join([*environments(), *patterns()])},"
         " or name one of your own as MODULE:ATTRIBUTE"
     )
 
@@ -69,6 +69,11 @@ def is_of_the_paper(run: Mapping[str, object]) -> bool:
 def environments() -> dict[str, str]:
     """Every environment that can be named, with a line about each."""
     return {name: text for suite in _all_suites() for name, text in suite.environments.items()}
+
+
+def patterns() -> list[str]:
+    """How environments are named that are too many to list."""
+    return [suite.pattern for suite in _all_suites() if isinstance(suite, OpenEnded)]
 
 
 def _all_suites() -> Iterator[Suite]:

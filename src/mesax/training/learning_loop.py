@@ -23,6 +23,7 @@ from mesax.errors import UsageError
 from mesax.policy import Policy, Relabeled, UniformPolicy
 from mesax.replay import Replay
 from mesax.rewards.base import RewardModel, TaskReward
+from mesax.runtime import physical_memory
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.loop import LoopState, RoundLog, Start, returns_of
 from mesax.training.rollout import play
@@ -68,7 +69,19 @@ class LearningLoop:
                 "an on-policy learner cannot learn from another's episodes: choose an off-policy learner (--learner),"
                 " or run it alone"
             )
+        if isinstance(self.schedule, Schedule):
+            self._check_memory(self.schedule.replay_capacity)
         self.algorithm.check(self.learner_spec, self.schedule.num_envs)
+
+    def _check_memory(self, capacity: int) -> None:
+        """Refuse a replay that this machine cannot hold: observations of all agents are nearly all of it."""
+        spec, there = self.learner_spec, physical_memory()
+        needed = 4 * capacity * (spec.horizon + 1) * spec.num_agents * spec.obs_size
+        if there is not None and needed > there:
+            raise UsageError(
+                f"a replay of {capacity:,} episodes of {spec.num_agents} agents takes {needed / 2**30:,.1f} GiB, more"
+                f" than this machine's {there / 2**30:,.1f} GiB: choose a smaller replay-capacity"
+            )
 
     @property
     def learner_spec(self) -> EnvSpec:

@@ -11,27 +11,29 @@ from mesax.policy import Policy
 from mesax.types import Episode, Key, Keys, leading_size, random_index, tree_index
 
 
-def play_episode(env: Environment, task: PyTree, policy: Policy, keys: Keys) -> Episode:
-    """One whole episode, padded and masked after an early termination.
+def play_side_by_side(env: Environment, tasks: PyTree, policy: Policy, keys: Keys) -> Episode:
+    """A whole episode on each of the stacked tasks, padded and masked after an early termination.
 
-    `keys` holds two keys for the start and two for every step (all drawn at once: random draws are what is slow to
-    compile).
+    `keys` holds, for each episode, two keys for the start and two for every step (all drawn at once: random draws are
+    what is slow to compile). One scan whose body serves all episodes: to trace one episode's and vectorize it
+    afterwards would take twice as long.
     """
-    state, first_obs = env.reset(task, keys[0, 0])
-    memory = policy.start(keys[0, 1])
+    state, first_obs = jax.vmap(env.reset)(tasks, keys[:, 0, 0])
+    memory = jax.vmap(policy.start)(keys[:, 0, 1])
 
     def step(carry: PyTree, keys: Keys) -> tuple[PyTree, PyTree]:
         state, memory, obs, alive = carry
-        action, memory = policy.act(memory, obs, keys[1])
-        state, outcome = env.step(task, state, action, keys[0])
+        action, memory = jax.vmap(policy.act)(memory, obs, keys[:, 1])
+        state, outcome = jax.vmap(env.step)(tasks, state, action, keys[:, 0])
         reward = jnp.where(alive, outcome.reward, 0.0)
         carry = (state, memory, outcome.obs, alive & ~outcome.terminated)
         return carry, (outcome.obs, action, reward, outcome.terminated, alive)
 
-    carry = (state, memory, first_obs, jnp.asarray(True))
-    (_, memory, _, _), (obs, action, reward, terminated, mask) = jax.lax.scan(step, carry, keys[1:])
-    obs = jnp.concatenate([first_obs[None], obs])
-    return Episode(obs, action, reward, terminated, mask, policy.label(memory))
+    carry = (state, memory, first_obs, jnp.ones(len(keys), bool))
+    (_, memory, _, _), steps = jax.lax.scan(step, carry, jnp.swapaxes(keys[:, 1:], 0, 1))
+    obs, action, reward, terminated, mask = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), steps)
+    obs = jnp.concatenate([first_obs[:, None], obs], axis=1)
+    return Episode(obs, action, reward, terminated, mask, jax.vmap(policy.label, axis_size=len(keys))(memory))
 
 
 def draw_tasks(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> tuple[Int[Array, " episodes"], Keys]:
@@ -46,4 +48,4 @@ def draw_tasks(key: Key, num_episodes: int, num_tasks: int, horizon: int) -> tup
 def play(env: Environment, tasks: PyTree, policy: Policy, key: Key, num_episodes: int) -> Episode:
     """`num_episodes` episodes side by side, each on a task drawn uniformly from the stacked `tasks`."""
     which, keys = draw_tasks(key, num_episodes, leading_size(tasks), env.spec.horizon)
-    return jax.vmap(lambda index, keys: play_episode(env, tree_index(tasks, index), policy, keys))(which, keys)
+    return play_side_by_side(env, tree_index(tasks, which), policy, keys)

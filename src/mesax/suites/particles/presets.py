@@ -6,6 +6,8 @@ rest, on tasks that no result reports, is said in docs/methods.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
@@ -184,13 +186,26 @@ WORLDS = {
 }
 
 
+def world_named(environment: str) -> World:
+    """A listed world, or one of any size: `mpe-16a40l` has 16 agents among 40 landmarks, as dense as 6 are."""
+    if environment in WORLDS:
+        return WORLDS[environment]
+    agents, landmarks = map(int, re.findall(r"\d+", environment))
+    nearest = WORLDS["mpe-2a6l" if agents <= 2 else "mpe-3a6l"]
+    width = max(1.0, round(math.sqrt(landmarks / nearest.num_landmarks), 2))
+    return replace(
+        nearest, num_agents=agents, num_landmarks=landmarks, count=min(nearest.count, agents), half_width=width
+    )
+
+
 def preset(environment: str, name: str) -> Preset:
     """A particle world in one preset."""
-    mesa = MESA[name](WORLDS[environment])
+    world = world_named(environment)
+    mesa = MESA[name](world)
     budget = on_policy(mesa.schedule, MAPPO_ENVS[name])
     qmix = QMIX[name]
     if name != "paper":  # explore for half of a run that is shorter than those for which it was tuned
-        steps = min(1_000_000, WORLDS[environment].steps // 2)
+        steps = min(1_000_000, world.steps // 2)
         qmix = replace(qmix, exploration=LinearSteps(1.0, 0.05, steps))
     emc = Emc(replace(qmix, mixer=Duplex()), *EMC[name])
     if name != "paper":  # it has other reasons to explore, and a quicker start
@@ -212,8 +227,8 @@ def preset(environment: str, name: str) -> Preset:
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
         goal=TargetLandmark(),
-        keys=WORLDS[environment].keys,
-        tour=WORLDS[environment].tour,
+        keys=world.keys,
+        tour=world.tour,
     )
 
 

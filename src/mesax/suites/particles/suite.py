@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,11 +36,20 @@ class ParticlesSuite:
             "mpe-3a5l-hard-k3": "the same, but all 3 agents must meet",
         }
 
+    @property
+    def pattern(self) -> str:
+        """Any numbers of agents and landmarks."""
+        return "mpe-<agents>a<landmarks>l"
+
+    def knows(self, environment: str) -> bool:
+        """For example `mpe-16a40l`; its settings are those of the nearest world above, and were not tuned there."""
+        return re.fullmatch(r"mpe-[1-9]\d{0,2}a[1-9]\d{0,2}l", environment) is not None
+
     def family(self, environment: str) -> TaskFamily:
         """Layouts and targets of one world."""
-        from mesax.suites.particles.presets import WORLDS
+        from mesax.suites.particles.presets import world_named
 
-        return WORLDS[environment].family
+        return world_named(environment).family
 
     def preset(self, environment: str, preset: str) -> Preset:
         """From the table of particle worlds."""

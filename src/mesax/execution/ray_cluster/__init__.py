@@ -1,0 +1,1 @@
+"""Jobs on a Ray cluster: the same jobs, done by Ray's workers on whatever machines it has."""
