@@ -34,6 +34,9 @@ REWARDS = {
     "records": RecordReward(WHERE, 0.1, tell_demand=True),
     "Eq. (6) with wishes": CoverageReward(WHERE, 0.2, tell_demand=True, wish_decay=0.5),
     "records with wishes": RecordReward(WHERE, 0.1, tell_demand=True, wish_decay=0.5),
+    "records with wishes, the most wanted told": RecordReward(
+        WHERE, 0.1, tell_demand=True, wish_decay=0.5, told="most wanted"
+    ),
 }
 
 
@@ -168,6 +171,15 @@ def test_what_is_told_by_hand():
         [[2.0, 1 / 64, 10.0, 2.0, 2.0]] * 2,
     ]
     np.testing.assert_allclose(policy.label(memory).latent.reshape(3, 2, 5), expected, rtol=1e-5)
+
+
+def test_the_most_wanted_is_told_by_its_center():
+    reward = RecordReward(WHERE, 0.5, tell_demand=True, wish_decay=0.5, told="most wanted")
+    state = state_for(reward)
+    demand = jnp.array([[0.5, 0.2, 0.4, 0.0], [0.1, 0.2, 0.3, 0.0]])
+    np.testing.assert_array_equal(reward.wanted(state, demand), state.subspace.centroids[jnp.array([0, 2])])
+    summed = replace(reward, told="all").wanted(state, demand)
+    np.testing.assert_allclose(summed, demand @ state.subspace.centroids, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name, reward in REWARDS.items() if not reward.has_wishes])

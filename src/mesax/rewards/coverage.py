@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -40,6 +40,7 @@ from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import Policy
 from mesax.rewards.features import ObsActionFeatures
+from mesax.store.settings import added
 from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Label, Transition
 
 WISH_STREAM = 3
@@ -122,6 +123,9 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
     """Whether the explorer sees what is left to visit, and the features of its last step."""
     wish_decay: float = 1.0
     """What a cluster is worth beside the one before it in the episode's order of wishes; 1: there are no wishes."""
+    told: Literal["all", "most wanted"] = added("all")
+    """How the demand is told: as the sum of all clusters' centers, each times its demand, or as the center of the one
+    that is most wanted. In a few features, such as two angles, sums of many clusters are too much alike."""
 
     def __post_init__(self) -> None:
         """Refuse a ball without inside, rewards that grow with visits, and wishes that nobody hears of."""
@@ -185,6 +189,13 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
         self, state: CoverageState, wish: Float[Array, " clusters"], memory: EpisodeMemory
     ) -> Float[Array, " clusters"]:
         """Bonus still to be had in each cluster, as a share of the largest."""
+
+    def wanted(
+        self, state: CoverageState, demand: Float[Array, "*steps clusters"]
+    ) -> Float[Array, "*steps features"]:
+        """The demand as the explorer is told it."""
+        centers = state.subspace.centroids
+        return demand @ centers if self.told == "all" else centers[jnp.argmax(demand, axis=-1)]
 
     def feature_size(self, spec: EnvSpec) -> int:
         """Length of the feature vector in an environment of these sizes."""
@@ -251,7 +262,7 @@ def _observe(
     episodes = eqx.tree_at(lambda e: (e.reward, e.label), episodes, (pay, reward.without_wishes(state, episodes.label)))
     if not reward.tell_demand:
         return state, episodes
-    wanted = demand @ state.subspace.centroids
+    wanted = reward.wanted(state, demand)
     seen = jnp.concatenate([jnp.zeros_like(features[:, :1]), features], axis=1)
     told = jax.vmap(jax.vmap(tell))(episodes.obs, wanted, seen)
     return state, eqx.tree_at(lambda e: e.obs, episodes, told)
@@ -286,7 +297,7 @@ class Told(eqx.Module):
         features = self.reward.features(self.spec, Transition(last_obs, last_action, obs))
         after, _ = self.reward.step(self.state, wish, episode, self.reward.perceive(self.state.subspace, features))
         episode = jax.tree.map(lambda new, old: jnp.where(moved, new, old), after, episode)
-        wanted = self.reward.demand(self.state, wish, episode) @ self.state.subspace.centroids
+        wanted = self.reward.wanted(self.state, self.reward.demand(self.state, wish, episode))
         action, inner = self.policy.act(inner, tell(obs, wanted, jnp.where(moved, features, 0.0)), key)
         return action, (inner, wish, episode, (obs, action, jnp.asarray(True)))
 

@@ -165,12 +165,12 @@ class Mesa:
         return transfer.turned(recipe.deployed(explorers))
 
     def _check_wishes(self, spec: EnvSpec) -> None:
-        """Explorers are told wishes as one point in feature space: few features cannot tell many clusters apart."""
+        """Explorers are told a sum of wishes as one point in feature space: few features cannot tell many apart."""
         size = self.reward.feature_size(spec)
-        if self.reward.has_wishes and self.num_clusters > size:
+        if self.reward.has_wishes and self.reward.told == "all" and self.num_clusters > size:
             raise UsageError(
                 f"wishes over {self.num_clusters} clusters cannot be told in {size} features: use at most {size}"
-                " clusters (num-clusters), other features, or wish-decay 1"
+                " clusters (num-clusters), other features, tell only what is most wanted (reward.told), or wish-decay 1"
             )
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
