@@ -1,6 +1,7 @@
 """Large teams: worlds of any size have names, and nothing goes through a joint space of more than 256 points."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -144,3 +145,19 @@ def test_worlds_of_any_size_have_names():
 def test_other_names_are_unknown(name):
     with pytest.raises(UsageError, match="mpe-<agents>a<landmarks>l"):
         suite_of(name)
+
+
+def test_growth_is_fitted_and_within_its_bars():
+    """What `benchmarks/scaling.py` makes of its measurements, and what those in results/ say."""
+    from benchmarks import scaling
+
+    line = [{"size": size, "seconds": 0.1 * size**1.5, "bytes": 7} for size in (2, 4, 16)]
+    assert scaling.exponent(line) == pytest.approx(1.5)
+    assert scaling.exponent(line, "bytes") == pytest.approx(0.0)
+    world = [{"size": [n, u], "seconds": n * u**0.5} for n, u in scaling.WORLDS]
+    found = scaling.slopes(world)
+    assert found["agents, 5 landmarks"] == pytest.approx(1.0)
+    assert found["landmarks, 2 agents"] == pytest.approx(0.5)
+    parts = json.loads(scaling.RESULTS.read_text(encoding="utf-8"))["parts"]
+    for name in ("rollout", "update", "update-additive"):
+        assert scaling.exponent(parts[name]["points"]) <= scaling.BAR

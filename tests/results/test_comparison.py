@@ -65,10 +65,11 @@ def test_each_family_has_its_own_tables_and_pictures(store, tmp_path):
         assert [row[3] for row in differences.rows] == ["same test tasks"] and not family.warning
     assert nothing_comparable(families) is None
     drawn = draw_comparison(families, tmp_path)
-    names = {f"compare-{kind}-{family.title}.png" for kind in ("curves", "returns") for family in families}
+    names = {f"compare-{kind}-{family.title}.png" for kind in ("curves", "returns", "profiles") for family in families}
     assert {path.name for path in drawn} == names
     assert {path.name for path in draw_comparison(families[:1], tmp_path / "one")} == {
         "compare-curves.png",
+        "compare-profiles.png",
         "compare-returns.png",
     }
 

@@ -10,7 +10,7 @@ import pytest
 from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
 from mesax.errors import DamageError
-from mesax.execution.sweep import Planned, skip_stored, sweep
+from mesax.execution.sweep import How, Planned, skip_stored, sweep
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.results.comparison import compare_directories
@@ -140,7 +140,7 @@ def test_a_sweep_skips_what_is_kept_and_keeps_what_is_finished(run: Path, tmp_pa
     (stale, _) = skip_stored(planned, store, lambda one, asked: False)
     assert (stale.state, stale.stale) == ("new", kept)
     there = replace(planned[0], path=run, state="finished")
-    assert sweep([first, there], None, quiet=True, as_json=True, store=tmp_path / "other") == 0
+    assert sweep([first, there], How(), quiet=True, as_json=True, store=tmp_path / "other") == 0
     assert [one.path.name for one in all_kept(tmp_path / "other")] == [kept.name]
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["runs"][0]["mean_return"] == pytest.approx(result["runs"][1]["mean_return"])

@@ -1,6 +1,7 @@
 """The paper's figures as values: which runs they need, which are there, what to type for the rest."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from mesax.results.paper.generalization import generalization_figure, reached
 from mesax.results.paper.table import gain_table, result_table
 from mesax.results.profiles import profile
 from mesax.results.reproduce import PAPER_TABLE_2, PIECES, piece_named
-from mesax.store.reading import load_run
+from mesax.store.reading import final_return, load_run
 
 
 def test_every_cell_can_be_typed():
@@ -87,6 +88,9 @@ def test_a_profile_counts_task_runs_at_each_share(tmp_path: Path):
     value, low, high = profile([run], np.array([0.0, 0.6, 1.1]))
     assert value == pytest.approx([1.0, np.mean(scores >= 0.6), 0.0])
     assert np.all(low <= value) and np.all(value <= high) and high[2] > 0
+    few = replace(run, curves=tuple(curve for curve in run.curves if final_return(curve.returns) < 0.6)[:1])
+    both, _, _ = profile([run, few], np.array([0.6]))
+    assert both == pytest.approx([np.mean(scores >= 0.6) / 2]), "families count the same, whatever their size"
 
 
 def test_the_verb_draws_from_what_there_is(runs: Path, tmp_path: Path, capsys):

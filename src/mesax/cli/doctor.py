@@ -42,6 +42,7 @@ OPTIONAL = {
     "mujoco": "runs the swimmer; pip install 'mesax[mujoco]'",
     "pettingzoo": "brings environments in and out; pip install 'mesax[envs]'",
     "jaxmarl": "brings its environments in; pip install 'mesax[jaxmarl]'",
+    "ray": "runs on a cluster; pip install 'mesax[ray]'",
     "tensorboardX": "writes runs for TensorBoard; pip install 'mesax[tensorboard]'",
     "wandb": "writes runs for Weights & Biases; pip install 'mesax[wandb]'",
     "pytest": "runs the tests; pip install 'mesax[dev]'",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesax.cli.running import cluster_of, digest_of_what_fits, how_to_do, leave_cluster
 from mesax.cli.telling import check_at_once, check_workers, prepare_jax
-from mesax.errors import FAILED, PREEMPTED, Preempted, UsageError
+from mesax.errors import FAILED, PREEMPTED, Preempted
 
 if TYPE_CHECKING:
     from mesax.results.paper.cells import Found, Piece
@@ -89,12 +89,19 @@ def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
     """Do what is missing, here or on a cluster, and keep it; what fails is said, and the others go on."""
     from mesax.execution.sweep import planned_cells, sweep
 
-    cells = [(one.cell.method, one.cell.env, one.cell.arguments(seed)) for one in found for seed in one.missing]
-    borrowing = [one.cell.name for one in found if one.missing and not one.cell.can_be_checked]
-    if borrowing:
-        raise UsageError(
-            f"{borrowing[0]} needs the explorers of another run: type its command, with that run's directory"
+    wanted = [one for one in found if one.missing and one.cell.preset == options.preset]
+    for one in (one for one in wanted if not one.cell.can_be_checked):
+        print(
+            f"note     {one.cell.name} needs the explorers of another run: type its command, with that run's directory"
         )
+    cells = [
+        (one.cell.method, one.cell.env, one.cell.arguments(seed))
+        for one in wanted
+        if one.cell.can_be_checked
+        for seed in one.missing
+    ]
+    if not cells:
+        return
     planned = planned_cells(cells, options.runs / "reproduce", digest_of_what_fits())
     on = cluster_of(options)
     try:

@@ -13,6 +13,7 @@ from mesax.formatting import format_count, format_number
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
 from mesax.results.curves import groups_of, mean_curve, places
 from mesax.results.intervals import mean_interval
+from mesax.results.profiles import profile_figure
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return
@@ -220,6 +221,8 @@ class ComparisonFigure:
     title: str
     caption: str
     draw: Callable[[Sequence[RunResults]], Figure]
+    chart: str = ""
+    """The chart of a report that shows it; if empty, it is a file beside the others only."""
 
 
 COMPARISON_FIGURES = (
@@ -231,11 +234,24 @@ COMPARISON_FIGURES = (
             "far as all task runs reach. Labels give the final return: the mean of the last evaluations, five at most."
         ),
         draw=lambda runs: learning_curves(runs, by_group=True),
+        chart="curves",
     ),
     ComparisonFigure(
         name="returns",
         title="Every task run",
         caption="Dots: the final return of each task run. Diamonds: their mean with its 95% interval.",
         draw=final_returns,
+        chart="finals",
+    ),
+    ComparisonFigure(
+        name="profiles",
+        title="Performance profiles",
+        caption=(
+            "How many task runs end at or above each share of the best return, with Wilson's 95% interval. A step at "
+            "the safe return is the share of tasks that stay there."
+        ),
+        draw=lambda runs: profile_figure(
+            {label: [run] for label, run in zip(run_labels(runs), runs, strict=True)}, run_colors(runs)
+        ),
     ),
 )

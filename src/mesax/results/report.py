@@ -230,11 +230,11 @@ def _family_section(
     parts = [f"<h2>Results on {escape(family.title)}</h2>"]
     parts += [f'<p class="lead">{escape(family.verdict)}</p>'] if family.verdict else []
     parts += [_cards(members), _sentences(members)]
-    for figure, chart in zip(COMPARISON_FIGURES, ("curves", "finals"), strict=True):
+    for figure in (figure for figure in COMPARISON_FIGURES if figure.chart):
         still = picture(figure.name, partial(figure.draw, members), figure.caption)
         parts += [
             f"<h3>{escape(figure.title)}</h3>",
-            f'<div class="panel" data-{chart}="{source}"></div><noscript>{still}</noscript>',
+            f'<div class="panel" data-{figure.chart}="{source}"></div><noscript>{still}</noscript>',
             note(figure.caption),
         ]
     parts += _explored(page, number, family)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mesax.errors import UsageError
 from mesax.results.labels import PUBLISHED
 from mesax.results.paper.cells import ELSEWHERE, Cell, Draw, Found, Kind, Piece, Render
-from mesax.results.paper.table import Paper, gain_table, result_table
+from mesax.results.paper.table import STALE, Paper, gain_table, result_table
 from mesax.results.tables import Table, to_markdown
 
 if TYPE_CHECKING:
@@ -109,7 +109,11 @@ def _by_row(found: Sequence[Found]) -> dict[str, list[RunResults]]:
     envs = {one.cell.env for one in found}
     rows = {label: [one for one in found if one.label == label] for label in dict.fromkeys(one.label for one in found)}
     whole = {label: own for label, own in rows.items() if {one.cell.env for one in own if one.shown} == envs}
-    return {label: [one.shown[0] for one in own] for label, own in (whole or rows).items() if any(o.shown for o in own)}
+    return {
+        label + ("" if all(one.runs for one in own if one.shown) else STALE): [one.shown[0] for one in own if one.shown]
+        for label, own in (whole or rows).items()
+        if any(one.shown for one in own)
+    }
 
 
 def _row(

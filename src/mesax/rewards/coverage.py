@@ -190,9 +190,7 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
     ) -> Float[Array, " clusters"]:
         """Bonus still to be had in each cluster, as a share of the largest."""
 
-    def wanted(
-        self, state: CoverageState, demand: Float[Array, "*steps clusters"]
-    ) -> Float[Array, "*steps features"]:
+    def wanted(self, state: CoverageState, demand: Float[Array, "*steps clusters"]) -> Float[Array, "*steps features"]:
         """The demand as the explorer is told it."""
         centers = state.subspace.centroids
         return demand @ centers if self.told == "all" else centers[jnp.argmax(demand, axis=-1)]

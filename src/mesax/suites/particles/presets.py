@@ -193,9 +193,8 @@ def world_named(environment: str) -> World:
     agents, landmarks = map(int, re.findall(r"\d+", environment))
     nearest = WORLDS["mpe-2a6l" if agents <= 2 else "mpe-3a6l"]
     width = max(1.0, round(math.sqrt(landmarks / nearest.num_landmarks), 2))
-    return replace(
-        nearest, num_agents=agents, num_landmarks=landmarks, count=min(nearest.count, agents), half_width=width
-    )
+    count = min(nearest.count, agents) if landmarks > 1 else agents  # the others need a landmark too
+    return replace(nearest, num_agents=agents, num_landmarks=landmarks, count=count, half_width=width)
 
 
 def preset(environment: str, name: str) -> Preset:
@@ -273,7 +272,7 @@ def _quick(world: World) -> Experiment:
         action_repeat=2,
         least_value=0.1,
         capacity=256,
-        num_clusters=world.num_landmarks,
+        num_clusters=max(2, world.num_landmarks),  # wishes choose among them
         reward=RecordReward(
             world.occupancy, distance_threshold=0.1, tell_demand=True, wish_decay=0.5, width=0.5, stay=world.stay
         ),
