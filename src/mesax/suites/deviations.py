@@ -58,7 +58,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "near-only": "only steps near M_* count as visits",
         "record-reward": "`quick`, `smoke`, particle worlds and swimmer: paid for records, not by Eq. (6)",
         "told-demand": "`quick`, `smoke`, particle worlds and swimmer: explorers are told what is left to visit",
-        "wishes": "`quick`, `smoke`, particle worlds: every episode draws an order of what is worth a visit",
+        "wishes": "`quick`, `smoke`, particle worlds and swimmer: every episode draws an order of places to visit",
         "explorer-learner": "`quick`, `smoke`, particle worlds and swimmer: MAPPO trains the explorers",
         "explorer-nets": "`quick`, `smoke`, particle worlds: explorers' nets know landmarks as entities",
         "global-count": "grows by mean visits over fresh episodes, by the chance of a visit, or not at all",

@@ -60,6 +60,8 @@ LEARNER = Normalized(
     )
 )
 EXPLORER = Mappo(
+    actor_net=Mlp((64, 64), octaves=4),  # wishes are angles, some tenths of a radian apart
+    critic_net=Mlp((64, 64), octaves=4),
     optimizer=Adam(7e-4, clip_norm=0.5),
     final_rate=0.1,
     epochs=3,
@@ -211,17 +213,23 @@ def _quick(family: SwimmerFamily) -> Experiment:
     method = Mesa(
         explorer=EXPLORER,
         collect=replace(schedule, total_steps=35_200, warmup_steps=32_000, num_evaluations=1, updates_per_round=1),
-        explore=Budget(320_000, num_envs=32, num_evaluations=12),
+        explore=Budget(640_000, num_envs=32, num_evaluations=12),
         least_value=0.1,
         capacity=256,
         num_clusters=20,
-        # Narrow, so that explorers must stay at an angle; a gentle decay, so that each of them sweeps all angles.
+        # Without wishes explorers sweep one side of the angles first and have little time for the other.
         reward=RecordReward(
-            JointAngles(), distance_threshold=0.02, decay_power=1.0, tell_demand=True, width=0.07, stay=0.93
+            JointAngles(),
+            distance_threshold=0.02,
+            tell_demand=True,
+            wish_decay=0.5,
+            told="most wanted",
+            width=0.2,
+            stay=0.85,
         ),
-        num_explorers=2,
-        global_count="probability",
-        snapshot="best",
+        num_explorers=1,
+        global_count="none",
+        snapshot="fairest",
         coverage_episodes=20,
         mixing=Mixing(Linear(0.9, 0.0, 0.6)),
     )
