@@ -409,7 +409,7 @@ def test_init_refuses_what_it_cannot_serve():
     with pytest.raises(UsageError, match="ExpectedGradient needs discrete actions"):
         Maddpg(actor_update=ExpectedGradient()).init(EnvSpec(2, 1, Box(1), 1), jax.random.key(0))
     for spec in (EnvSpec(2, 1, Box(1), 1), EnvSpec(3, 1, Discrete(30), 1)):
-        with pytest.raises(UsageError, match="at most 4096"):
+        with pytest.raises(UsageError, match="at most 256"):
             Maddpg(backup="joint-max").init(spec, jax.random.key(0))
 
 

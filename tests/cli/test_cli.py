@@ -175,7 +175,7 @@ def test_compare_draws_and_tabulates_several_runs(finished, copied, capsys):
     assert command_line("compare", finished, copied, "--out", out, "--json") == 0
     output = capsys.readouterr().out
     assert {path.name for path in out.iterdir()} == {
-        f"compare-{name}.{kind}" for name in ("curves", "returns") for kind in ("png", "svg")
+        f"compare-{name}.{kind}" for name in ("curves", "profiles", "returns") for kind in ("png", "svg")
     }
     (family,) = last_json(output)["families"]
     assert [row["task_runs"] for row in family["rows"]] == [2, 2] and family["differences"][0]["value"] == 0

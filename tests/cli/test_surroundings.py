@@ -81,7 +81,7 @@ def test_looking_at_results_depends_on_no_variable(tmp_path: Path, capsys: pytes
     runs = [write_run(tmp_path / os.fsdecode(name), SMALL) for name in (b"\xff\xfe", "漢字 \U0001f600 $x$".encode())]
     code, output, errors = in_a_process(HARMLESS, "compare", *runs, "--json")
     assert (code, errors) == (0, []) and "95%" in output
-    assert len(list((tmp_path / "figures").glob("compare-*.png"))) == 2
+    assert len(list((tmp_path / "figures").glob("compare-*.png"))) == 3
     assert main(["compare", *map(str, runs), "--json"]) == 0
     assert figures(output) == figures(capsys.readouterr().out)
 

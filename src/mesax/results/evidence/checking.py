@@ -18,6 +18,9 @@ from mesax.store.reading import final_return
 CLOSE = 1e-3
 """Curves are kept to four decimals."""
 
+OF_A_RUN = ("run.json", "STATUS", "checksums.json", "jobs")
+"""A directory with any of these is a run."""
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -33,8 +36,8 @@ class Verified:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a directory holds results, and is no run itself."""
-    return path.is_dir() and not (path / "run.json").exists() and bool(all_kept(path))
+    """Whether a directory holds results, and is no run itself, not even a damaged one."""
+    return path.is_dir() and not any((path / name).exists() for name in OF_A_RUN) and bool(all_kept(path))
 
 
 def verify_store(store: Path) -> Verified:

@@ -135,7 +135,7 @@ def all_kept(directory: Path) -> list[Kept]:
 
 def load_results(path: Path) -> RunResults:
     """The results behind a path: a run directory, or a file of the store."""
-    if not path.is_file():
+    if not (path.suffix == ".json" and path.is_file()):
         return load_run(path)
     kept = read_kept(path)
     if "family" not in kept.facts:
