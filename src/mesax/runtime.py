@@ -2,7 +2,8 @@
 
 On CPUs XLA's thread pool can deadlock inside compiled loops (jax-ml/jax#25861; seen here on two cores with nested scans
 under `vmap`), and small nets gain nothing from it: mesax uses cores by running processes side by side. One thread also
-makes results independent of the number of cores.
+makes results independent of how many processes there are. XLA still compiles for the cores that a process may use: on
+one core of two, by `taskset`, the last bits are others.
 """
 
 from __future__ import annotations
