@@ -7,6 +7,7 @@ knows which module they have to offer.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import math
 import os
@@ -52,8 +53,7 @@ FROM_RUNS = Limits(depth=64, length=4096, largest=2**63)
 
 def items(value: object) -> Iterator[tuple[str, object]]:
     """Fields of a dataclass that its constructor takes, with their values."""
-    assert dataclasses.is_dataclass(value)
-    return ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init)
+    return ((field.name, getattr(value, field.name)) for field in _taken(type(value)))
 
 
 def added(value: Value) -> Value:
@@ -67,9 +67,17 @@ def added(value: Value) -> Value:
 
 def said(value: object) -> Iterator[tuple[str, object]]:
     """The `items` that files have to say."""
-    assert dataclasses.is_dataclass(value)
-    unsaid = {field.name: field.metadata[ADDED] for field in dataclasses.fields(value) if ADDED in field.metadata}
-    return ((name, entry) for name, entry in items(value) if name not in unsaid or entry != unsaid[name])
+    entries = ((field, getattr(value, field.name)) for field in _taken(type(value)))
+    return (
+        (field.name, entry) for field, entry in entries if ADDED not in field.metadata or entry != field.metadata[ADDED]
+    )
+
+
+@functools.cache
+def _taken(kind: type) -> tuple[dataclasses.Field[typing.Any], ...]:
+    """Fields that a dataclass's constructor takes."""
+    assert dataclasses.is_dataclass(kind)
+    return tuple(field for field in dataclasses.fields(kind) if field.init)
 
 
 def name_of(named: Named) -> str:
@@ -212,7 +220,7 @@ class _Reader:
         given = {key: self.read(entry, depth + 1) for key, entry in plain.items() if key != "type"}
         if given.keys() - fields:
             raise StoreError(f"{name} has no setting {min(given.keys() - fields)!r}")
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         given = {key: self._fitting(name, key, entry, hints.get(key, object)) for key, entry in given.items()}
         try:
             return kind(**given)
@@ -231,6 +239,12 @@ class _Reader:
         if not _fits(entry, hint):
             raise StoreError(f"{name}.{key} cannot be {type(entry).__name__} {str(entry)[:40]!r}")
         return entry
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, object]:
+    """Annotations of a class, found once: as text they must be compiled to be read."""
+    return typing.get_type_hints(kind)
 
 
 def _is_open(hint: object) -> bool:
