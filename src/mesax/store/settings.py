@@ -53,7 +53,7 @@ FROM_RUNS = Limits(depth=64, length=4096, largest=2**63)
 
 def items(value: object) -> Iterator[tuple[str, object]]:
     """Fields of a dataclass that its constructor takes, with their values."""
-    return ((field.name, getattr(value, field.name)) for field in _taken(type(value)))
+    return ((field.name, getattr(value, field.name)) for field in _taken(_class(value)))
 
 
 def added(value: Value) -> Value:
@@ -67,10 +67,14 @@ def added(value: Value) -> Value:
 
 def said(value: object) -> Iterator[tuple[str, object]]:
     """The `items` that files have to say."""
-    entries = ((field, getattr(value, field.name)) for field in _taken(type(value)))
+    entries = ((field, getattr(value, field.name)) for field in _taken(_class(value)))
     return (
         (field.name, entry) for field, entry in entries if ADDED not in field.metadata or entry != field.metadata[ADDED]
     )
+
+
+def _class(value: object) -> type[typing.Any]:
+    return type(value)
 
 
 @functools.cache
