@@ -53,7 +53,7 @@ FROM_RUNS = Limits(depth=64, length=4096, largest=2**63)
 
 def items(value: object) -> Iterator[tuple[str, object]]:
     """Fields of a dataclass that its constructor takes, with their values."""
-    return ((field.name, getattr(value, field.name)) for field in _taken(_class(value)))
+    return ((field.name, getattr(value, field.name)) for field in _taken(value))
 
 
 def added(value: Value) -> Value:
@@ -67,21 +67,22 @@ def added(value: Value) -> Value:
 
 def said(value: object) -> Iterator[tuple[str, object]]:
     """The `items` that files have to say."""
-    entries = ((field, getattr(value, field.name)) for field in _taken(_class(value)))
+    entries = ((field, getattr(value, field.name)) for field in _taken(value))
     return (
         (field.name, entry) for field, entry in entries if ADDED not in field.metadata or entry != field.metadata[ADDED]
     )
 
 
-def _class(value: object) -> type[typing.Any]:
-    return type(value)
+def _taken(value: object) -> tuple[dataclasses.Field[typing.Any], ...]:
+    """Fields of a dataclass that its constructor takes, found once for each class."""
+    kind = type(value)
+    if kind not in _TAKEN:
+        assert dataclasses.is_dataclass(value)
+        _TAKEN[kind] = tuple(field for field in dataclasses.fields(value) if field.init)
+    return _TAKEN[kind]
 
 
-@functools.cache
-def _taken(kind: type) -> tuple[dataclasses.Field[typing.Any], ...]:
-    """Fields that a dataclass's constructor takes."""
-    assert dataclasses.is_dataclass(kind)
-    return tuple(field for field in dataclasses.fields(kind) if field.init)
+_TAKEN: dict[type, tuple[dataclasses.Field[typing.Any], ...]] = {}
 
 
 def name_of(named: Named) -> str:
