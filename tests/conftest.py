@@ -94,6 +94,18 @@ def place_of(nodeid: str) -> str:
     return next((name for name, starts in TOGETHER.items() if inside.startswith(starts)), file)
 
 
+UNCHECKED = tuple(
+    str(TESTS / name) for name in ("cli", "docs", "examples", "execution", "experiments", "own", "results")
+)
+"""Whole runs, of parts that other tests use with their types checked."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Check types, except in whole runs: a sixth of their time."""
+    jaxtyping.config.update("jaxtyping_disable", str(item.path).startswith(UNCHECKED))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """As `--dist loadfile`, with some files together."""
