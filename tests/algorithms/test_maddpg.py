@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
-from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState
+from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState, _unlikeness
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
@@ -205,6 +205,36 @@ def test_logit_penalty_and_entropy_bonus_by_hand():
     _, metrics = jax.jit(lambda batch: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0)))(batch)
     squares = np.mean([np.mean([0, 1.0, 0, 4.0]), np.mean([0, 0.25, 0, 6.25]), np.mean([0, 1.0, 0, 4.0])])
     np.testing.assert_allclose(metrics["actor_loss"], 0.1 * squares - 0.5 * metrics["entropy"], rtol=1e-5)
+
+
+def test_imitation_by_hand():
+    """Of an explorer's episode only, and of the steps that happened; the weight is that of the moment."""
+    algorithm = Maddpg(
+        logit_penalty=0.0, critic_optimizer=Adam(learning_rate=0.0), imitation=Linear(0.8, 0.0, fraction=0.5)
+    )
+    state = linear_state(algorithm, [0 * CRITIC])
+    shown = replace(episode(terminated=(True, False)), label=Label.of(jnp.asarray(1, jnp.int32)))
+
+    @jax.jit
+    def update(batch, elapsed):
+        return algorithm.update(SPEC, state, batch, elapsed, jax.random.key(0))
+
+    # The logits of action 1 are 1 and 2, those of action 0 are 0; what was played is (0, 1).
+    unlike = np.mean([np.log1p(np.exp(1.0)), np.log1p(np.exp(2.0)) - 2.0])
+    new, metrics = update(tree_stack([episode(), shown]), Elapsed.at(0.25))
+    np.testing.assert_allclose([metrics["imitation_loss"], metrics["actor_loss"]], [unlike, 0.4 * unlike], rtol=1e-5)
+    before, after = (np.asarray(nets.actors.net.nets.weight)[:, 0] for nets in (state, new))
+    assert after[0, 0] > before[0, 0] and after[1, 1] > before[1, 1]  # towards what was shown
+    _, metrics = update(tree_stack([episode(), shown]), Elapsed.at(0.6))
+    assert metrics["imitation_loss"] > 0 and metrics["actor_loss"] == 0  # it has faded
+    _, metrics = update(tree_stack([episode()] * 2), Elapsed.at(0.0))
+    assert metrics["imitation_loss"] == metrics["actor_loss"] == 0  # nobody has shown anything
+
+
+def test_imitation_of_continuous_actions_by_hand():
+    outputs = jnp.array([[[[0.0], [np.arctanh(0.5)]]]])
+    unlike = _unlikeness(outputs, jnp.array([[[[1.0], [0.25]]]]), Box(1))
+    np.testing.assert_allclose(unlike, [[[1.0, 0.0625]]], rtol=1e-5)
 
 
 def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int = 0) -> Episode:

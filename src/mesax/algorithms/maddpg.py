@@ -3,6 +3,7 @@
     y_t = r_t + gamma (1 - terminated_t) min_c Q'_c(o_{t+1}, mu'(o_{t+1}); h_t)     target nets
     critics:  lower  sum_t mask_t (Q_c(o_t, a_t; h) - y_t)^2
     actors:   lower  actor_update.loss + logit penalty - entropy bonus              critics frozen
+                     + imitation * distance to what explorers did                   off unless asked for
     targets:  follow by Polyak averaging
 
 Recurrent critics advance their memory h with the joint actions *played*, never with target or counterfactual ones. One
@@ -128,6 +129,15 @@ class MaddpgState(eqx.Module):
     elites: Elites
 
 
+def _unlikeness(
+    outputs: Float[Array, "batch time agents outputs"], played: Played, space: ActionSpace
+) -> Float[Array, "batch time agents"]:
+    """How unlike the actions played are to those of actors: in nats, or as a squared distance."""
+    if isinstance(space, Discrete):
+        return -jnp.sum(played * jax.nn.log_softmax(outputs), axis=-1)
+    return jnp.sum(jnp.square(greedy_features(outputs, space) - played), axis=-1)
+
+
 def joint_inputs(obs: Float[Array, "time agents obs"], action: Float[Array, "time agents features"]) -> Input:
     """What a centralized critic sees: all observations and all actions."""
     return obs.reshape(obs.shape[0], -1), action.reshape(action.shape[0], -1)
@@ -166,6 +176,9 @@ class Maddpg(OffPolicy):
     """Weight of the policies' entropy (discrete actions)."""
     exploration: Line = Linear(1.0, 0.05, 0.1)
     """Chance of a random action per agent (discrete) or scale of the noise (continuous), over the run."""
+    imitation: Line = added(Linear(0.0, 0.0, 0.0))
+    """Weight over the run of doing as explorers did in their replayed episodes (behavior cloning). One that fades lasts
+    until the critics have learned; cloned actors alone would be overwritten by fresh critics."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
@@ -226,7 +239,6 @@ class Maddpg(OffPolicy):
         self, spec: EnvSpec, state: MaddpgState, batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[MaddpgState, Metrics]:
         """One step of critics, actors and targets."""
-        del elapsed
         key_pool, key_actor = jax.random.split(key)
         played = spec.action_space.encode(batch.action)
         targets = jax.vmap(lambda episode, action: self.targets(spec, state, episode, action))(batch, played)
@@ -240,15 +252,15 @@ class Maddpg(OffPolicy):
             elites = elites.observe(played.reshape(-1, *played.shape[2:]), score.reshape(-1))
         pool = self._pool(spec, batch, played, elites, key_pool)
         some = slice(self.actor_batch_size)
-        (actor_loss, actor_entropy), gradients = jax.value_and_grad(self._actor_loss, has_aux=True)(
-            state.actors.net, critics.net, spec, tree_index(batch, some), played[some], pool, key_actor
+        (actor_loss, told), gradients = jax.value_and_grad(self._actor_loss, has_aux=True)(
+            state.actors.net, critics.net, spec, tree_index(batch, some), played[some], pool, elapsed, key_actor
         )
         actors = state.actors.descend(gradients, self.actor_optimizer)
         metrics = {
             "critic_loss": critic_loss,
             "actor_loss": actor_loss,
-            "entropy": actor_entropy,
             "target_mean": masked_mean(targets, batch.mask),
+            **told,
         }
         target_actors = polyak(state.target_actors, actors.net, self.target_rate)
         target_critics = polyak(state.target_critics, critics.net, self.target_rate)
@@ -302,8 +314,9 @@ class Maddpg(OffPolicy):
         batch: Episode,
         played: Played,
         pool: Float[Array, "pool agents features"],
+        elapsed: Elapsed,
         key: Key,
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    ) -> tuple[Float[Array, ""], Metrics]:
         obs = batch.obs[:, :-1]
         outputs = jax.vmap(unroll, in_axes=(None, 0))(actors, obs)
         at = jax.vmap(lambda o, a: tree_index(memories(critics, joint_inputs(o, a)), slice(-1)))(obs, played)
@@ -322,10 +335,20 @@ class Maddpg(OffPolicy):
         improvement = self.actor_update.loss(problem, key)
         squares = jnp.mean(jnp.square(outputs), axis=(-2, -1))
         loss = masked_mean(improvement, batch.mask) + self.logit_penalty * masked_mean(squares, batch.mask)
-        if not isinstance(spec.action_space, Discrete):
-            return loss, jnp.zeros(())
-        mean_entropy = masked_mean(entropy(outputs), batch.mask)
-        return loss - self.entropy_bonus * mean_entropy, mean_entropy
+        told = {"entropy": jnp.zeros(())}
+        if isinstance(spec.action_space, Discrete):
+            told["entropy"] = masked_mean(entropy(outputs), batch.mask)
+            loss -= self.entropy_bonus * told["entropy"]
+        if self.imitates:
+            shown = batch.mask & (batch.label.actor != LEARNER)[:, None]
+            told["imitation_loss"] = masked_mean(_unlikeness(outputs, played, spec.action_space), shown)
+            loss += self.imitation(elapsed) * told["imitation_loss"]
+        return loss, told
+
+    @property
+    def imitates(self) -> bool:
+        """Whether actors ever do as explorers did."""
+        return self.imitation.start != 0.0 or self.imitation.end != 0.0
 
     def _advantages(
         self, critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"], shape: tuple[int, ...]
