@@ -108,6 +108,8 @@ if TYPE_CHECKING:
     from mesax.nets import Entities as Entities
     from mesax.nets import Gru as Gru
     from mesax.nets import Mlp as Mlp
+    from mesax.nets import OverAgents as OverAgents
+    from mesax.nets import OverOthers as OverOthers
     from mesax.policy import Policy as Policy
     from mesax.rewards.base import RewardModel as RewardModel
     from mesax.rewards.base import TaskReward as TaskReward
@@ -188,7 +190,7 @@ _MODULES = {
     "methods.mesa.method": ("Mesa",),
     "methods.mesa.structured": ("StructuredMesa",),
     "methods.preset": ("NamedLearner", "Preset"),
-    "nets": ("Adam", "Entities", "Gru", "Mlp"),
+    "nets": ("Adam", "Entities", "Gru", "Mlp", "OverAgents", "OverOthers"),
     "policy": ("Policy",),
     "rewards.base": ("RewardModel", "TaskReward"),
     "rewards.coverage": ("CoverageReward", "RecordReward"),

@@ -1,6 +1,7 @@
 """Networks as values (`sequence`), of several kinds, with their optimizer (`optim`)."""
 
 from mesax.nets.actions import ActionNet, PerAction
+from mesax.nets.attention import AttentionNet, OverAgents, OverOthers
 from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
 from mesax.nets.optim import Adam, NetT, Trainable, polyak, with_fresh_optimizers
@@ -23,6 +24,7 @@ __all__ = [
     "ActionNet",
     "Adam",
     "Additive",
+    "AttentionNet",
     "CodedTeam",
     "Dense",
     "Ensemble",
@@ -37,6 +39,8 @@ __all__ = [
     "Net",
     "NetConfig",
     "NetT",
+    "OverAgents",
+    "OverOthers",
     "PerAction",
     "Products",
     "Recurrent",
