@@ -1,6 +1,11 @@
 """Settings of the process: what an environment variable may say, and that nonsense stops a run before it begins."""
 
 import math
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +42,24 @@ def test_nonsense_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "mesax: $MESAX_CHECKPOINT_SECONDS must be a number of seconds from 0, not 'often'"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc")
+def test_xla_has_one_thread_and_the_environment_is_as_before():
+    """With as many as cores, sums would be cut in other places on other machines."""
+    lines = """
+    import os
+    from pathlib import Path
+    from mesax import runtime
+    runtime.configure()
+    import jax.numpy as jnp
+    assert jnp.ones((300, 300)).sum() == 90_000
+    names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    print(names.count("tf_XLAEigen"), os.environ.get("NPROC"))
+    """
+    words = [sys.executable, "-c", textwrap.dedent(lines)]
+    for given in (None, "3"):
+        environment = {name: text for name, text in os.environ.items() if name != "NPROC"}
+        environment |= {} if given is None else {"NPROC": given}
+        result = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        assert result.stdout.split() == ["1", str(given)]

@@ -2,8 +2,7 @@
 
 On CPUs XLA's thread pool can deadlock inside compiled loops (jax-ml/jax#25861; seen here on two cores with nested scans
 under `vmap`), and small nets gain nothing from it: mesax uses cores by running processes side by side. One thread also
-makes results independent of how many processes there are. XLA still compiles for the cores that a process may use: on
-one core of two, by `taskset`, the last bits are others.
+makes results independent of how many processes there are, and of how many cores each may use.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mesax.errors import UsageError
@@ -23,6 +24,8 @@ QUICK_COMPILE = "--xla_backend_optimization_level=1"
 """A third of the default's compile time at the same speed for small nets (docs/performance.md)."""
 
 
+POOL = "NPROC"
+"""How many threads XLA is to have; without it, as many as there are cores."""
 CACHE = "MESAX_CACHE_DIR"
 TRIED = "MESAX_TRIED_XLA_FLAGS"
 """For processes that this one starts: flags that XLA has taken already, and that need not be tried again."""
@@ -156,11 +159,27 @@ def _configure_jax() -> None:
         if (value := jax.config.values.get(name)) in values:
             raise UsageError(f"mesax cannot work with {name} = {value} (${name.upper()}): leave it as it is by default")
     try:
-        jax.devices()  # a platform that is not there is refused now, and not in the middle of something
+        with _one_worker():
+            jax.devices()  # a platform that is not there is refused now, and not in the middle of something
     except (RuntimeError, AssertionError) as error:
         platforms = os.environ.get("JAX_PLATFORMS")
         reason = f"{error}" or "there is none here"
         raise UsageError(f"JAX finds no device ($JAX_PLATFORMS is {platforms!r}): {reason}") from error
+
+
+@contextmanager
+def _one_worker() -> Iterator[None]:
+    """XLA's pool, which is made with the first device, has one thread: with as many as cores, sums are cut in other
+    places on a machine with other cores, and two processes on two cores get into each other's way."""
+    before = os.environ.get(POOL)
+    os.environ[POOL] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[POOL]
+        else:
+            os.environ[POOL] = before
 
 
 def numeric_settings() -> dict[str, object]:
