@@ -2,6 +2,7 @@
 
 import math
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -63,3 +64,26 @@ def test_xla_has_one_thread_and_the_environment_is_as_before():
         environment |= {} if given is None else {"NPROC": given}
         result = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
         assert result.stdout.split() == ["1", str(given)]
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from mesax import runtime
+if sys.argv[1:]:
+    runtime._keep_freed_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    np.ones(2**22)  # 32 MiB, 8,192 pages
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_memory_of_freed_arrays_is_used_again():
+    words = [sys.executable, "-c", FAULTS]
+    usual, kept = (
+        int(subprocess.run([*words, *extra], capture_output=True, text=True, check=True).stdout)
+        for extra in ([], ["keep"])
+    )
+    assert kept < usual / 4
