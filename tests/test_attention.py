@@ -9,12 +9,12 @@ from mesax.algorithms.actor_updates import ExpectedGradient
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.particle_climb import ParticleClimb
 from mesax.errors import UsageError
-from mesax.nets import AttentionNet, OverAgents, OverOthers
+from mesax.nets import AttentionNet, AttentionOverAgents, AttentionOverOthers
 from mesax.types import Elapsed, Episode, Label
 
 POINTS, OTHERS, HIDDEN, OUTPUTS = 3, 2, 4, 5
-ACTOR = OverOthers(POINTS, OTHERS, hidden=HIDDEN)
-CRITIC = OverAgents(3, hidden=HIDDEN)
+ACTOR = AttentionOverOthers(POINTS, OTHERS, hidden=HIDDEN)
+CRITIC = AttentionOverAgents(3, hidden=HIDDEN)
 RNG = np.random.default_rng(0)
 
 
@@ -72,8 +72,8 @@ def test_the_same_weights_serve_any_number_of_others():
     """Others that are alike are as one: weights add up to 1."""
     net = ACTOR.build(ACTOR.inputs, OUTPUTS, jax.random.key(0))
     x = RNG.normal(size=ACTOR.inputs - 2).astype(np.float32)
-    alone = OverOthers(POINTS, 1, hidden=HIDDEN)
-    crowd = OverOthers(POINTS, 3, hidden=HIDDEN)
+    alone = AttentionOverOthers(POINTS, 1, hidden=HIDDEN)
+    crowd = AttentionOverOthers(POINTS, 3, hidden=HIDDEN)
     said = [
         step(AttentionNet(net.own, net.query, net.key, net.value, net.mixed, net.head, views), seen)
         for views, seen in ((alone, x), (crowd, np.concatenate([x, x[-2:], x[-2:]])))
@@ -86,8 +86,8 @@ def test_maddpg_learns_with_attention():
     world = ParticleClimb(3, POINTS)
     spec = world.spec
     algorithm = Maddpg(
-        actor_net=OverOthers(POINTS, 2, world.num_own, hidden=8),
-        critic_net=OverAgents(3, hidden=8),
+        actor_net=AttentionOverOthers(POINTS, 2, world.num_own, hidden=8),
+        critic_net=AttentionOverAgents(3, hidden=8),
         actor_update=ExpectedGradient("policy"),
     )
     horizon = 3
@@ -120,11 +120,12 @@ def test_maddpg_learns_with_attention():
 @pytest.mark.parametrize(
     "build, message",
     [
-        (lambda: OverOthers(3, 0), "num-others"),
-        (lambda: OverAgents(1), "at least 2"),
+        (lambda: AttentionOverOthers(3, 0), "num-others"),
+        (lambda: AttentionOverAgents(1), "at least 2"),
         (lambda: ACTOR.build(5, 2, jax.random.key(0)), "needs 12 inputs"),
         (lambda: CRITIC.build(7, 1, jax.random.key(0)), "3 agents alike"),
         (lambda: CRITIC.build(6, 4, jax.random.key(0)), "additive-critic must be false"),
+        (lambda: CRITIC.of((jnp.zeros(4), jnp.zeros(2))), "3 agents cannot share 4 and 2 numbers"),
     ],
 )
 def test_what_cannot_be_attended_to_is_refused(build, message):

@@ -35,7 +35,7 @@ GROUPS = {
         *("ImmediateElites", "ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "StateDuplex"),
         *("Maven", "CodedValues", "Reinforce", "Mappo", "LatentPolicyGradient", "Normalized", "Binned"),
     ),
-    "Networks": ("Mlp", "Gru", "Entities", "OverOthers", "OverAgents", "Adam"),
+    "Networks": ("Mlp", "Gru", "Entities", "AttentionOverOthers", "AttentionOverAgents", "Adam"),
     "Rewards and features": (
         *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "Threshold"),
         *("ObsActionFeatures", "SortedOccupancy", "JointAngles"),

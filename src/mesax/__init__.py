@@ -105,11 +105,11 @@ if TYPE_CHECKING:
     from mesax.methods.preset import NamedLearner as NamedLearner
     from mesax.methods.preset import Preset as Preset
     from mesax.nets import Adam as Adam
+    from mesax.nets import AttentionOverAgents as AttentionOverAgents
+    from mesax.nets import AttentionOverOthers as AttentionOverOthers
     from mesax.nets import Entities as Entities
     from mesax.nets import Gru as Gru
     from mesax.nets import Mlp as Mlp
-    from mesax.nets import OverAgents as OverAgents
-    from mesax.nets import OverOthers as OverOthers
     from mesax.policy import Policy as Policy
     from mesax.rewards.base import RewardModel as RewardModel
     from mesax.rewards.base import TaskReward as TaskReward
@@ -190,7 +190,7 @@ _MODULES = {
     "methods.mesa.method": ("Mesa",),
     "methods.mesa.structured": ("StructuredMesa",),
     "methods.preset": ("NamedLearner", "Preset"),
-    "nets": ("Adam", "Entities", "Gru", "Mlp", "OverAgents", "OverOthers"),
+    "nets": ("Adam", "Entities", "Gru", "Mlp", "AttentionOverAgents", "AttentionOverOthers"),
     "policy": ("Policy",),
     "rewards.base": ("RewardModel", "TaskReward"),
     "rewards.coverage": ("CoverageReward", "RecordReward"),

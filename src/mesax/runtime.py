@@ -122,7 +122,7 @@ def own_process() -> None:
 def _keep_freed_memory() -> None:
     """Have glibc reuse the arrays of the last update for the next, instead of handing them back to the system.
 
-    Otherwise every update waits for fresh pages, filled with zeros: a twentieth of a run's time.
+    Otherwise every update waits for fresh pages, filled with zeros.
     """
     adjust = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if adjust is not None:  # other C libraries have none

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
-from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState, _unlikeness
+from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState, unlikeness
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
@@ -231,9 +231,15 @@ def test_imitation_by_hand():
     assert metrics["imitation_loss"] == metrics["actor_loss"] == 0  # nobody has shown anything
 
 
+@pytest.mark.parametrize("weight, message", [(Linear(-1.0, 0.0, 0.5), "negative"), (Linear(1.0, 0.0, 0.0), "fraction")])
+def test_imitation_that_would_do_nothing_or_harm_is_refused(weight: Linear, message: str):
+    with pytest.raises(UsageError, match=message):
+        Maddpg(imitation=weight)
+
+
 def test_imitation_of_continuous_actions_by_hand():
     outputs = jnp.array([[[[0.0], [np.arctanh(0.5)]]]])
-    unlike = _unlikeness(outputs, jnp.array([[[[1.0], [0.25]]]]), Box(1))
+    unlike = unlikeness(outputs, jnp.array([[[[1.0], [0.25]]]]), Box(1))
     np.testing.assert_allclose(unlike, [[[1.0, 0.0625]]], rtol=1e-5)
 
 

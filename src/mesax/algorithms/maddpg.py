@@ -129,7 +129,7 @@ class MaddpgState(eqx.Module):
     elites: Elites
 
 
-def _unlikeness(
+def unlikeness(
     outputs: Float[Array, "batch time agents outputs"], played: Played, space: ActionSpace
 ) -> Float[Array, "batch time agents"]:
     """How unlike the actions played are to those of actors: in nats, or as a squared distance."""
@@ -188,6 +188,10 @@ class Maddpg(OffPolicy):
             raise UsageError(f"actor-batch-size must be at least 1, not {self.actor_batch_size}")
         if not self.critic_head_gain >= 0.0:
             raise UsageError(f"critic-head-gain must be at least 0, not {self.critic_head_gain}")
+        if min(self.imitation.start, self.imitation.end) < 0.0:
+            raise UsageError(f"imitation must not be negative, not {self.imitation.start} to {self.imitation.end}")
+        if isinstance(self.imitation, Linear) and self.imitation.start > 0.0 >= self.imitation.fraction:
+            raise UsageError("imitation.start needs imitation.fraction: the share of the run over which it fades")
         for name in ("discount", "target_rate", "trace"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name.replace('_', '-')} must lie between 0 and 1, not {getattr(self, name)}")
@@ -341,7 +345,7 @@ class Maddpg(OffPolicy):
             loss -= self.entropy_bonus * told["entropy"]
         if self.imitates:
             shown = batch.mask & (batch.label.actor != LEARNER)[:, None]
-            told["imitation_loss"] = masked_mean(_unlikeness(outputs, played, spec.action_space), shown)
+            told["imitation_loss"] = masked_mean(unlikeness(outputs, played, spec.action_space), shown)
             loss += self.imitation(elapsed) * told["imitation_loss"]
         return loss, told
 

@@ -1,7 +1,7 @@
 """Networks as values (`sequence`), of several kinds, with their optimizer (`optim`)."""
 
 from mesax.nets.actions import ActionNet, PerAction
-from mesax.nets.attention import AttentionNet, OverAgents, OverOthers
+from mesax.nets.attention import AttentionNet, AttentionOverAgents, AttentionOverOthers
 from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
 from mesax.nets.optim import Adam, NetT, Trainable, polyak, with_fresh_optimizers
@@ -25,6 +25,8 @@ __all__ = [
     "Adam",
     "Additive",
     "AttentionNet",
+    "AttentionOverAgents",
+    "AttentionOverOthers",
     "CodedTeam",
     "Dense",
     "Ensemble",
@@ -39,8 +41,6 @@ __all__ = [
     "Net",
     "NetConfig",
     "NetT",
-    "OverAgents",
-    "OverOthers",
     "PerAction",
     "Products",
     "Recurrent",

@@ -36,7 +36,7 @@ class AttentionNet(StepByStep[Input]):
     value: Dense
     mixed: Dense
     head: Dense
-    views: OverOthers | OverAgents = eqx.field(static=True)
+    views: AttentionOverOthers | AttentionOverAgents = eqx.field(static=True)
 
     def start(self) -> Memory:
         """Feed-forward nets remember nothing."""
@@ -61,7 +61,7 @@ Views: TypeAlias = tuple[Float[Array, "views own"], Float[Array, "views others s
 
 
 @dataclass(frozen=True)
-class OverOthers:
+class AttentionOverOthers:
     """For an actor in a particle world: it attends to the others, each seen from itself and from every landmark."""
 
     num_points: int = 5
@@ -104,7 +104,7 @@ class OverOthers:
 
 
 @dataclass(frozen=True)
-class OverAgents:
+class AttentionOverAgents:
     """For a centralized critic: each agent's view is its observation and action, and it attends to the others."""
 
     num_agents: int = 2
@@ -119,6 +119,10 @@ class OverAgents:
     def of(self, x: Input) -> Views:
         """A view for every agent, from what all see and what all do, each agent's numbers together."""
         parts = x if isinstance(x, tuple) else (x,)
+        if any(part.size % self.num_agents for part in parts):
+            raise UsageError(
+                f"{self.num_agents} agents cannot share {' and '.join(str(p.size) for p in parts)} numbers"
+            )
         own = jnp.concatenate([part.reshape(self.num_agents, -1) for part in parts], axis=1)
         # Row i: everybody but i, from the next on around.
         turned = (jnp.arange(self.num_agents)[:, None] + jnp.arange(1, self.num_agents)[None]) % self.num_agents
@@ -135,7 +139,12 @@ class OverAgents:
 
 
 def _built(
-    views: OverOthers | OverAgents, sizes: tuple[int, int], hidden: int, outputs: int, key: Key, head_gain: float
+    views: AttentionOverOthers | AttentionOverAgents,
+    sizes: tuple[int, int],
+    hidden: int,
+    outputs: int,
+    key: Key,
+    head_gain: float,
 ) -> AttentionNet:
     own, other = sizes
     keys = jax.random.split(key, 6)

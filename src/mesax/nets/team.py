@@ -10,14 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mesax.nets.actions import PerAction
-from mesax.nets.attention import OverAgents, OverOthers
+from mesax.nets.attention import AttentionOverAgents, AttentionOverOthers
 from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
 from mesax.nets.recurrent import Gru, Recurrent
 from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
 from mesax.types import Key
 
-NetConfig: TypeAlias = Mlp | Gru | Entities | PerAction | OverOthers | OverAgents
+NetConfig: TypeAlias = Mlp | Gru | Entities | PerAction | AttentionOverOthers | AttentionOverAgents
 
 
 class Team(StepByStep[Array]):

@@ -51,9 +51,20 @@ FROM_RUNS = Limits(depth=64, length=4096, largest=2**63)
 """For run directories: budgets are large numbers."""
 
 
+_TAKEN: dict[type, tuple[dataclasses.Field[typing.Any], ...]] = {}
+
+
+def _taken(kind: type) -> tuple[dataclasses.Field[typing.Any], ...]:
+    """Fields that a dataclass's constructor takes, found once."""
+    if kind not in _TAKEN:
+        assert dataclasses.is_dataclass(kind)
+        _TAKEN[kind] = tuple(field for field in dataclasses.fields(kind) if field.init)
+    return _TAKEN[kind]
+
+
 def items(value: object) -> Iterator[tuple[str, object]]:
     """Fields of a dataclass that its constructor takes, with their values."""
-    return ((field.name, getattr(value, field.name)) for field in _taken(value))
+    return ((field.name, getattr(value, field.name)) for field in _taken(type(value)))
 
 
 def added(value: Value) -> Value:
@@ -67,22 +78,10 @@ def added(value: Value) -> Value:
 
 def said(value: object) -> Iterator[tuple[str, object]]:
     """The `items` that files have to say."""
-    entries = ((field, getattr(value, field.name)) for field in _taken(value))
+    entries = ((field, getattr(value, field.name)) for field in _taken(type(value)))
     return (
         (field.name, entry) for field, entry in entries if ADDED not in field.metadata or entry != field.metadata[ADDED]
     )
-
-
-def _taken(value: object) -> tuple[dataclasses.Field[typing.Any], ...]:
-    """Fields of a dataclass that its constructor takes, found once for each class."""
-    kind = type(value)
-    if kind not in _TAKEN:
-        assert dataclasses.is_dataclass(value)
-        _TAKEN[kind] = tuple(field for field in dataclasses.fields(value) if field.init)
-    return _TAKEN[kind]
-
-
-_TAKEN: dict[type, tuple[dataclasses.Field[typing.Any], ...]] = {}
 
 
 def name_of(named: Named) -> str:
@@ -221,7 +220,7 @@ class _Reader:
             raise UnknownName(str(name), (name for name, kind in self.kinds.items() if is_setting(kind)))
         kind = self.kinds[name]
         assert isinstance(kind, type) and dataclasses.is_dataclass(kind)
-        fields = {field.name for field in dataclasses.fields(kind) if field.init}
+        fields = {field.name for field in _taken(kind)}
         given = {key: self.read(entry, depth + 1) for key, entry in plain.items() if key != "type"}
         if given.keys() - fields:
             raise StoreError(f"{name} has no setting {min(given.keys() - fields)!r}")
