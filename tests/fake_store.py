@@ -58,7 +58,7 @@ def write_run(path: Path, fake: FakeRun | None = None) -> Path:
     _write_rows(path / "metrics.jsonl", _metric_rows(fake, train_tasks, rng))
     _write_rows(
         path / "timing.jsonl",
-        [{"phase": "adapt", "job": 0, "seconds": 12.5, "compile_seconds": 4.0, "env_steps": 100}],
+        [{"phase": "adapt", "job": 0, "seconds": 12.5, "cpu_seconds": 11.5, "compile_seconds": 4.0, "env_steps": 100}],
     )
     if fake.has_explorers:
         _write_json(path / "coverage.json", _coverage(fake, train_tasks, rng))

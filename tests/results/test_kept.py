@@ -46,7 +46,7 @@ def test_a_result_reads_like_its_run(run: Path, tmp_path: Path):
 def test_a_result_says_what_made_it(run: Path, tmp_path: Path):
     facts = read_kept(keep(run, tmp_path)).facts
     assert facts["made_with"]["config_hash"] == json.loads((run / "run.json").read_text())["config_hash"]
-    assert facts["clocks"] == {"wall_seconds": 83.0, "job_seconds": 12.5}
+    assert facts["clocks"] == {"wall_seconds": 83.0, "job_seconds": 12.5, "cpu_seconds": 11.5}
     assert facts["made_with"]["command"].startswith("mesax run mesa climb-one --preset quick --seed 0")
     assert len(facts["curves"]) == len(facts["per_task"]) == FAKE.num_tasks
 
@@ -126,6 +126,7 @@ def test_a_result_is_fresh_until_its_settings_change():
     assert with_family(kept).facts["family"]["optimal_return"] == 1.0
     assert kept.core_seconds is None
     assert of_catalogue(request, clocks={"job_seconds": 3.5}).core_seconds == 3.5
+    assert of_catalogue(request, clocks={"job_seconds": 3.5, "cpu_seconds": 3.0}).core_seconds == 3.0
 
 
 def test_a_sweep_skips_what_is_kept_and_keeps_what_is_finished(run: Path, tmp_path: Path, capsys):

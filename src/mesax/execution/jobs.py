@@ -41,7 +41,9 @@ class JobServices:
     _saved: SavedTree | None = None
     _loop_left: bool = False
     _earlier: float = 0.0
+    _earlier_cpu: float = 0.0
     _started: float = field(default_factory=time.perf_counter)
+    _started_cpu: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
         """Continue from the last good checkpoint, or begin with an empty directory."""
@@ -54,6 +56,7 @@ class JobServices:
                 self.directory.mkdir(parents=True)
         else:
             self._earlier = float(self._saved.facts["seconds"])
+            self._earlier_cpu = float(self._saved.facts.get("cpu_seconds", self._earlier))
             self.checkpoints.seconds = float(self._saved.facts["saving_seconds"])
 
     @property
@@ -79,6 +82,11 @@ class JobServices:
     def seconds(self) -> float:
         """Time spent on this job, earlier attempts included as far as they were saved."""
         return self._earlier + time.perf_counter() - self._started
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of the same: other work on the machine adds to the seconds, and hardly to these."""
+        return self._earlier_cpu + time.process_time() - self._started_cpu
 
     def outputs(self, stage: str) -> list[Path]:
         """Directories of an earlier stage's jobs, in order."""
@@ -122,8 +130,12 @@ class JobServices:
         stopping = self.stop.is_set()
         if stopping or self.checkpoints.due():
             tree, facts = loop()
-            known = self.identity | {"seconds": self.seconds, "saving_seconds": self.checkpoints.seconds}
-            self.checkpoints.save({"loop": tree, "job": self._state}, known | {"loop": facts})
+            clocks = {
+                "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
+                "saving_seconds": self.checkpoints.seconds,
+            }
+            self.checkpoints.save({"loop": tree, "job": self._state}, self.identity | clocks | {"loop": facts})
         if stopping:
             raise Preempted
 
@@ -145,6 +157,7 @@ def run_job(
         job,
         {
             "seconds": services.seconds,
+            "cpu_seconds": services.cpu_seconds,
             "first_chunk_seconds": services.compile_seconds,
             "saving_seconds": services.checkpoints.seconds,
             "env_steps": stage.job_steps[job],

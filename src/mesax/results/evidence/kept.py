@@ -82,9 +82,10 @@ class Kept:
 
     @property
     def core_seconds(self) -> float | None:
-        """What it cost: seconds of all its jobs, each on one core; None if nobody kept such a clock."""
+        """What it cost: processor time of all its jobs, or where nobody kept that, their seconds, each on one core;
+        None if there is no clock at all."""
         clocks = self.facts.get("clocks")
-        return None if clocks is None else float(clocks["job_seconds"])
+        return None if clocks is None else float(clocks.get("cpu_seconds", clocks["job_seconds"]))
 
     @cached_property
     def results(self) -> RunResults:
@@ -165,6 +166,7 @@ def facts_of(directory: Path) -> Json:
     facts["clocks"] = {
         "wall_seconds": round(float(run.summary["wall_seconds"]), 1),
         "job_seconds": round(sum(float(job["seconds"]) for job in jobs), 1),
+        "cpu_seconds": round(sum(float(job.get("cpu_seconds", job["seconds"])) for job in jobs), 1),
     }
     facts["made_with"] = {"command": command_of(run.run)} | {
         name: run.run.get(name) for name in ("config_hash", "git_commit", "versions", "machine")
