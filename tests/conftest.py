@@ -26,6 +26,7 @@ os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
 
 import jaxtyping  # noqa: E402
 
+import eager  # noqa: E402
 import type_checks  # noqa: E402
 
 # Before any module of mesax is imported.
@@ -35,6 +36,7 @@ from mesax import runtime  # noqa: E402
 
 # Before anything is computed: without it compiled loops can deadlock on a CPU.
 runtime.configure()
+eager.install()
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402

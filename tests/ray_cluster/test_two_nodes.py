@@ -55,7 +55,7 @@ def until(condition, what: str, seconds: float = LONGEST) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, f"waited in vain for {what}"
-        time.sleep(0.02)
+        time.sleep(0.2)  # looking at the processes of a cluster costs time too
 
 
 def saved(run: Path, stage: str) -> int:

@@ -9,6 +9,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -139,6 +140,7 @@ def _with_joined_overrides(arguments: list[str]) -> list[str]:
     return joined
 
 
+@cache
 def _build_parser() -> argparse.ArgumentParser:
     about = "MESA: cooperative meta-exploration, in JAX."
     parser = _Parser(prog="mesax", description=about, allow_abbrev=False, formatter_class=_WholeNames)

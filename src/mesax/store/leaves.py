@@ -111,7 +111,8 @@ def as_kind_of(value: np.ndarray | jax.Array, like: object) -> object:
         return np.asarray(value)[()]
     if isinstance(like, np.ndarray):
         return np.array(value)
-    return value if _is_key(like) else jnp.array(value)
+    # Not `jnp.array`, which compiles a program for every shape. A copy: the loop that goes on uses its state up.
+    return value if _is_key(like) else jax.device_put(value, may_alias=False)
 
 
 def is_finite(leaf: np.ndarray | jax.Array) -> bool:
