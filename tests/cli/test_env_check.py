@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -268,6 +269,8 @@ class Numbered(Line):
         Numbered.count = 0
         for _ in range(200):
             Numbered.count += 1
+            if Numbered.count == 100:
+                time.sleep(1e-4)  # another thread's turn, however busy the machine is
         self.place += Numbered.count - 200
         return super().step(actions)
 
