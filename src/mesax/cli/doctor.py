@@ -189,7 +189,7 @@ def _products() -> Iterator[Check]:
         return best
 
     ratio = seconds("float32") / seconds("bfloat16")
-    advice = "set products of recurrent nets to bfloat16" if ratio >= WORTHWHILE else "leave products at float32"
+    advice = "wide recurrent nets may gain (products bfloat16), narrow ones do not" if ratio >= WORTHWHILE else "leave products at float32"
     yield Check("ok", "products", f"of bfloat16 factors are {ratio:.2f} times as fast as of float32: {advice}")
 
 
