@@ -237,11 +237,16 @@ def states_along(task: TabularTask, first_obs: np.ndarray, actions: np.ndarray) 
     return np.array(states)
 
 
+def stacked(trees: list[Any]) -> Any:
+    """Equal trees along a new leading axis, by NumPy: for tests, in which each shape would be a program of its own."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
 def side_by_side(run: Callable[[PyTree, Key], PyTree], tasks: list[Any], optimize: bool = False) -> list[PyTree]:
     """`run(task, key)` of every task, as NumPy; compiled once, and optimized where running takes longer than that."""
     keys = jax.random.split(jax.random.key(0), len(tasks))
     options = {"xla_backend_optimization_level": 1} if optimize else None
-    results = jax.tree.map(np.asarray, jax.jit(jax.vmap(run), compiler_options=options)(tree_stack(tasks), keys))
+    results = jax.tree.map(np.asarray, jax.jit(jax.vmap(run), compiler_options=options)(stacked(tasks), keys))
     return [tree_index(results, index) for index in range(len(tasks))]
 
 
