@@ -1,7 +1,9 @@
 """EMC by hand: the memory, curiosity with linear nets, what each learner is told; and what is refused."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +24,8 @@ from mesax.algorithms.mixers import Sum
 from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, Values, ValueState
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp, Team, Trainable
-from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label, tree_stack
-from probes import Summing
+from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label
+from probes import Summing, stacked
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 VDN = ValueDecomposition(Sum(), Mlp(()), last_action=False, discount=0.9, target=Soft(0.25), optimizer=Adam(0.1))
@@ -47,6 +49,8 @@ def value_state(online, target) -> ValueState:
     return ValueState(Trainable.create(online, VDN.optimizer), target, jnp.zeros((), jnp.int32))
 
 
+@cache
+@jax.jit
 def linear_state() -> EmcState:
     curious = CuriosityState(value_state(CURIOUS, SOFT), Trainable.create(team(PREDICTOR), Adam(0.1)))
     return EmcState(value_state(CONTROL, TARGET), curious, EMC.memory.build(SPEC, jax.random.key(1)))
@@ -55,12 +59,12 @@ def linear_state() -> EmcState:
 def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
     """Sums of observations are (1, .5, 3.5) and (2, 2.5, -1.5)."""
     return Episode(
-        obs=jnp.array([[[1.0], [2.0]], [[-0.5], [0.5]], [[3.0], [-4.0]]]),
-        action=jnp.array([[0, 1], [1, 0]]),
-        reward=jnp.array([1.0, 2.0]),
-        terminated=jnp.array(terminated),
-        mask=jnp.array([True, not terminated[0]]),
-        label=Label.of(jnp.asarray(0, jnp.int32)),
+        obs=np.array([[[1.0], [2.0]], [[-0.5], [0.5]], [[3.0], [-4.0]]], np.float32),
+        action=np.array([[0, 1], [1, 0]], np.int32),
+        reward=np.array([1.0, 2.0], np.float32),
+        terminated=np.array(terminated),
+        mask=np.array([True, not terminated[0]]),
+        label=Label(np.array(0, np.int32), np.zeros(0, np.float32)),
     )
 
 
@@ -68,7 +72,7 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
     ("steps", "scale"), [(0, 0.2), (4_999, 0.2), (5_000, 0.18), (14_999, 0.162), (10**6, 0.01), (math.inf, 0.01)]
 )
 def test_curiosity_falls_in_steps_to_its_floor(steps, scale):
-    falling = Falling(0.2, 0.9, 5_000, floor=0.01)
+    falling = jax.jit(Falling(0.2, 0.9, 5_000, floor=0.01).__call__)
     np.testing.assert_allclose(falling(Elapsed.at(0.5, steps)), scale, rtol=1e-6)
     np.testing.assert_allclose(falling(Elapsed.at(0.5, steps + 700, warmup=700)), scale, rtol=1e-6)
 
@@ -87,7 +91,8 @@ def update():
     run = jax.jit(lambda state, batch, elapsed: EMC.update(SPEC, state, batch, elapsed, jax.random.key(0)))
 
     def updated(state, *episodes, steps=0.0):
-        return run(state, tree_stack(list(episodes)), Elapsed.at(0.5, steps))
+        after, metrics = run(state, stacked(list(episodes)), Elapsed.at(0.5, steps))
+        return after, jax.device_get(metrics)
 
     return updated
 
@@ -124,7 +129,7 @@ def test_the_predictor_learns_what_it_is_shown(update):
 
 def test_what_never_happened_is_no_news(update):
     first, second = episode((True, False)), episode((True, False))
-    second = replace(second, obs=second.obs.at[2].set(99.0), reward=second.reward.at[1].set(50.0))
+    second.obs[2], second.reward[1] = 99.0, 50.0
     metrics = [update(linear_state(), given)[1] for given in (first, second)]
     np.testing.assert_allclose(metrics[0]["prediction_error"], NEWS[0], rtol=1e-4)
     for name in metrics[0]:
@@ -133,11 +138,11 @@ def test_what_never_happened_is_no_news(update):
 
 def test_remembered_returns_pull_at_the_team_value(update):
     """The better of two episodes is remembered; replayed, the worse one is told what was possible from there on."""
-    worse, better = episode(), replace(episode(), reward=jnp.array([0.0, 7.0]))
-    state = linear_state()
-    state = EMC.observe(SPEC, state, tree_stack([worse, better]))
+    worse, better = episode(), replace(episode(), reward=np.array([0.0, 7.0], np.float32))
+    observe = jax.jit(lambda state, *fresh: EMC.observe(SPEC, state, jax.tree.map(lambda *e: jnp.stack(e), *fresh)))
+    state = observe(linear_state(), worse, better)
     assert float(state.memory.known) == 0.0 and float(state.memory.occupancy) == 2 / 64
-    state = EMC.observe(SPEC, state, tree_stack([worse]))
+    state = observe(state, worse)
     assert float(state.memory.known) == 1.0 and float(state.memory.occupancy) == 2 / 64
     _, metrics = update(state, worse)
     # From the second state 7 was earned; the last state is known to nobody, so the second step has no hint.
@@ -153,33 +158,41 @@ def test_remembered_returns_pull_at_the_team_value(update):
 def test_a_lower_bound_pulls_only_upward():
     hint = Hint(jnp.array([[3.0, 3.0, 3.0]]), jnp.array([[0.5, 0.5, 0.0]]), at_least=True)
     predicted = jnp.array([[[1.0], [5.0], [1.0]]])
-    np.testing.assert_allclose(hint.error(predicted)[0, :, 0], [2.0, 0.0, 0.0])
-    np.testing.assert_allclose(replace(hint, at_least=False).error(predicted)[0, :, 0], [2.0, 2.0, 0.0])
+    upward, both = jax.jit(lambda x: (hint.error(x), replace(hint, at_least=False).error(x)))(predicted)
+    np.testing.assert_allclose(np.asarray(upward)[0, :, 0], [2.0, 0.0, 0.0])
+    np.testing.assert_allclose(np.asarray(both)[0, :, 0], [2.0, 2.0, 0.0])
 
 
 def test_returns_are_discounted_backwards_and_end_with_the_episode():
-    long = replace(episode((True, False)), reward=jnp.array([3.0, 50.0]))
-    returns = discounted_returns(tree_stack([episode(), long]), 0.5)
+    long = replace(episode((True, False)), reward=np.array([3.0, 50.0], np.float32))
+    returns = jax.jit(lambda episodes: discounted_returns(episodes, 0.5))(stacked([episode(), long]))
     np.testing.assert_allclose(returns, [[2.0, 2.0], [3.0, 0.0]])
 
 
-ONES = jnp.ones((1, 1))
+REMEMBER, RECALL = jax.jit(EpisodicMemory.remember), jax.jit(EpisodicMemory.recall)
 
 
-def table(capacity: int, width: float = 1.0) -> EpisodicMemory:
-    """One agent with one number, told apart by its whole multiples of `width`."""
-    empty = BestReturns(capacity=capacity, size=1).build(replace(SPEC, num_agents=1), jax.random.key(0))
-    return replace(empty, projection=ONES / width)
+def table(capacity: int) -> EpisodicMemory:
+    """One agent with one number, told apart by its whole part."""
+    build = BestReturns(capacity=capacity, size=1).build
+    shapes = jax.eval_shape(lambda key: build(replace(SPEC, num_agents=1), key), jax.random.key(0))
+    empty = jax.tree.map(lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)), shapes)
+    return replace(empty, projection=jnp.array([[1.0]]))
+
+
+def padded(numbers: Sequence[float]) -> np.ndarray:
+    """One shape for few of them and one for many: for each a program is compiled."""
+    return np.resize(np.array(numbers, np.float32), 8 if len(numbers) <= 8 else 200)
 
 
 def filled(memory: EpisodicMemory, *pairs: tuple[float, float], mask=True) -> EpisodicMemory:
-    states, returns = (jnp.array(part, jnp.float32) for part in zip(*pairs, strict=True))
-    return memory.remember(states[:, None, None], returns, jnp.full(returns.shape, mask))
+    states, returns = (padded(part) for part in zip(*pairs, strict=True))
+    return REMEMBER(memory, states[:, None, None], returns, mask & (np.arange(len(states)) < len(pairs)))
 
 
 def recalled(memory: EpisodicMemory, *states: float) -> list[float | None]:
-    values, found = memory.recall(jnp.array(states)[:, None, None])
-    return [float(value) if there else None for value, there in zip(values, found, strict=True)]
+    values, found = jax.device_get(RECALL(memory, padded(states)[:, None, None]))
+    return [float(value) if there else None for value, there in zip(values, found, strict=True)][: len(states)]
 
 
 def test_the_memory_keeps_the_best_return_of_every_cell():
@@ -204,22 +217,29 @@ def test_the_latest_states_have_a_full_memory():
 
 def test_equal_states_of_many_agents_share_a_cell_and_others_do_not():
     spec = replace(SPEC, num_agents=3, obs_size=5)
-    memory = BestReturns(capacity=2**14, tolerance=0.05).build(spec, jax.random.key(3))
-    states = jax.random.normal(jax.random.key(4), (500, 3, 5))
-    memory = memory.remember(states, jnp.arange(500.0), jnp.ones(500, bool))
-    values, found = memory.recall(states)
+    states = np.random.default_rng(4).normal(size=(500, 3, 5)).astype(np.float32)
+
+    @jax.jit
+    def compute(states):
+        memory = BestReturns(capacity=2**14, tolerance=0.05).build(spec, jax.random.key(3))
+        memory = memory.remember(states, jnp.arange(500.0), jnp.ones(500, bool))
+        return memory.recall(states), memory.recall(states + 1.0)[1]
+
+    (values, found), others = jax.device_get(compute(states))
     assert np.mean(found) > 0.95 and np.array_equal(values[found], np.arange(500.0)[found])
-    assert not np.any(memory.recall(states + 1.0)[1])
+    assert not np.any(others)
 
 
 def test_with_its_parts_switched_off_it_is_the_control_learner():
     plain = Emc(VDN, None, None)
     key = jax.random.key(0)
-    states = VDN.init(SPEC, key), plain.init(SPEC, key)
+    states = jax.jit(lambda: (VDN.init(SPEC, key), plain.init(SPEC, key)))()
     jax.tree.map(np.testing.assert_array_equal, states[0], states[1].control)
-    batch = tree_stack([episode(), episode((True, False))])
+    batch = stacked([episode(), episode((True, False))])
     (first, expected), (second, metrics) = (
-        jax.jit(lambda state, learner=learner: learner.update(SPEC, state, batch, Elapsed.end(), key))(state)
+        jax.jit(lambda state, batch, learner=learner: learner.update(SPEC, state, batch, Elapsed.end(), key))(
+            state, batch
+        )
         for learner, state in zip((VDN, plain), states, strict=True)
     )
     jax.tree.map(np.testing.assert_array_equal, first, second.control)
