@@ -239,7 +239,7 @@ def states_along(task: TabularTask, first_obs: np.ndarray, actions: np.ndarray) 
 
 def stacked(trees: list[Any]) -> Any:
     """Equal trees along a new leading axis, by NumPy: for tests, in which each shape would be a program of its own."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
 
 
 def side_by_side(run: Callable[[PyTree, Key], PyTree], tasks: list[Any], optimize: bool = False) -> list[PyTree]:

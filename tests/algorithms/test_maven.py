@@ -21,8 +21,8 @@ from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Schedule
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Label, Linear, tree_index, tree_stack
-from probes import PROBES, TabularGame
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Label, Linear, tree_index
+from probes import PROBES, TabularGame, stacked
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 SMALL = Maven(
@@ -30,38 +30,39 @@ SMALL = Maven(
     Reinforce(hidden=4, updates=2, batch_size=8, capacity=16),
 )
 ENV = TabularGame()
-TASK = tree_stack([PROBES["coordination"].task])
+TASK = stacked([PROBES["coordination"].task])
 
 
 def test_the_last_layer_is_the_sum_of_its_parts():
     """Two codes, two agents, one feature, one output: W = 1 or 10 by the code, 100 or 1000 by the agent, and 10,000."""
-    nets = Team(FeedForward((), Dense(jnp.array([[[1.0]], [[3.0]]]), jnp.zeros((2, 1)))), 2, shared=False)
-    team = CodedTeam(nets, jnp.array([1.0, 10.0, 100.0, 1000.0, 10_000.0])[:, None, None])
-    code, obs = jnp.array([0.0, 1.0]), jnp.array([[2.0], [1.0]])
-    x = jnp.concatenate([jnp.stack([code, code]), obs], axis=1)
+    nets = Team(FeedForward((), Dense(jnp.array([[[1.0]], [[3.0]]]), jnp.array([[0.0]] * 2))), 2, shared=False)
+    team = CodedTeam(nets, jnp.array([[[1.0]], [[10.0]], [[100.0]], [[1000.0]], [[10_000.0]]]))
+    x = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 1.0]], np.float32)  # the code 1, and what each of them sees
+    step, along = jax.jit(lambda x, xs: (team.step(team.start(), x)[1], unroll_batch(team, xs)))(
+        x, np.broadcast_to(x, (3, 4, 2, 3))
+    )
     expected = [[2.0 * 10_110.0], [3.0 * 11_010.0]]
-    np.testing.assert_allclose(team.step(team.start(), x)[1], expected)
-    along = unroll_batch(team, jnp.broadcast_to(x, (3, 4, 2, 3)))
+    np.testing.assert_allclose(step, expected)
     np.testing.assert_allclose(along, np.broadcast_to(expected, (3, 4, 2, 1)))
 
 
 def test_a_step_and_an_episode_agree_under_every_code():
     """A recurrent team: values along episodes are those of one step after another."""
-    team = CodedTeam.create(Gru(4, num_layers=1), 2, (3, 2, 5, 2), jax.random.key(0), shared=True, head_gain=1.0)
     random = np.random.default_rng(0)
     obs = random.normal(size=(3, 4, 2, 2))
     codes = np.broadcast_to(np.eye(3)[:, None, None], (3, 4, 2, 3))
     xs = jnp.asarray(np.concatenate([codes, obs], axis=-1), jnp.float32)
 
     @jax.jit
-    def both(xs):
+    def both(xs, key):
+        team = CodedTeam.create(Gru(4, num_layers=1), 2, (3, 2, 5, 2), key, shared=True, head_gain=1.0)
         memory, outputs = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), team.start()), []
         for time in range(4):
             memory, output = jax.vmap(team.step)(memory, xs[:, time])
             outputs.append(output)
         return unroll_batch(team, xs), jnp.stack(outputs, axis=1)
 
-    along, stepped = both(xs)
+    along, stepped = both(xs, jax.random.key(0))
     np.testing.assert_allclose(along, stepped, atol=1e-5)
     assert np.ptp(along) > 0
 
@@ -70,7 +71,7 @@ def linear_discriminator(weight: float) -> Discerning:
     """Logits are (4 p, 0, 0), p the share of agent 0's first action in its softmax; observations count for nothing."""
     matrix = np.zeros((6, 3), np.float32)
     matrix[0, 0] = 4.0
-    net = FeedForward((), Dense(jnp.asarray(matrix), jnp.zeros(3)))
+    net = FeedForward((), Dense(jnp.asarray(matrix), jnp.array([0.0] * 3)))
     return Discerning(Sum().build(SPEC, jax.random.key(0)), net, weight)
 
 
@@ -85,28 +86,33 @@ def test_the_discriminator_by_hand():
     """Values (ln 3, 0) have the softmax (3/4, 1/4): logits (3, 0, 0)."""
     mixer, values = linear_discriminator(0.5), [[np.log(3.0), 0.0], [5.0, 1.0]]
     total = np.log(np.exp(3.0) + 2.0)
-    for latent, logit in ((0, 3.0), (1, 0.0), (2, 0.0)):
+
+    @jax.jit
+    def compute(latent):
         step = step_under(latent, values)
-        np.testing.assert_allclose(mixer.surprise(step), total - logit, rtol=1e-5)
-        np.testing.assert_allclose(mixer.penalty(step), 0.5 * (total - logit), rtol=1e-5)
-        np.testing.assert_allclose(mixer(step), [np.log(3.0) + 1.0], rtol=1e-6)
-    even = replace(mixer, discriminator=FeedForward((), Dense(jnp.zeros((6, 3)), jnp.zeros(3))))
-    np.testing.assert_allclose(even.surprise(step_under(1, values)), np.log(3.0), rtol=1e-6)
+        even = replace(mixer, discriminator=FeedForward((), Dense(jnp.zeros((6, 3)), jnp.zeros(3))))
+        return mixer.surprise(step), mixer.penalty(step), mixer(step), even.surprise(step)
+
+    for latent, logit in ((0, 3.0), (1, 0.0), (2, 0.0)):
+        surprise, penalty, team_value, of_even = compute(latent)
+        np.testing.assert_allclose(surprise, total - logit, rtol=1e-5)
+        np.testing.assert_allclose(penalty, 0.5 * (total - logit), rtol=1e-5)
+        np.testing.assert_allclose(team_value, [np.log(3.0) + 1.0], rtol=1e-6)
+        np.testing.assert_allclose(of_even, np.log(3.0), rtol=1e-6)
 
 
 def test_its_gradient_reaches_the_agents_through_the_softmax():
     """d/dv of -log q(z=0): -(1 - q0) 4 p (1 - p) for the first value of agent 0, the opposite for the second."""
     mixer, values = linear_discriminator(1.0), np.array([[np.log(3.0), 0.0], [5.0, 1.0]], np.float32)
-    moved = jax.grad(lambda values: mixer.penalty(eqx.tree_at(lambda s: s.values, step_under(0, values), values)))(
-        jnp.asarray(values)
-    )
+    penalty = jax.grad(lambda values: mixer.penalty(eqx.tree_at(lambda s: s.values, step_under(0, values), values)))
+    moved = jax.jit(penalty)(values)
     slope = -(1.0 - np.exp(3.0) / (np.exp(3.0) + 2.0)) * 4.0 * 0.75 * 0.25
     np.testing.assert_allclose(moved, [[slope, -slope], [0.0, 0.0]], rtol=1e-4, atol=1e-7)
 
 
 def test_the_choice_by_hand():
     """Two z, one number seen, logits (x, 0): REINFORCE on own episodes alone, and an entropy bonus."""
-    net = FeedForward((), Dense(jnp.array([[1.0, 0.0]]), jnp.zeros(2)))
+    net = FeedForward((), Dense(jnp.array([[1.0, 0.0]]), jnp.array([0.0, 0.0])))
     recent = Recent(
         jnp.array([[0.0], [1.0], [2.0]]),
         jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
@@ -118,7 +124,7 @@ def test_the_choice_by_hand():
     spread = (np.log(2.0) - share * np.log(share) - (1 - share) * np.log(1 - share)) / 2
     for baseline, returns in ((False, [3.0, 5.0]), (True, [-1.0, 1.0])):
         rule = Reinforce(entropy_bonus=0.1, baseline=baseline)
-        loss, entropy = rule.loss(net, recent)
+        loss, entropy = jax.jit(rule.loss)(net, recent)
         np.testing.assert_allclose(entropy, spread, rtol=1e-5)
         np.testing.assert_allclose(loss, -np.mean(np.array(returns) * logs) - 0.1 * spread, rtol=1e-5)
 
@@ -139,36 +145,45 @@ def test_the_choice_learns_what_pays_where():
         logits = jax.vmap(lambda seen: choice.net.net.step((), seen)[1])(jnp.array([[1.0], [-1.0]]))
         return jax.nn.softmax(logits), metrics["latent_entropy"]
 
-    chosen, entropy = run(jax.random.key(0))
+    chosen, entropy = jax.device_get(run(jax.random.key(0)))
     assert chosen[0, 0] > 0.9 and chosen[1, 1] > 0.9 and 0.0 <= entropy < 0.1
 
 
 def test_recent_episodes_are_a_ring():
-    choice = Reinforce(capacity=4).init(SPEC, 3, jax.random.key(0))
-
     def episodes(*returns: float) -> Recent:
         number = len(returns)
         return Recent(jnp.zeros((number, 2)), jnp.zeros((number, 3)), jnp.array(returns, jnp.float32), jnp.ones(number))
 
-    choice = choice.seen(episodes(1.0, 2.0, 3.0)).seen(episodes(4.0, 5.0))
-    np.testing.assert_array_equal(choice.recent.returns, [5.0, 2.0, 3.0, 4.0])
-    choice = choice.seen(episodes(*range(10, 16)))  # more than fit: the last ones stay
-    assert sorted(choice.recent.returns.tolist()) == [12.0, 13.0, 14.0, 15.0]
+    @jax.jit
+    def compute(key):
+        choice = Reinforce(capacity=4).init(SPEC, 3, key)
+        choice = choice.seen(episodes(1.0, 2.0, 3.0)).seen(episodes(4.0, 5.0))
+        full = choice.seen(episodes(*range(10, 16)))
+        return choice.recent.returns, full.recent.returns
+
+    returns, full = compute(jax.random.key(0))
+    np.testing.assert_array_equal(returns, [5.0, 2.0, 3.0, 4.0])
+    assert sorted(full.tolist()) == [12.0, 13.0, 14.0, 15.0]  # more than fit: the last ones stay
 
 
 def test_z_is_drawn_once_from_what_is_seen_first():
     """The choice always takes the z whose number is seen at the start; what is seen later changes nothing."""
-    state = jax.jit(lambda key: SMALL.init(ENV.spec, key))(jax.random.key(0))
     first = np.zeros((2 * ENV.spec.obs_size, 3), np.float32)
     first[:3] = 1000.0 * np.eye(3)
-    net = FeedForward((), Dense(jnp.asarray(first), jnp.zeros(3)))
-    policy = LatentPolicy(SMALL.values.greedy(ENV.spec, state.values), net, jnp.zeros(3))
-    obs = jnp.stack([jnp.eye(ENV.spec.obs_size)[:2]] * 2, axis=1)
-    key = jax.random.key(1)
-    memory = policy.start(key)
-    for now in (obs[1], obs[0], obs[0]):
-        _, memory = policy.act(memory, now, key)
-        np.testing.assert_array_equal(policy.label(memory).latent, [0.0, 1.0, 0.0])
+    see = np.eye(ENV.spec.obs_size, dtype=np.float32)
+
+    @jax.jit
+    def compute(key):
+        state = SMALL.values.init(ENV.spec, key)
+        net = FeedForward((), Dense(jnp.asarray(first), jnp.zeros(3)))
+        policy = LatentPolicy(SMALL.values.greedy(ENV.spec, state), net, jnp.zeros(3))
+        memory, latents = policy.start(key), []
+        for now in (1, 0, 0):
+            _, memory = policy.act(memory, jnp.asarray(np.stack([see[now]] * 2)), key)
+            latents.append(policy.label(memory).latent)
+        return latents
+
+    np.testing.assert_array_equal(compute(jax.random.key(1)), [[0.0, 1.0, 0.0]] * 3)
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +195,10 @@ def played():
         state = SMALL.init(ENV.spec, key)
         forms = SMALL.variants(ENV.spec, state)
         own = play(ENV, TASK, SMALL.behavior(ENV.spec, state, Elapsed.end()), key, 300)
-        return own, jax.vmap(lambda form: play(ENV, TASK, form, key, 4))(forms)
+        prior = jax.vmap(lambda key: SMALL.latent(ENV.spec, key))(jax.random.split(key, 300))
+        return own, jax.vmap(lambda form: play(ENV, TASK, form, key, 4))(forms), prior
 
-    prior = jax.jit(jax.vmap(lambda key: SMALL.latent(ENV.spec, key)))(jax.random.split(jax.random.key(0), 300))
-    return *run(jax.random.key(2)), prior
+    return jax.device_get(run(jax.random.key(2)))
 
 
 def test_an_untrained_choice_and_the_prior_take_every_z(played):
@@ -199,17 +214,15 @@ def test_forms_are_one_for_every_z(played):
 
 
 def test_other_z_are_other_values():
-    batch = play(ENV, TASK, UniformPolicy(ENV.spec.action_space), jax.random.key(0), 3)
-    batch = eqx.tree_at(lambda e: e.label, batch, Label(jnp.zeros(3, jnp.int32), jnp.eye(3)))
-    same = jax.tree.map(lambda leaf: jnp.stack([leaf[0]] * 3), batch.obs)
-    batch = eqx.tree_at(lambda e: e.obs, batch, same)
-
     @jax.jit
     def values(key):
+        batch = play(ENV, TASK, UniformPolicy(ENV.spec.action_space), key, 3)
+        same = jnp.stack([batch.obs[0]] * 3)
+        batch = replace(batch, obs=same, label=Label(jnp.zeros(3, jnp.int32), jnp.eye(3)))
         net = SMALL.values.init(ENV.spec, key).values.net
         return SMALL.values.agent_values(ENV.spec.action_space, net.agents, batch)
 
-    q = values(jax.random.key(0))
+    q = np.asarray(values(jax.random.key(0)))
     assert all(np.abs(q[0] - q[other]).max() > 1e-3 for other in (1, 2))
 
 
@@ -218,7 +231,7 @@ def test_only_episodes_played_by_z_count_for_the_choice():
     schedule = Schedule(120, 4, 1, warmup_steps=24, updates_per_round=1, batch_size=4, replay_capacity=64)
     loop = LearningLoop(ENV, SMALL, schedule, Mixing(Linear(0.5, 0.5, 1.0)), keep_episodes=True)
     start = Start(explorer=UniformPolicy(ENV.spec.action_space, EXPLORER))
-    warm_up, last = learn(loop, tree_stack([TASK]), jax.random.key(0)[None], start=start, eval_episodes=0)
+    warm_up, last = learn(loop, stacked([TASK]), jax.random.key(0)[None], start=start, eval_episodes=0)
     assert warm_up.learner.choice.added[0] == 8 and not warm_up.learner.choice.recent.own.any()
     recent, label = last.learner.choice.recent, last.episodes.label
     rounds = label.actor.shape[1]
