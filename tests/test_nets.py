@@ -32,12 +32,13 @@ from mesax.nets import (
     with_fresh_optimizers,
 )
 from mesax.types import tree_index, tree_stack
+from probes import stacked
 
 ENTITIES = Entities(num_points=3, num_others=2, own=2, told=2, hidden=6)
 CONFIGS = [Mlp((5,)), Gru(4, num_layers=1)]
 KINDS = ["single", "ensemble", "team", "shared team"]
 TIME, AGENTS, INPUTS = 3, 2, 3
-XS = jnp.asarray(np.random.default_rng(5).normal(size=(TIME, AGENTS, INPUTS)), jnp.float32)
+XS = np.random.default_rng(5).normal(size=(TIME, AGENTS, INPUTS)).astype(np.float32)
 
 
 def create(kind: str, config, key):
@@ -62,7 +63,7 @@ def inputs_for(kind: str):
 
 def test_dense_is_affine():
     layer = Dense(jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), jnp.array([0.5, -0.5]))
-    np.testing.assert_allclose(layer(jnp.array([1.0, 0.0, 2.0])), [11.5, 13.5])
+    np.testing.assert_allclose(jax.jit(layer.__call__)(np.array([1.0, 0.0, 2.0])), [11.5, 13.5])
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["mlp", "gru"])
@@ -77,24 +78,25 @@ def test_products_of_rounded_factors_by_hand():
     fine = 1.0 + 2.0**-8
     x, weight = jnp.array([[256.0, fine], [fine, 3.0]]), jnp.array([[1.0, 2.0], [fine, 4.0]])
     layer = Dense(weight, jnp.array([0.0, fine]), "bfloat16")
-    np.testing.assert_array_equal(layer(x), [[257.0, 516.0 + fine], [4.0, 14.0 + fine]])
-    np.testing.assert_array_equal(layer((x[:, :1], x[:, 1:])), layer(x))
-    pull = jax.vjp(lambda x, layer: layer(x), x, layer)[1]
-    of_x, of_layer = pull(jnp.array([[fine, 0.0], [0.0, 10.0]]))
+    whole, parts = jax.jit(lambda x: (layer(x), layer((x[:, :1], x[:, 1:]))))(x)
+    np.testing.assert_array_equal(whole, [[257.0, 516.0 + fine], [4.0, 14.0 + fine]])
+    np.testing.assert_array_equal(parts, whole)
+    pull = jax.jit(lambda layer, given: jax.vjp(lambda x, layer: layer(x), x, layer)[1](given))
+    of_x, of_layer = pull(layer, np.array([[fine, 0.0], [0.0, 10.0]]))
     np.testing.assert_array_equal(of_x, [[1.0, 1.0], [20.0, 40.0]])
     np.testing.assert_array_equal(of_layer.weight, [[256.0, 10.0], [1.0, 30.0]])
     np.testing.assert_array_equal(of_layer.bias, [fine, 10.0])
     # Several nets on one input: the input's gradient is the sum over nets, each weight's is its own.
-    nets = Dense(jnp.stack([weight, 2.0 * weight]), jnp.zeros((2, 2)), "bfloat16")
-    pull = jax.vjp(lambda x, nets: jax.vmap(lambda net: net(x))(nets), x, nets)[1]
-    of_x, of_nets = pull(jnp.array([[[fine, 0.0], [0.0, 10.0]]] * 2))
+    nets = Dense(jnp.array([weight, 2.0 * np.asarray(weight)]), jnp.array([[0.0, 0.0]] * 2), "bfloat16")
+    pull = jax.jit(lambda nets, given: jax.vjp(lambda x, nets: jax.vmap(lambda net: net(x))(nets), x, nets)[1](given))
+    of_x, of_nets = pull(nets, np.array([[[fine, 0.0], [0.0, 10.0]]] * 2))
     np.testing.assert_array_equal(of_x, [[3.0, 3.0], [60.0, 120.0]])
     np.testing.assert_array_equal(of_nets.weight, [[[256.0, 10.0], [1.0, 30.0]]] * 2)
 
 
 def test_all_products_of_a_recurrent_net_are_rounded_if_asked():
     """Forward and backward, in the program that is compiled; outputs are near those of float32."""
-    config, batch = Gru(8, num_layers=1, products="bfloat16"), jnp.ones((4, TIME, AGENTS, INPUTS))
+    config, batch = Gru(8, num_layers=1, products="bfloat16"), jnp.asarray(np.ones((4, TIME, AGENTS, INPUTS)))
     rounded, exact = (build("shared team", c) for c in (config, replace(config, products="float32")))
 
     def gradient(net):
@@ -107,7 +109,7 @@ def test_all_products_of_a_recurrent_net_are_rounded_if_asked():
         )
         assert len(products) >= 12 and set(products) == {(kind, kind, "f32")}
     steps = jax.jit(lambda net: (unroll_batch(net, batch), unroll(net, batch[0])))
-    (rows, one), (near, _) = steps(rounded), steps(exact)
+    (rows, one), (near, _) = jax.device_get((steps(rounded), steps(exact)))
     np.testing.assert_allclose(rows[0], one, atol=1e-5)
     np.testing.assert_allclose(rows, near, rtol=0.1, atol=0.1)
     assert np.max(np.abs(rows - near)) > 1e-4, "nothing was rounded"
@@ -115,21 +117,21 @@ def test_all_products_of_a_recurrent_net_are_rounded_if_asked():
 
 @pytest.mark.parametrize("gain", [np.sqrt(2.0), 0.01])
 def test_weights_have_the_variance_of_the_gain(getkey, gain: float):
-    layer = Dense.create(100, 200, getkey(), gain)
+    layer = jax.jit(lambda key: Dense.create(100, 200, key, gain))(getkey())
     np.testing.assert_allclose(np.std(layer.weight), gain / 10, rtol=0.02)
     np.testing.assert_array_equal(layer.bias, np.zeros(200))
 
 
 def test_layer_norm():
-    x = jnp.asarray(np.random.default_rng(2).normal(3.0, 2.0, 50), jnp.float32)
-    y = LayerNorm.create(50)(x)
+    x = np.random.default_rng(2).normal(3.0, 2.0, 50)
+    compute = jax.jit(lambda x: (LayerNorm.create(50)(x), LayerNorm(jnp.full(50, 2.0), jnp.full(50, 1.0))(x)))
+    y, moved = jax.device_get(compute(x))
     np.testing.assert_allclose([np.mean(y), np.std(y)], [0.0, 1.0], atol=1e-4)
-    moved = LayerNorm(jnp.full(50, 2.0), jnp.full(50, 1.0))(x)
     np.testing.assert_allclose(moved, 2.0 * y + 1.0, rtol=1e-5)
 
 
 def test_gru_step_by_numpy():
-    net, x = build("single", Gru(4, num_layers=1)), np.asarray(XS[0, 0])
+    net, x = build("single", Gru(4, num_layers=1)), XS[0, 0]
     memory = np.random.default_rng(1).normal(size=4).astype(np.float32)
 
     def norm(v, layer):
@@ -146,37 +148,35 @@ def test_gru_step_by_numpy():
     inputs, hidden = np.split(dense(embedded, net.gates_in), 3), np.split(dense(memory, net.gates_hidden), 3)
     reset, update = sigmoid(inputs[0] + hidden[0]), sigmoid(inputs[1] + hidden[1])
     after = (1.0 - update) * np.tanh(inputs[2] + reset * hidden[2]) + update * memory
-    new_memory, output = jax.jit(lambda net, memory: net.step(memory, XS[0, 0]))(net, memory)
+    new_memory, output = jax.jit(lambda net, memory, x: net.step(memory, x))(net, memory, x)
     np.testing.assert_allclose(new_memory, after, atol=1e-5)
     np.testing.assert_allclose(output, dense(norm(after, net.norm_out), net.head), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["mlp", "gru"])
 def test_unroll_equals_step_by_step(config):
-    def along(net, xs):
-        before = memories(net, xs)
-        return unroll(net, xs), before, step_at(net, tree_index(before, slice(-1)), xs)
-
-    def step(net, memory, x):
-        return net.step(memory, x)
-
-    for kind in ("ensemble", "shared team", "team"):
-        net, xs, jitted = build(kind, config), inputs_for(kind), jax.jit(step)
+    @jax.jit
+    def compute(net, xs):
         memory, outputs, seen = net.start(), [], [net.start()]
         for x in xs:
-            memory, output = jitted(net, memory, x)
+            memory, output = net.step(memory, x)
             outputs.append(output)
             seen.append(memory)
-        unrolled, before, at_each = jax.jit(along)(net, xs)
-        np.testing.assert_allclose(unrolled, jnp.stack(outputs), atol=1e-5)
-        np.testing.assert_allclose(at_each, jnp.stack(outputs), atol=1e-5)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), before, tree_stack(seen))
+        before = memories(net, xs)
+        at_each = step_at(net, tree_index(before, slice(-1)), xs)
+        return jnp.stack(outputs), tree_stack(seen), unroll(net, xs), before, at_each
+
+    for kind in ("ensemble", "shared team", "team"):
+        outputs, seen, unrolled, before, at_each = compute(build(kind, config), inputs_for(kind))
+        np.testing.assert_allclose(unrolled, outputs, atol=1e-5)
+        np.testing.assert_allclose(at_each, outputs, atol=1e-5)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), before, seen)
         assert [leaf.shape[0] for leaf in jax.tree.leaves(before)] == [TIME + 1] * isinstance(config, Gru)
 
 
 def test_a_batch_of_episodes_equals_one_by_one():
     """Outputs and gradients, also under a `vmap` over nets: rows of all agents and episodes become one matrix."""
-    nets = tree_stack([build("shared team", Gru(4, num_layers=1), seed) for seed in (0, 1)])
+    nets = stacked([build("shared team", Gru(4, num_layers=1), seed) for seed in (0, 1)])
     batch = jnp.asarray(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
 
     def both(run):
@@ -208,18 +208,17 @@ def test_a_critic_along_an_episode_equals_step_by_step(parts: bool):
     shapes = jax.eval_shape(lambda key: Ensemble.create(config, 3, (INPUTS, 2), key, additive=parts), key)
     random = np.random.default_rng(3)
     net = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
-    action = jnp.asarray(random.normal(size=(TIME, 2)), jnp.float32)
+    action = random.normal(size=(TIME, 2)).astype(np.float32)
 
     @jax.jit
-    def along(net):
+    def along(net, xs):
         memory, outputs = net.start(), []
-        for x in zip(XS[:, 0], action, strict=True):
+        for x in zip(*xs, strict=True):
             memory, output = net.step(memory, x)
             outputs.append(output)
-        xs = (XS[:, 0], action)
         return (unroll(net, xs), tree_index(memories(net, xs), -1)), (jnp.stack(outputs), memory)
 
-    assert_close(*along(net))
+    assert_close(*along(net, (XS[:, 0], action)))
 
 
 def test_other_inputs_do_not_change_the_memories_of_an_episode():
@@ -237,21 +236,21 @@ def test_other_inputs_do_not_change_the_memories_of_an_episode():
 @pytest.mark.parametrize("config", CONFIGS, ids=["mlp", "gru"])
 def test_shared_team_tells_agents_apart(config):
     team = build("shared team", config)
-    same = jnp.tile(XS[0, :1], (AGENTS, 1))
-    outputs = jax.jit(lambda team: team.step(team.start(), same)[1])(team)
+    same = np.tile(XS[0, :1], (AGENTS, 1))
+    outputs = np.asarray(jax.jit(lambda team, xs: team.step(team.start(), xs)[1])(team, same))
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
-    told = jnp.concatenate([same[1], jnp.array([0.0, 1.0])])
-    by_hand = jax.jit(lambda net: net.step(net.start(), told)[1])(team.nets)
+    told = np.concatenate([same[1], [0.0, 1.0]])
+    by_hand = jax.jit(lambda net, told: net.step(net.start(), told)[1])(team.nets, told)
     np.testing.assert_allclose(outputs[1], by_hand, atol=1e-5)
 
 
 def test_separate_agents_share_nothing():
     team = build("team", Mlp((5,)))
     first_agent = jax.jit(jax.value_and_grad(lambda team, xs: jnp.sum(unroll(team, xs)[:, 0])))
-    value, gradient = first_agent(team, XS)
+    value, gradient = jax.device_get(first_agent(team, XS))
     for leaf in jax.tree.leaves(gradient.nets):
         assert np.any(leaf[0]) and not np.any(leaf[1])
-    assert first_agent(team, XS.at[:, 1].add(1.0))[0] == value
+    assert float(first_agent(team, XS + np.array([[[0.0], [1.0]]], np.float32))[0]) == value
 
 
 def test_members_and_agents_start_different(getkey):
@@ -269,8 +268,12 @@ def entity_net(sizes: Entities = ENTITIES):
 
 
 @eqx.filter_jit
-def entity_output(net, x):
+def _entity_output(net, x):
     return net.step(net.start(), x)[1]
+
+
+def entity_output(net, x) -> np.ndarray:
+    return np.asarray(_entity_output(net, x))
 
 
 class Scene:
@@ -294,7 +297,7 @@ def test_parts_of_an_observation():
     """Two points, one other, one told vector: its ranks come as largest, second and sum."""
     sizes = Entities(num_points=2, num_others=1, own=3, told=1)
     assert sizes.inputs == 3 + 4 + 2 + 4
-    own, points, others, told = sizes.parts(jnp.arange(15.0))
+    own, points, others, told = jax.jit(sizes.parts)(np.arange(15.0, dtype=np.float32))
     assert own.tolist() == [0, 1, 2]
     assert points.tolist() == [[3, 4], [5, 6]]
     assert others.tolist() == [[7, 8]]
@@ -303,7 +306,7 @@ def test_parts_of_an_observation():
 
 def test_several_told_vectors_stand_side_by_side():
     sizes = Entities(num_points=2, num_others=2, own=0, told=2)
-    told = sizes.parts(jnp.concatenate([jnp.zeros(8), jnp.arange(12.0)]))[3]
+    told = jax.jit(sizes.parts)(np.concatenate([np.zeros(8), np.arange(12.0)]))[3]
     assert told.tolist() == [[0, 1, 3, 6, 7, 21], [3, 4, 12, 9, 10, 30]]
 
 
@@ -410,12 +413,10 @@ def test_impossible_entities(settings: dict):
 
 def test_additive_value_by_hand():
     """V = 3, advantages of the first agent (1, 2) and of the second (10, 20), at the observation 1."""
-    net = Mlp(()).build(1, 5, jax.random.key(0))
-    net = eqx.tree_at(lambda n: n.head.weight, net, jnp.array([[3.0, 1.0, 2.0, 10.0, 20.0]]))
-    critic = Additive(net)
+    critic = Additive(FeedForward((), Dense(jnp.array([[3.0, 1.0, 2.0, 10.0, 20.0]]), jnp.array([0.0] * 5))))
+    step = jax.jit(lambda action: critic.step(critic.start(), (jnp.ones(1), action))[1])
     for first, second, expected in [(0, 0, 14.0), (0, 1, 24.0), (1, 0, 15.0), (1, 1, 25.0)]:
-        action = jnp.concatenate([jax.nn.one_hot(first, 2), jax.nn.one_hot(second, 2)])
-        assert critic.step(critic.start(), (jnp.ones(1), action))[1].tolist() == [expected]
+        assert step(np.concatenate([np.eye(2)[first], np.eye(2)[second]])).tolist() == [expected]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["mlp", "gru"])
@@ -424,7 +425,7 @@ def test_additive_value_at_probabilities_is_the_expectation(config):
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(lambda key: Ensemble.create(config, 2, (3, 4), key, additive=True), jax.random.key(0))
     critics = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
-    chances, obs = np.array([[0.3, 0.7], [0.9, 0.1]]), XS[0, 0]
+    chances, obs = np.array([[0.3, 0.7], [0.9, 0.1]]), jnp.asarray(XS[0, 0])
     step = jax.jit(lambda action: critics.step(critics.start(), (obs, action)))
     expected = np.zeros(2)
     memories_seen = []
@@ -454,12 +455,17 @@ def test_descend_goes_down():
     np.testing.assert_allclose(trainable.net, [0.0, 0.0], atol=0.2)
 
 
-@pytest.mark.parametrize("scale", [0.25, jnp.float32(0.25), np.float32(0.25)], ids=["float", "array", "NumPy"])
+@pytest.mark.parametrize("scale", [0.25, jnp.asarray(0.25), np.float32(0.25)], ids=["float", "array", "NumPy"])
 def test_a_step_can_be_scaled(scale):
     """A quarter of the step, whatever kind of number says so; Adam's memory does not change."""
     optimizer = Adam(learning_rate=0.1)
-    start = Trainable.create(jnp.array([3.0, -2.0]), optimizer)
-    whole, part = start.descend(start.net, optimizer), start.descend(start.net, optimizer, scale)
+
+    @jax.jit
+    def compute(net):
+        start = Trainable.create(net, optimizer)
+        return start, start.descend(start.net, optimizer), start.descend(start.net, optimizer, scale)
+
+    start, whole, part = jax.device_get(compute(np.array([3.0, -2.0])))
     np.testing.assert_allclose(part.net - start.net, 0.25 * (whole.net - start.net), rtol=1e-5)
     np.testing.assert_allclose(part.net, [2.975, -1.975], atol=1e-4)
     jax.tree.map(np.testing.assert_array_equal, part.optimizer_state, whole.optimizer_state)
@@ -467,39 +473,43 @@ def test_a_step_can_be_scaled(scale):
 
 def test_gradients_are_clipped_by_their_global_norm():
     optimizer = Adam(learning_rate=0.1, clip_norm=1.0)
-    start = Trainable.create(jnp.zeros(2), optimizer)
-    descend = jax.jit(lambda gradient: start.descend(gradient, optimizer))
-    clipped, huge = descend(jnp.array([0.6, 0.8])), descend(jnp.array([600.0, 800.0]))
+    descend = jax.jit(lambda gradient: Trainable.create(jnp.zeros(2), optimizer).descend(gradient, optimizer))
+    clipped, huge = descend(np.array([0.6, 0.8])), descend(np.array([600.0, 800.0]))
     for left, right in zip(jax.tree.leaves(clipped), jax.tree.leaves(huge), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5)
 
 
 def test_polyak():
     target, online = {"w": jnp.array([0.0, 4.0])}, {"w": jnp.array([8.0, 0.0])}
-    np.testing.assert_allclose(polyak(target, online, 0.25)["w"], [2.0, 3.0])
-    np.testing.assert_array_equal(polyak(target, online, 0.0)["w"], target["w"])
-    np.testing.assert_array_equal(polyak(target, online, 1.0)["w"], online["w"])
+    quarter, stays, goes = jax.jit(lambda: [polyak(target, online, rate)["w"] for rate in (0.25, 0.0, 1.0)])()
+    np.testing.assert_allclose(quarter, [2.0, 3.0])
+    np.testing.assert_array_equal(stays, target["w"])
+    np.testing.assert_array_equal(goes, online["w"])
 
 
 def test_waves_are_sines_and_cosines_of_doubled_inputs():
     x = np.linspace(-10.0, 10.0, 7).astype(np.float32)
     expected = np.concatenate([x, *(np.sin(2.0**k * x) for k in range(4)), *(np.cos(2.0**k * x) for k in range(4))])
-    np.testing.assert_allclose(waves(jnp.asarray(x), 4), expected, atol=1e-4)
+    np.testing.assert_allclose(jax.jit(lambda x: waves(x, 4))(x), expected, atol=1e-4)
 
 
 def test_a_net_with_octaves_sees_its_inputs_in_parts_or_whole():
-    net = Mlp((8,), octaves=3).build(5, 2, jax.random.key(0))
-    x = jnp.linspace(-1.0, 1.0, 5)
-    assert net.layers[0].weight.shape == (5 * 7, 8)
-    expected = FeedForward(net.layers, net.head).step((), waves(x, 3))[1]
-    for given in (x, (x[:3], x[3:])):
-        np.testing.assert_allclose(net.step((), given)[1], expected, rtol=1e-6)
+    @jax.jit
+    def compute(x):
+        net = Mlp((8,), octaves=3).build(5, 2, jax.random.key(0))
+        assert net.layers[0].weight.shape == (5 * 7, 8)
+        expected = FeedForward(net.layers, net.head).step((), waves(x, 3))[1]
+        return expected, [net.step((), given)[1] for given in (x, (x[:3], x[3:]))]
+
+    expected, found = compute(np.linspace(-1.0, 1.0, 5))
+    for output in found:
+        np.testing.assert_allclose(output, expected, rtol=1e-6)
 
 
 def test_octaves_fit_a_narrow_band():
     """1 within .1 of 0.5, else 0, on [-2, 2]: after the same training the error is a fraction of a plain net's."""
-    x = jnp.linspace(-2.0, 2.0, 400)[:, None]
-    y = (jnp.abs(x - 0.5) < 0.1).astype(jnp.float32)
+    xs = np.linspace(-2.0, 2.0, 400, dtype=np.float32)[:, None]
+    x, y = jnp.asarray(xs), jnp.asarray((np.abs(xs - 0.5) < 0.1).astype(np.float32))
     optimizer = Adam(3e-3)
 
     def error(config: Mlp) -> float:
@@ -509,8 +519,11 @@ def test_octaves_fit_a_narrow_band():
         def step(trainable, _):
             return trainable.descend(jax.grad(loss)(trainable.net), optimizer), None
 
-        start = Trainable.create(config.build(1, 1, jax.random.key(1)), optimizer)
-        return float(jax.jit(lambda: loss(jax.lax.scan(step, start, None, 300)[0].net))())
+        def learned(key):
+            start = Trainable.create(config.build(1, 1, key), optimizer)
+            return loss(jax.lax.scan(step, start, None, 300)[0].net)
+
+        return float(jax.jit(learned)(jax.random.key(1)))
 
     plain, fine = error(Mlp((32, 32))), error(Mlp((32, 32), octaves=5))
     assert fine < 0.4 * plain
@@ -524,11 +537,13 @@ def test_octaves_out_of_range_are_refused():
 def test_a_falling_rate_ends_at_a_twentieth():
     """Adam's step is its learning rate while the gradient keeps its sign."""
     optimizer = Adam(0.1, clip_norm=1e9, falling=10)
-    state, sizes = Trainable.create(jnp.zeros(()), optimizer), []
-    for _ in range(13):
+
+    def step(state, _):
         after = state.descend(jnp.ones(()), optimizer)
-        sizes.append(float(state.net - after.net))
-        state = after
+        return after, state.net - after.net
+
+    sizes = jax.jit(lambda: jax.lax.scan(step, Trainable.create(jnp.zeros(()), optimizer), None, 13)[1])()
+    sizes = np.asarray(sizes)
     np.testing.assert_allclose(sizes[:11], np.linspace(0.1, 0.005, 11), rtol=1e-3)
     np.testing.assert_allclose(sizes[11:], 0.005, rtol=1e-3)
     with pytest.raises(UsageError, match="falling must be at least 1 update, not 0"):
@@ -537,12 +552,16 @@ def test_a_falling_rate_ends_at_a_twentieth():
 
 def test_fresh_optimizers_have_seen_nothing_and_nets_stay():
     optimizer = Adam(0.1, falling=10)
-    used = Trainable.create({"w": jnp.ones(2)}, optimizer).descend({"w": jnp.array([1.0, -2.0])}, optimizer)
-    state = {"actor": used, "scale": jnp.array(3.0)}
-    fresh = with_fresh_optimizers(state)
+
+    @jax.jit
+    def compute(gradients):
+        used = Trainable.create({"w": jnp.ones(2)}, optimizer).descend(gradients, optimizer)
+        fresh = with_fresh_optimizers({"actor": used, "scale": jnp.array(3.0)})
+        return used, fresh, Trainable.create(used.net, optimizer)
+
+    used, fresh, expected = compute({"w": np.array([1.0, -2.0])})
     np.testing.assert_array_equal(fresh["actor"].net["w"], used.net["w"])
-    assert fresh["scale"] == 3.0
-    expected = Trainable.create(used.net, optimizer)
+    assert float(fresh["scale"]) == 3.0
     assert jax.tree.structure(fresh["actor"]) == jax.tree.structure(expected)
     for ours, theirs in zip(jax.tree.leaves(fresh["actor"]), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -551,14 +570,12 @@ def test_fresh_optimizers_have_seen_nothing_and_nets_stay():
 
 def test_a_net_over_actions_treats_them_alike():
     """Actions that change places change outputs likewise; everything else is seen by all."""
-    net = PerAction((8,)).build(4 + 3, 4, jax.random.key(0))
-    rest = jnp.array([0.3, -1.0, 0.5])
-    told = jnp.array([0.0, 1.0, 0.0, 0.7])
-    order = jnp.array([2, 0, 3, 1])
-    out = net.step((), jnp.concatenate([told, rest]))[1]
+    step = jax.jit(lambda x: PerAction((8,)).build(4 + 3, 4, jax.random.key(0)).step((), x)[1])
+    rest, told, order = np.array([0.3, -1.0, 0.5]), np.array([0.0, 1.0, 0.0, 0.7]), np.array([2, 0, 3, 1])
+    out = np.asarray(step(np.concatenate([told, rest])))
     assert out.shape == (4,) and out[0] == out[2] and out[0] != out[1]
-    np.testing.assert_allclose(net.step((), jnp.concatenate([told[order], rest]))[1], out[order], rtol=1e-6)
-    assert not np.allclose(net.step((), jnp.concatenate([told, -rest]))[1], out)
+    np.testing.assert_allclose(step(np.concatenate([told[order], rest])), out[order], rtol=1e-6)
+    assert not np.allclose(step(np.concatenate([told, -rest])), out)
     with pytest.raises(UsageError, match="must be told one number of each and more, but has 4 inputs"):
         PerAction().build(4, 4, jax.random.key(0))
     with pytest.raises(UsageError, match="at least one hidden layer"):

@@ -32,7 +32,7 @@ def episodes(numbers) -> Episode:
 
 
 EXAMPLE = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes([0]))
-add = jax.jit(Replay.add)
+add = jax.jit(Replay.add, static_argnames="first")
 sample = jax.jit(Replay.sample, static_argnums=2)
 SIZE = jax.jit(lambda replay: replay.size)
 
@@ -76,9 +76,9 @@ def test_every_episode_is_drawn_equally_often():
 def test_episodes_are_drawn_by_their_priority():
     """Errors of 1, 4 and 16 weigh 1, 2 and 4 by their roots; a new episode weighs 10, and empty slots nothing."""
     rate = jax.jit(Replay.rated)
-    replay = add(empty(5, prioritized=True), episodes([1, 2, 3]), 100.0)
+    replay = add(empty(5, prioritized=True), episodes([1, 2, 3]), first=100.0)
     np.testing.assert_array_equal(replay.priority, [100.0, 100.0, 100.0, 0.0, 0.0])
-    replay = add(rate(replay, np.array([2, 0, 1]), np.array([16.0, 1.0, 4.0])), episodes([4]), 100.0)
+    replay = add(rate(replay, np.array([2, 0, 1]), np.array([16.0, 1.0, 4.0])), episodes([4]), first=100.0)
     draw = jax.jit(lambda replay, key: replay.sample_by_priority(key, 10_000, 0.5))
     batch, slots = draw(replay, jax.random.key(0))
     numbers = numbers_in(batch)
@@ -87,7 +87,7 @@ def test_episodes_are_drawn_by_their_priority():
     np.testing.assert_allclose(counts / 10_000, np.array([0, 1, 2, 4, 10, 0]) / 17, atol=0.02)
     # What was learned perfectly stays within reach, and who takes its place is new.
     assert np.asarray(rate(replay, np.array([0]), np.array([0.0])).priority)[0] > 0.0
-    np.testing.assert_array_equal(add(replay, episodes([5, 6]), 9.0).priority, [9.0, 4.0, 16.0, 100.0, 9.0])
+    np.testing.assert_array_equal(add(replay, episodes([5, 6]), first=9.0).priority, [9.0, 4.0, 16.0, 100.0, 9.0])
 
 
 def test_a_whole_ring_can_be_replaced_at_once():
