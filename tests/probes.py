@@ -171,7 +171,7 @@ def build(
     start[list(starts)] = 1.0 / len(starts)
     appearance = np.vstack([np.eye(OVER)[list(looks or range(OVER))], np.full((1, OVER), 50.0)])
     obs = np.repeat(appearance[:, None], NUM_AGENTS, axis=1).astype(np.float32)
-    return jax.tree.map(jnp.asarray, TabularTask(reward, successor, terminated, start, obs))
+    return TabularTask(*jax.device_put((reward, successor, terminated, start, obs)))
 
 
 def last_step_only(state: int, action: tuple[int, ...]) -> tuple[float, int | None]:
@@ -237,9 +237,14 @@ def states_along(task: TabularTask, first_obs: np.ndarray, actions: np.ndarray) 
     return np.array(states)
 
 
+def put(values: Any, dtype: Any = None) -> Array:
+    """Numbers as an array of JAX; `jnp.array` and `jnp.asarray` compile a program for every new shape."""
+    return jax.device_put(np.asarray(values, dtype))
+
+
 def stacked(trees: list[Any]) -> Any:
-    """Equal trees along a new leading axis, by NumPy: for tests, in which each shape would be a program of its own."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
+    """Equal trees along a new leading axis, by NumPy: `jnp.stack` compiles too."""
+    return jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *trees))
 
 
 def side_by_side(run: Callable[[PyTree, Key], PyTree], tasks: list[Any], optimize: bool = False) -> list[PyTree]:

@@ -11,6 +11,7 @@ from mesax.envs.particle_climb import ParticleClimb
 from mesax.errors import UsageError
 from mesax.nets import AttentionNet, AttentionOverAgents, AttentionOverOthers
 from mesax.types import Elapsed, Episode, Label
+from probes import put
 
 POINTS, OTHERS, HIDDEN, OUTPUTS = 3, 2, 4, 5
 ACTOR = AttentionOverOthers(POINTS, OTHERS, hidden=HIDDEN)
@@ -19,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def step(net: AttentionNet, x) -> np.ndarray:
-    return np.asarray(net.step((), jax.tree.map(jnp.asarray, x))[1])
+    return np.asarray(net.step((), jax.device_put(x))[1])
 
 
 def relu(x: np.ndarray) -> np.ndarray:
@@ -45,7 +46,7 @@ def test_an_actor_by_numpy():
     points, others = x[2:8].reshape(3, 2), x[8:12].reshape(2, 2)
     tokens = [np.concatenate([other, (points - other).reshape(-1)]) for other in others]
     expected = by_numpy(net, np.concatenate([x[:8], x[12:]]), tokens) @ np.asarray(net.head.weight)
-    np.testing.assert_allclose(step(net, jnp.asarray(x)), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(step(net, put(x)), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_critic_by_numpy():

@@ -32,7 +32,7 @@ from mesax.nets import (
     with_fresh_optimizers,
 )
 from mesax.types import tree_index, tree_stack
-from probes import stacked
+from probes import put, stacked
 
 ENTITIES = Entities(num_points=3, num_others=2, own=2, told=2, hidden=6)
 CONFIGS = [Mlp((5,)), Gru(4, num_layers=1)]
@@ -54,7 +54,7 @@ def build(kind: str, config, seed: int = 0):
     """The same with weights from NumPy, for which nothing is compiled."""
     random = np.random.default_rng(seed)
     shapes = jax.eval_shape(lambda key: create(kind, config, key), jax.random.key(0))
-    return jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
+    return jax.tree.map(lambda leaf: put(random.normal(size=leaf.shape), np.float32), shapes)
 
 
 def inputs_for(kind: str):
@@ -62,7 +62,7 @@ def inputs_for(kind: str):
 
 
 def test_dense_is_affine():
-    layer = Dense(jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), jnp.array([0.5, -0.5]))
+    layer = Dense(put([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), put([0.5, -0.5]))
     np.testing.assert_allclose(jax.jit(layer.__call__)(np.array([1.0, 0.0, 2.0])), [11.5, 13.5])
 
 
@@ -76,8 +76,8 @@ def test_parts_stand_for_their_concatenation(config):
 def test_products_of_rounded_factors_by_hand():
     """bfloat16 has 8 digits: 1 + 1/256 is 1 in it, while sums keep 24; gradients multiply rounded factors too."""
     fine = 1.0 + 2.0**-8
-    x, weight = jnp.array([[256.0, fine], [fine, 3.0]]), jnp.array([[1.0, 2.0], [fine, 4.0]])
-    layer = Dense(weight, jnp.array([0.0, fine]), "bfloat16")
+    x, weight = put([[256.0, fine], [fine, 3.0]]), put([[1.0, 2.0], [fine, 4.0]])
+    layer = Dense(weight, put([0.0, fine]), "bfloat16")
     whole, parts = jax.jit(lambda x: (layer(x), layer((x[:, :1], x[:, 1:]))))(x)
     np.testing.assert_array_equal(whole, [[257.0, 516.0 + fine], [4.0, 14.0 + fine]])
     np.testing.assert_array_equal(parts, whole)
@@ -87,7 +87,7 @@ def test_products_of_rounded_factors_by_hand():
     np.testing.assert_array_equal(of_layer.weight, [[256.0, 10.0], [1.0, 30.0]])
     np.testing.assert_array_equal(of_layer.bias, [fine, 10.0])
     # Several nets on one input: the input's gradient is the sum over nets, each weight's is its own.
-    nets = Dense(jnp.array([weight, 2.0 * np.asarray(weight)]), jnp.array([[0.0, 0.0]] * 2), "bfloat16")
+    nets = Dense(put([weight, 2.0 * np.asarray(weight)]), put([[0.0, 0.0]] * 2), "bfloat16")
     pull = jax.jit(lambda nets, given: jax.vjp(lambda x, nets: jax.vmap(lambda net: net(x))(nets), x, nets)[1](given))
     of_x, of_nets = pull(nets, np.array([[[fine, 0.0], [0.0, 10.0]]] * 2))
     np.testing.assert_array_equal(of_x, [[3.0, 3.0], [60.0, 120.0]])
@@ -96,7 +96,7 @@ def test_products_of_rounded_factors_by_hand():
 
 def test_all_products_of_a_recurrent_net_are_rounded_if_asked():
     """Forward and backward, in the program that is compiled; outputs are near those of float32."""
-    config, batch = Gru(8, num_layers=1, products="bfloat16"), jnp.asarray(np.ones((4, TIME, AGENTS, INPUTS)))
+    config, batch = Gru(8, num_layers=1, products="bfloat16"), put(np.ones((4, TIME, AGENTS, INPUTS)))
     rounded, exact = (build("shared team", c) for c in (config, replace(config, products="float32")))
 
     def gradient(net):
@@ -177,7 +177,7 @@ def test_unroll_equals_step_by_step(config):
 def test_a_batch_of_episodes_equals_one_by_one():
     """Outputs and gradients, also under a `vmap` over nets: rows of all agents and episodes become one matrix."""
     nets = stacked([build("shared team", Gru(4, num_layers=1), seed) for seed in (0, 1)])
-    batch = jnp.asarray(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
+    batch = put(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
 
     def both(run):
         def loss(net):
@@ -207,7 +207,7 @@ def test_a_critic_along_an_episode_equals_step_by_step(parts: bool):
     config, key = Gru(4, num_layers=1), jax.random.key(0)
     shapes = jax.eval_shape(lambda key: Ensemble.create(config, 3, (INPUTS, 2), key, additive=parts), key)
     random = np.random.default_rng(3)
-    net = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
+    net = jax.tree.map(lambda leaf: put(random.normal(size=leaf.shape), np.float32), shapes)
     action = random.normal(size=(TIME, 2)).astype(np.float32)
 
     @jax.jit
@@ -264,7 +264,7 @@ def entity_net(sizes: Entities = ENTITIES):
     """Weights from NumPy; those of other numbers of points and agents are the same."""
     random = np.random.default_rng(4)
     shapes = jax.eval_shape(lambda key: sizes.build(sizes.inputs, 4, key), jax.random.key(0))
-    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * random.normal(size=leaf.shape), jnp.float32), shapes)
+    return jax.tree.map(lambda leaf: put(0.5 * random.normal(size=leaf.shape), jnp.float32), shapes)
 
 
 @eqx.filter_jit
@@ -290,7 +290,7 @@ class Scene:
 
     def vector(self) -> jax.Array:
         parts = (self.own, self.points, self.others, self.told)
-        return jnp.asarray(np.concatenate([part.reshape(-1) for part in parts]), jnp.float32)
+        return put(np.concatenate([part.reshape(-1) for part in parts]), jnp.float32)
 
 
 def test_parts_of_an_observation():
@@ -378,7 +378,7 @@ def test_more_agents_are_told_of_by_the_same_weights():
 
 def test_an_identity_behind_the_observation_is_ignored():
     net, x = entity_net(), Scene(ENTITIES).vector()
-    told = entity_output(net, (x, jnp.array([0.0, 1.0, 7.0])))
+    told = entity_output(net, (x, put([0.0, 1.0, 7.0])))
     np.testing.assert_array_equal(told, entity_output(net, x))
 
 
@@ -413,7 +413,7 @@ def test_impossible_entities(settings: dict):
 
 def test_additive_value_by_hand():
     """V = 3, advantages of the first agent (1, 2) and of the second (10, 20), at the observation 1."""
-    critic = Additive(FeedForward((), Dense(jnp.array([[3.0, 1.0, 2.0, 10.0, 20.0]]), jnp.array([0.0] * 5))))
+    critic = Additive(FeedForward((), Dense(put([[3.0, 1.0, 2.0, 10.0, 20.0]]), put([0.0] * 5))))
     step = jax.jit(lambda action: critic.step(critic.start(), (jnp.ones(1), action))[1])
     for first, second, expected in [(0, 0, 14.0), (0, 1, 24.0), (1, 0, 15.0), (1, 1, 25.0)]:
         assert step(np.concatenate([np.eye(2)[first], np.eye(2)[second]])).tolist() == [expected]
@@ -424,16 +424,16 @@ def test_additive_value_at_probabilities_is_the_expectation(config):
     """Over two agents that draw independently; a recurrent one remembers observations, not actions."""
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(lambda key: Ensemble.create(config, 2, (3, 4), key, additive=True), jax.random.key(0))
-    critics = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
-    chances, obs = np.array([[0.3, 0.7], [0.9, 0.1]]), jnp.asarray(XS[0, 0])
+    critics = jax.tree.map(lambda leaf: put(random.normal(size=leaf.shape), np.float32), shapes)
+    chances, obs = np.array([[0.3, 0.7], [0.9, 0.1]]), put(XS[0, 0])
     step = jax.jit(lambda action: critics.step(critics.start(), (obs, action)))
     expected = np.zeros(2)
     memories_seen = []
     for first, second in [(0, 0), (0, 1), (1, 0), (1, 1)]:
-        memory, values = step(jnp.asarray(np.concatenate([np.eye(2)[first], np.eye(2)[second]]), jnp.float32))
+        memory, values = step(put(np.concatenate([np.eye(2)[first], np.eye(2)[second]]), jnp.float32))
         expected += chances[0, first] * chances[1, second] * np.asarray(values)
         memories_seen.append(memory)
-    memory, values = step(jnp.asarray(chances.reshape(-1), jnp.float32))
+    memory, values = step(put(chances.reshape(-1), jnp.float32))
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
     for other in memories_seen:
         jax.tree.map(np.testing.assert_array_equal, other, memory)
@@ -447,7 +447,7 @@ def test_every_leaf_is_an_array():
 
 def test_descend_goes_down():
     optimizer = Adam(learning_rate=0.1)
-    trainable = Trainable.create(jnp.array([3.0, -2.0]), optimizer)
+    trainable = Trainable.create(put([3.0, -2.0]), optimizer)
     descend = jax.jit(lambda trainable: trainable.descend(2 * trainable.net, optimizer))
     np.testing.assert_allclose(descend(trainable).net, [2.9, -1.9], atol=1e-4)  # Adam's first step: the rate
     for _ in range(100):
@@ -455,7 +455,7 @@ def test_descend_goes_down():
     np.testing.assert_allclose(trainable.net, [0.0, 0.0], atol=0.2)
 
 
-@pytest.mark.parametrize("scale", [0.25, jnp.asarray(0.25), np.float32(0.25)], ids=["float", "array", "NumPy"])
+@pytest.mark.parametrize("scale", [0.25, put(0.25), np.float32(0.25)], ids=["float", "array", "NumPy"])
 def test_a_step_can_be_scaled(scale):
     """A quarter of the step, whatever kind of number says so; Adam's memory does not change."""
     optimizer = Adam(learning_rate=0.1)
@@ -480,7 +480,7 @@ def test_gradients_are_clipped_by_their_global_norm():
 
 
 def test_polyak():
-    target, online = {"w": jnp.array([0.0, 4.0])}, {"w": jnp.array([8.0, 0.0])}
+    target, online = {"w": put([0.0, 4.0])}, {"w": put([8.0, 0.0])}
     quarter, stays, goes = jax.jit(lambda: [polyak(target, online, rate)["w"] for rate in (0.25, 0.0, 1.0)])()
     np.testing.assert_allclose(quarter, [2.0, 3.0])
     np.testing.assert_array_equal(stays, target["w"])
@@ -509,7 +509,7 @@ def test_a_net_with_octaves_sees_its_inputs_in_parts_or_whole():
 def test_octaves_fit_a_narrow_band():
     """1 within .1 of 0.5, else 0, on [-2, 2]: after the same training the error is a fraction of a plain net's."""
     xs = np.linspace(-2.0, 2.0, 400, dtype=np.float32)[:, None]
-    x, y = jnp.asarray(xs), jnp.asarray((np.abs(xs - 0.5) < 0.1).astype(np.float32))
+    x, y = put(xs), put((np.abs(xs - 0.5) < 0.1).astype(np.float32))
     optimizer = Adam(3e-3)
 
     def error(config: Mlp) -> float:
@@ -556,7 +556,7 @@ def test_fresh_optimizers_have_seen_nothing_and_nets_stay():
     @jax.jit
     def compute(gradients):
         used = Trainable.create({"w": jnp.ones(2)}, optimizer).descend(gradients, optimizer)
-        fresh = with_fresh_optimizers({"actor": used, "scale": jnp.array(3.0)})
+        fresh = with_fresh_optimizers({"actor": used, "scale": put(3.0)})
         return used, fresh, Trainable.create(used.net, optimizer)
 
     used, fresh, expected = compute({"w": np.array([1.0, -2.0])})

@@ -18,6 +18,7 @@ from mesax.policy import (
     with_noise,
 )
 from mesax.types import Box, Discrete, EnvSpec, Label, tree_index
+from probes import put
 
 AGENTS, ACTIONS, TIME, EPISODES = 2, 5, 4, 2_000
 OBS = jnp.zeros((AGENTS, 1))
@@ -80,7 +81,7 @@ def play(policy, key):
 
 
 def constant(*values: float) -> Fixed:
-    return Fixed(jnp.array(values))
+    return Fixed(put(values))
 
 
 def test_uniform_policy(getkey):
@@ -91,7 +92,7 @@ def test_uniform_policy(getkey):
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.25, 1.0])
 def test_epsilon_random_rates(getkey, epsilon: float):
-    policy = EpsilonRandom(constant(1, 4), jnp.asarray(epsilon), Discrete(ACTIONS))
+    policy = EpsilonRandom(constant(1, 4), put(epsilon), Discrete(ACTIONS))
     actions, _ = play(policy, getkey())
     kept = actions == np.array([1, 4])
     expected = 1.0 - epsilon + epsilon / ACTIONS
@@ -103,7 +104,7 @@ def test_epsilon_random_rates(getkey, epsilon: float):
 
 
 def test_gaussian_noise_is_clipped(getkey):
-    policy = GaussianNoise(Fixed(jnp.array([[0.0], [0.9]])), jnp.asarray(0.5))
+    policy = GaussianNoise(Fixed(put([[0.0], [0.9]])), put(0.5))
     actions, _ = play(policy, getkey())
     assert actions.min() == -1.0 and actions.max() == 1.0
     center = actions[..., 0, 0]
@@ -113,17 +114,17 @@ def test_gaussian_noise_is_clipped(getkey):
 
 
 def test_noise_without_scale_changes_nothing(getkey):
-    box = Fixed(jnp.array([[0.3], [-1.0]]))
-    assert np.all(play(GaussianNoise(box, jnp.asarray(0.0)), getkey())[0] == np.asarray(box.action))
+    box = Fixed(put([[0.3], [-1.0]]))
+    assert np.all(play(GaussianNoise(box, put(0.0)), getkey())[0] == np.asarray(box.action))
 
 
 def test_with_noise_serves_both_spaces():
-    assert isinstance(with_noise(constant(0, 0), jnp.asarray(0.1), Discrete(2)), EpsilonRandom)
-    assert isinstance(with_noise(constant(0, 0), jnp.asarray(0.1), Box(1)), GaussianNoise)
+    assert isinstance(with_noise(constant(0, 0), put(0.1), Discrete(2)), EpsilonRandom)
+    assert isinstance(with_noise(constant(0, 0), put(0.1), Box(1)), GaussianNoise)
 
 
 def test_explorers_are_drawn_uniformly_per_episode(getkey):
-    explorers = ExplorationPolicySet(Fixed(jnp.array([[0, 0], [1, 1], [2, 2]])))
+    explorers = ExplorationPolicySet(Fixed(put([[0, 0], [1, 1], [2, 2]])))
     actions, actors = play(explorers, getkey())
     assert np.all(actions == actions[:, :1])  # never changes within an episode
     np.testing.assert_allclose(np.bincount(actions[:, 0, 0]) / EPISODES, np.full(3, 1 / 3), atol=0.04)
@@ -147,7 +148,7 @@ class StartedAs(eqx.Module):
 
 def test_the_drawn_explorer_plays_as_if_alone(getkey):
     """All of them act, and the others' actions and memories leave no trace."""
-    policies = Sampler(jnp.array([[[1.0, 0.0, -1.0]] * 2, [[-2.0, 0.0, 2.0]] * 2, [[0.0, 0.0, 0.0]] * 2]))
+    policies = Sampler(put([[[1.0, 0.0, -1.0]] * 2, [[-2.0, 0.0, 2.0]] * 2, [[0.0, 0.0, 0.0]] * 2]))
     key = getkey()
     actions, actors = play(ExplorationPolicySet(policies), key)
     for number in range(3):
@@ -193,13 +194,13 @@ def test_repeated_random_actions_are_drawn_at_decisions(getkey):
 
 
 def mixed(probability: float, learner=None):
-    explorer = ExplorationPolicySet(Fixed(jnp.array([[7, 7], [8, 8]])))
-    return ExploreOrExploit(learner or constant(1, 2), explorer, jnp.asarray(probability))
+    explorer = ExplorationPolicySet(Fixed(put([[7, 7], [8, 8]])))
+    return ExploreOrExploit(learner or constant(1, 2), explorer, put(probability))
 
 
 def test_without_exploration_the_learner_plays_bit_for_bit(getkey):
-    logits = jnp.array([[0.1, 0.5, -0.3], [1.0, 0.0, 0.2]])
-    learner = EpsilonRandom(Sampler(logits), jnp.asarray(0.3), Discrete(3))
+    logits = put([[0.1, 0.5, -0.3], [1.0, 0.0, 0.2]])
+    learner = EpsilonRandom(Sampler(logits), put(0.3), Discrete(3))
     key = getkey()
     alone, _ = play(learner, key)
     actions, actors = play(mixed(0.0, learner), key)
@@ -208,7 +209,7 @@ def test_without_exploration_the_learner_plays_bit_for_bit(getkey):
 
 
 def test_the_learner_plays_its_episodes_as_if_alone(getkey):
-    learner, key = EpsilonRandom(Sampler(jnp.zeros((2, 3))), jnp.asarray(0.3), Discrete(3)), getkey()
+    learner, key = EpsilonRandom(Sampler(jnp.zeros((2, 3))), put(0.3), Discrete(3)), getkey()
     alone, _ = play(learner, key)
     actions, actors = play(mixed(0.5, learner), key)
     own = actors == LEARNER

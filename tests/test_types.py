@@ -25,17 +25,18 @@ from mesax.types import (
     tree_stack,
     tree_where,
 )
+from probes import put
 
 
 def episode() -> Episode:
     """Three steps, the last of which never happened."""
     return Episode(
         obs=jnp.arange(8.0).reshape(4, 2, 1),
-        action=jnp.array([[0, 1], [1, 1], [0, 0]]),
-        reward=jnp.array([1.0, 2.0, 0.0]),
-        terminated=jnp.array([False, True, False]),
-        mask=jnp.array([True, True, False]),
-        label=Label.of(jnp.asarray(0)),
+        action=put([[0, 1], [1, 1], [0, 0]]),
+        reward=put([1.0, 2.0, 0.0]),
+        terminated=put([False, True, False]),
+        mask=put([True, True, False]),
+        label=Label.of(put(0)),
     )
 
 
@@ -49,15 +50,15 @@ def test_random_index_is_uniform(getkey, number: int):
 
 def test_random_index_takes_a_traced_number(getkey):
     key = getkey()
-    traced = jax.jit(lambda number: random_index(key, (50,), number))(jnp.asarray(5, jnp.int32))
+    traced = jax.jit(lambda number: random_index(key, (50,), number))(put(5, jnp.int32))
     np.testing.assert_array_equal(traced, random_index(key, (50,), 5))
 
 
 def test_discrete():
     space = Discrete(4)
     assert space.feature_size == 4
-    np.testing.assert_array_equal(space.encode(jnp.array([2, 0])), [[0, 0, 1, 0], [1, 0, 0, 0]])
-    numbers = jnp.array([0.0, 0.249, 0.25, 0.999_999_94])
+    np.testing.assert_array_equal(space.encode(put([2, 0])), [[0, 0, 1, 0], [1, 0, 0, 0]])
+    numbers = put([0.0, 0.249, 0.25, 0.999_999_94])
     np.testing.assert_array_equal(space.from_uniform(numbers), [0, 0, 1, 3])
 
 
@@ -101,8 +102,8 @@ def test_episode_tells_what_continues():
 
 
 def test_masked_mean():
-    mask = jnp.array([[True, True], [False, True]])
-    values = jnp.array([[1.0, 2.0], [100.0, 6.0]])
+    mask = put([[True, True], [False, True]])
+    values = put([[1.0, 2.0], [100.0, 6.0]])
     assert float(masked_mean(values, mask)) == 3.0
     per_agent = jnp.stack([values, 2 * values], axis=-1)
     assert float(masked_mean(per_agent, mask)) == 4.5
@@ -113,16 +114,16 @@ def test_masked_mean():
 def test_masked_mean_is_the_mean_of_what_happened(steps):
     values, mask = (np.array(column) for column in zip(*steps, strict=True))
     expected = values[mask].mean() if mask.any() else 0.0
-    actual = masked_mean(jnp.asarray(values, jnp.float32), jnp.asarray(mask))
+    actual = masked_mean(put(values, jnp.float32), put(mask))
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_trees():
-    first, second = {"a": jnp.array([1.0]), "b": jnp.array(2)}, {"a": jnp.array([3.0]), "b": jnp.array(4)}
+    first, second = {"a": put([1.0]), "b": put(2)}, {"a": put([3.0]), "b": put(4)}
     stacked = tree_stack([first, second])
     assert leading_size(stacked) == 2
     assert jax.tree.all(jax.tree.map(jnp.array_equal, tree_index(stacked, 1), second))
-    chosen = tree_where(jnp.asarray(True), first, second)
+    chosen = tree_where(put(True), first, second)
     assert jax.tree.all(jax.tree.map(jnp.array_equal, chosen, first))
 
 

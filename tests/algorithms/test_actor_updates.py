@@ -19,6 +19,7 @@ from mesax.algorithms.actor_updates import (
 )
 from mesax.errors import UsageError
 from mesax.types import Box, Discrete
+from probes import put
 
 BATCH, TIME, AGENTS, ACTIONS = 2, 3, 2, 4
 SPACE = Discrete(ACTIONS)
@@ -29,7 +30,7 @@ BARE = JointImprovement(
 
 
 def random(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+    return put(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def actions(*shape: int, seed: int = 0, number: int = ACTIONS) -> np.ndarray:
@@ -42,8 +43,8 @@ def problem(table: jax.Array, outputs: jax.Array, played: np.ndarray, pool: np.n
     pool = np.zeros((1, AGENTS), int) if pool is None else pool
     return ActorProblem(
         outputs=outputs,
-        played=jax.nn.one_hot(jnp.asarray(played), number),
-        pool=jax.nn.one_hot(jnp.asarray(pool), number),
+        played=jax.nn.one_hot(put(played), number),
+        pool=jax.nn.one_hot(put(pool), number),
         q=lambda joint: jnp.einsum("btuv,btu,btv->bt", table, joint[..., 0, :], joint[..., 1, :]),
         q_of_one=lambda joint: jnp.einsum("btuv,u,v->bt", table, joint[0], joint[1]),
         action_space=Discrete(number),
@@ -91,7 +92,7 @@ def own_slopes(table: np.ndarray, partners: np.ndarray) -> np.ndarray:
 
 
 def test_greedy():
-    outputs = jnp.array([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
+    outputs = put([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
     np.testing.assert_array_equal(greedy_action(outputs, Discrete(3)), [1, 0])
     np.testing.assert_array_equal(greedy_features(outputs, Discrete(3)), [[0, 1, 0], [1, 0, 0]])
     np.testing.assert_allclose(greedy_action(outputs, Box(3)), np.tanh(outputs), rtol=1e-6)
@@ -204,8 +205,8 @@ def test_only_a_clear_gain_replaces_the_greedy_joint_action(update, advantage: f
     greedy, best = (2, 3), (0, 1)
     table = np.zeros((1, 1, ACTIONS, ACTIONS), np.float32)
     table[0, 0][greedy], table[0, 0][best] = 0.5, 0.5 + advantage
-    outputs = 0.01 * jax.nn.one_hot(jnp.array([[greedy]]), ACTIONS)
-    given = problem(jnp.asarray(table), outputs, np.array([[best]]), np.array([best]))
+    outputs = 0.01 * jax.nn.one_hot(put([[greedy]]), ACTIONS)
+    given = problem(put(table), outputs, np.array([[best]]), np.array([best]))
     assert tuple(improve(update, given)[0, 0]) == (best if moves else greedy)
 
 
@@ -215,8 +216,8 @@ def test_ties_never_move_the_team():
     table[7, :] = table[:, 7] = 1.0
     table[7, 7] = 0.0
     optima = np.argwhere(table == 1.0)
-    outputs = jax.nn.one_hot(jnp.asarray(optima[None]), 10)
-    given = problem(jnp.broadcast_to(jnp.asarray(table), (1, 18, 10, 10)), outputs, optima[None])
+    outputs = jax.nn.one_hot(put(optima[None]), 10)
+    given = problem(jnp.broadcast_to(put(table), (1, 18, 10, 10)), outputs, optima[None])
     np.testing.assert_array_equal(improve(JointImprovement(margin=0.0), given)[0], optima)
 
 
@@ -232,7 +233,7 @@ def test_joint_improvement_imitates_what_it_chose(getkey):
 def peaked(number: int, peak: tuple[int, int]) -> jax.Array:
     table = np.zeros((1, 1, number, number), np.float32)
     table[0, 0][peak] = 1.0
-    return jnp.asarray(table)
+    return put(table)
 
 
 @pytest.mark.parametrize("source", ["played", "pool", "policy", "uniform"])
@@ -244,7 +245,7 @@ def test_every_source_of_candidates_is_tried(source: str):
     outputs[..., 0] = 6.0
     if source == "policy":
         outputs[0, 0, [0, 1], list(peak)] = 5.5
-    given = problem(peaked(number, peak), jnp.asarray(outputs), played, pool)
+    given = problem(peaked(number, peak), put(outputs), played, pool)
     amounts = {"policy": {"num_policy": 100}, "uniform": {"num_uniform": 8_000}}.get(source, {})
     assert tuple(improve(replace(BARE, **amounts), given)[0, 0]) == peak
     without = problem(peaked(number, peak), given.outputs, np.array([[elsewhere]]))
@@ -259,7 +260,7 @@ def test_the_pool_serves_every_state():
     for b, t in np.ndindex(BATCH, TIME):
         table[b, t][tuple(peaks[b, t])] = 1.0
     outputs = random(BATCH, TIME, AGENTS, number)
-    given = problem(jnp.asarray(table), outputs, np.zeros((BATCH, TIME, AGENTS), int), peaks.reshape(-1, AGENTS))
+    given = problem(put(table), outputs, np.zeros((BATCH, TIME, AGENTS), int), peaks.reshape(-1, AGENTS))
     np.testing.assert_array_equal(improve(BARE, given), peaks)
 
 
@@ -270,7 +271,7 @@ def continuous(target: np.ndarray, outputs: jax.Array, pool: np.ndarray) -> Acto
     def q_of_one(joint):
         return jnp.broadcast_to(q(joint), outputs.shape[:2])
 
-    return ActorProblem(outputs, jnp.tanh(outputs), jnp.asarray(pool), q=q, q_of_one=q_of_one, action_space=Box(1))
+    return ActorProblem(outputs, jnp.tanh(outputs), put(pool), q=q, q_of_one=q_of_one, action_space=Box(1))
 
 
 def test_continuous_improvement_moves_toward_the_best_candidate(getkey):
@@ -289,7 +290,7 @@ def test_continuous_improvement_moves_toward_the_best_candidate(getkey):
 
 def test_continuous_improvement_rests_at_the_optimum(getkey):
     target = np.array([[0.6], [-0.4]], np.float32)
-    outputs = jnp.arctanh(jnp.asarray(target))[None, None]
+    outputs = jnp.arctanh(put(target))[None, None]
     given = continuous(target, outputs, np.zeros((1, AGENTS, 1), np.float32))
     update = replace(BARE, num_policy=16, num_uniform=16, margin=1e-4)
     _, gradient = loss_and_gradient(update, given, getkey())

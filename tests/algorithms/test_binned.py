@@ -18,7 +18,7 @@ from mesax.nets import Mlp
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, blank_episode, tree_stack
-from probes import ContinuousGame, ContinuousTask
+from probes import ContinuousGame, ContinuousTask, put
 
 SPEC = EnvSpec(2, 3, Box(2), 4)
 GAME = ContinuousGame(size=2)
@@ -34,8 +34,8 @@ def test_eleven_points_are_the_papers():
 def test_numbers_of_a_pair_by_hand():
     """Three points each: index 5 has digits 1 and 2, so the point (0, 1)."""
     grid = Grid(3, 2)
-    np.testing.assert_array_equal(grid.points(jnp.array([0, 5, 8])), [[-1, -1], [0, 1], [1, 1]])
-    played = jnp.array([[-0.9, -2.0], [0.4, 0.6], [7.0, 0.51]])
+    np.testing.assert_array_equal(grid.points(put([0, 5, 8])), [[-1, -1], [0, 1], [1, 1]])
+    played = put([[-0.9, -2.0], [0.4, 0.6], [7.0, 0.51]])
     np.testing.assert_array_equal(grid.index(played), [0, 5, 8])
 
 
@@ -51,7 +51,7 @@ def test_every_point_has_its_own_number(bins: int, size: int):
 def test_the_nearest_point_wins():
     grid, played = Grid(7, 1), np.random.default_rng(0).uniform(-1, 1, (200, 1)).astype(np.float32)
     known = np.linspace(-1, 1, 7)
-    np.testing.assert_array_equal(grid.index(jnp.asarray(played)), np.abs(played - known).argmin(axis=1))
+    np.testing.assert_array_equal(grid.index(put(played)), np.abs(played - known).argmin(axis=1))
 
 
 KEY = jax.random.key(7)
@@ -80,7 +80,7 @@ class Recorder(OffPolicy):
 @pytest.mark.parametrize("way", ["update", "observe"])
 def test_learners_see_indices(way):
     learner, batch = Binned(Recorder(), bins=5), tree_stack([blank_episode(SPEC)] * 3)
-    action = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, batch.action.shape), jnp.float32)
+    action = put(np.random.default_rng(1).uniform(-1, 1, batch.action.shape), jnp.float32)
     batch = replace(batch, action=action)
     if way == "update":
         (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, KEY), batch, Elapsed.at(0.5), KEY)

@@ -25,7 +25,7 @@ from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition,
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp, Team, Trainable
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label
-from probes import Summing, stacked
+from probes import Summing, put, stacked
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 VDN = ValueDecomposition(Sum(), Mlp(()), last_action=False, discount=0.9, target=Soft(0.25), optimizer=Adam(0.1))
@@ -41,7 +41,7 @@ PREDICTOR = [[[0.0, 0.0]], [[0.0, 0.0]]]
 
 
 def team(weights) -> Team:
-    return Team(Summing(jnp.array(weights)), 2, shared=False)
+    return Team(Summing(put(weights)), 2, shared=False)
 
 
 def value_state(online, target) -> ValueState:
@@ -156,8 +156,8 @@ def test_remembered_returns_pull_at_the_team_value(update):
 
 
 def test_a_lower_bound_pulls_only_upward():
-    hint = Hint(jnp.array([[3.0, 3.0, 3.0]]), jnp.array([[0.5, 0.5, 0.0]]), at_least=True)
-    predicted = jnp.array([[[1.0], [5.0], [1.0]]])
+    hint = Hint(put([[3.0, 3.0, 3.0]]), put([[0.5, 0.5, 0.0]]), at_least=True)
+    predicted = put([[[1.0], [5.0], [1.0]]])
     upward, both = jax.jit(lambda x: (hint.error(x), replace(hint, at_least=False).error(x)))(predicted)
     np.testing.assert_allclose(np.asarray(upward)[0, :, 0], [2.0, 0.0, 0.0])
     np.testing.assert_allclose(np.asarray(both)[0, :, 0], [2.0, 2.0, 0.0])
@@ -176,8 +176,8 @@ def table(capacity: int) -> EpisodicMemory:
     """One agent with one number, told apart by its whole part."""
     build = BestReturns(capacity=capacity, size=1).build
     shapes = jax.eval_shape(lambda key: build(replace(SPEC, num_agents=1), key), jax.random.key(0))
-    empty = jax.tree.map(lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)), shapes)
-    return replace(empty, projection=jnp.array([[1.0]]))
+    empty = jax.tree.map(lambda leaf: put(np.zeros(leaf.shape, leaf.dtype)), shapes)
+    return replace(empty, projection=put([[1.0]]))
 
 
 def padded(numbers: Sequence[float]) -> np.ndarray:

@@ -13,7 +13,7 @@ from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState, unlikeness
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
-from probes import Summing
+from probes import Summing, put
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 SAMPLED = JointImprovement(enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=2, num_policy=1, num_uniform=1)
@@ -44,8 +44,8 @@ CRITIC = np.array([1.0, 10.0, 0.1, 0.2, 0.3, 0.4], np.float32)
 
 def linear_state(algorithm: Maddpg, critics: list[np.ndarray] | None = None) -> MaddpgState:
     """Agents play action 1 while the sum of their observations is positive; online and target nets are equal."""
-    actors = Team(Summing(jnp.array([[[0.0, 1.0]], [[0.0, 1.0]]])), 2, shared=False)
-    ensemble = Ensemble(LeakyCritic(jnp.asarray(np.stack(critics or [CRITIC]))))
+    actors = Team(Summing(put([[[0.0, 1.0]], [[0.0, 1.0]]])), 2, shared=False)
+    ensemble = Ensemble(LeakyCritic(put(np.stack(critics or [CRITIC]))))
     num_elite = getattr(algorithm.actor_update, "num_elite", 0)
     return MaddpgState(
         Trainable.create(actors, algorithm.actor_optimizer),
@@ -59,12 +59,12 @@ def linear_state(algorithm: Maddpg, critics: list[np.ndarray] | None = None) -> 
 def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
     """The target actors' actions are (1, 1) at time 1 and (1, 0) at time 2; other ones were played."""
     return Episode(
-        obs=jnp.array([[[1.0], [2.0]], [[-0.5], [0.5]], [[3.0], [-4.0]]]),
-        action=jnp.array([[0, 1], [1, 0]]),
-        reward=jnp.array([1.0, 2.0]),
-        terminated=jnp.array(terminated),
-        mask=jnp.array([True, not terminated[0]]),
-        label=Label.of(jnp.asarray(0, jnp.int32)),
+        obs=put([[[1.0], [2.0]], [[-0.5], [0.5]], [[3.0], [-4.0]]]),
+        action=put([[0, 1], [1, 0]]),
+        reward=put([1.0, 2.0]),
+        terminated=put(terminated),
+        mask=put([True, not terminated[0]]),
+        label=Label.of(put(0, jnp.int32)),
     )
 
 
@@ -147,7 +147,7 @@ def additive_targets(
 ) -> np.ndarray:
     """Targets with critics that are multiples of the additive one."""
     algorithm = Maddpg(discount=0.9, trace=trace, additive_critic=True, num_critics=len(scales), backup=backup)
-    layers = [Dense(jnp.asarray(scale * ADDITIVE), jnp.asarray(scale * BIAS)) for scale in scales]
+    layers = [Dense(put(scale * ADDITIVE), put(scale * BIAS)) for scale in scales]
     critics = Ensemble(Additive(FeedForward((), tree_stack(layers))))
     state = replace(linear_state(algorithm), target_critics=critics)
     played = SPEC.action_space.encode(given.action)
@@ -213,7 +213,7 @@ def test_imitation_by_hand():
         logit_penalty=0.0, critic_optimizer=Adam(learning_rate=0.0), imitation=Linear(0.8, 0.0, fraction=0.5)
     )
     state = linear_state(algorithm, [0 * CRITIC])
-    shown = replace(episode(terminated=(True, False)), label=Label.of(jnp.asarray(1, jnp.int32)))
+    shown = replace(episode(terminated=(True, False)), label=Label.of(put(1, jnp.int32)))
 
     @jax.jit
     def update(batch, elapsed):
@@ -238,8 +238,8 @@ def test_imitation_that_would_do_nothing_or_harm_is_refused(weight: Linear, mess
 
 
 def test_imitation_of_continuous_actions_by_hand():
-    outputs = jnp.array([[[[0.0], [np.arctanh(0.5)]]]])
-    unlike = unlikeness(outputs, jnp.array([[[[1.0], [0.25]]]]), Box(1))
+    outputs = put([[[[0.0], [np.arctanh(0.5)]]]])
+    unlike = unlikeness(outputs, put([[[[1.0], [0.25]]]]), Box(1))
     np.testing.assert_allclose(unlike, [[[1.0, 0.0625]]], rtol=1e-5)
 
 
@@ -251,7 +251,7 @@ def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int
     after = time[None] >= length[:, None]
 
     def fill(real, noise, where):
-        return jnp.asarray(np.where(where.reshape(*where.shape, *(1,) * (real.ndim - 2)), noise, real))
+        return put(np.where(where.reshape(*where.shape, *(1,) * (real.ndim - 2)), noise, real))
 
     later = np.arange(horizon + 1)[None] > length[:, None]
     shape = (8, horizon, 2)
@@ -266,7 +266,7 @@ def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int
             steps.normal(size=shape[:2]).astype(np.float32), 100 * junk.normal(size=shape[:2]).astype(np.float32), after
         ),
         terminated=fill(time[None] == length[:, None] - 1, junk.random(shape[:2]) < 0.5, after),
-        mask=jnp.asarray(~after),
+        mask=put(~after),
         label=Label.of(jnp.full(8, actor, jnp.int32)),
     )
 
@@ -306,14 +306,14 @@ def test_partners_from_the_buffer_keep_agents_apart():
 
 
 def one_hot(*joint: tuple[int, ...], number: int = 3) -> jax.Array:
-    return jax.nn.one_hot(jnp.array(joint), number)
+    return jax.nn.one_hot(put(joint), number)
 
 
 def elites_after(*batches: tuple[list[tuple[int, int]], list[float]], size: int = 3) -> Elites:
     elites = Elites(jnp.zeros((size, 2, 3)), jnp.full(size, -jnp.inf))
     observe = jax.jit(lambda elites, joint, score: elites.observe(joint, score))
     for joint, scores in batches:
-        elites = observe(elites, one_hot(*joint), jnp.array(scores))
+        elites = observe(elites, one_hot(*joint), put(scores))
     return elites
 
 
@@ -332,7 +332,7 @@ def test_elites_are_the_best_distinct_joint_actions():
 
 def test_what_elites_are_remembered_by():
     """The last step's optimum has the highest reward, and the first step the highest target."""
-    rewards, targets = jnp.array([0.5, 0.5, 1.0]), jnp.array([2.0, 1.5, 1.0])
+    rewards, targets = put([0.5, 0.5, 1.0]), put([2.0, 1.5, 1.0])
     assert int(jnp.argmax(JointImprovement().elite_scores(rewards, targets))) == 0
     assert int(jnp.argmax(ImmediateElites().elite_scores(rewards, targets))) == 2
 
@@ -369,7 +369,7 @@ def joint_actions(batch: Episode, allowed: np.ndarray) -> set[tuple[int, ...]]:
 
 def test_pool_holds_replay_explorers_and_elites():
     batch = batch_with_padding(1, actions=30)
-    batch = replace(batch, label=Label.of(jnp.array([0, 0, 1, 0, 0, 0, 2, 0], jnp.int32)))
+    batch = replace(batch, label=Label.of(put([0, 0, 1, 0, 0, 0, 2, 0], jnp.int32)))
     update = replace(SAMPLED, num_replay=40, num_explorer=10, num_elite=4)
     pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
     mask, explored = np.asarray(batch.mask), np.asarray(batch.label.actor) > 0
@@ -459,7 +459,7 @@ def acts(policy, obs, episodes: int = 4_000) -> np.ndarray:
 
 def test_behavior_samples_and_slips_and_greedy_does_neither():
     algorithm = Maddpg(exploration=Linear(1.0, 0.2, 0.5))
-    state, obs = linear_state(algorithm), jnp.array([[1.0], [-2.0]])
+    state, obs = linear_state(algorithm), put([[1.0], [-2.0]])
     chance = 1 / (1 + np.exp([-1.0, 2.0]))  # of action 1, by each agent's softmax over (0, its observation)
     for progress, epsilon in [(0.0, 1.0), (0.25, 0.6), (0.9, 0.2)]:
         played = acts(algorithm.behavior(SPEC, state, Elapsed.at(progress)), obs)
@@ -469,7 +469,7 @@ def test_behavior_samples_and_slips_and_greedy_does_neither():
 
 def test_continuous_behavior_is_noisy_and_stays_in_the_box():
     algorithm = Maddpg(exploration=Linear(0.5, 0.0, 1.0))
-    spec, obs = replace(SPEC, action_space=Box(2)), jnp.array([[1.0], [-2.0]])
+    spec, obs = replace(SPEC, action_space=Box(2)), put([[1.0], [-2.0]])
     state = linear_state(algorithm)
     means = np.tanh([[0.0, 1.0], [0.0, -2.0]])
     greedy = acts(algorithm.greedy(spec, state), obs)
@@ -487,8 +487,8 @@ def test_joint_improvement_finds_the_optimum_of_a_larger_game():
     players = (joint == special).sum(axis=1)
     data = Episode(
         obs=jnp.ones((episodes, 2, 2, 1)),
-        action=jnp.asarray(joint, jnp.int32)[:, None],
-        reward=jnp.asarray(np.choose(players, [0.5, 0.0, 1.0]), jnp.float32)[:, None],
+        action=put(joint, jnp.int32)[:, None],
+        reward=put(np.choose(players, [0.5, 0.0, 1.0]), jnp.float32)[:, None],
         terminated=jnp.ones((episodes, 1), bool),
         mask=jnp.ones((episodes, 1), bool),
         label=Label.of(jnp.zeros(episodes, jnp.int32)),

@@ -8,11 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.maesn import Adaptable, Batch, LatentPolicyGradient, Latents, LatentState, MetaParameters, StepSizes
+from mesax.algorithms.maesn import (
+    Adaptable,
+    Batch,
+    LatentPolicyGradient,
+    Latents,
+    LatentState,
+    MetaParameters,
+    StepSizes,
+)
 from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp, Trainable
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, tree_index
-from probes import stacked
+from probes import put, stacked
 
 TIME, AGENTS, SIZE, ENVS = 2, 2, 2, 4
 SPEC = EnvSpec(AGENTS, 2, Discrete(3), TIME)
@@ -37,18 +45,18 @@ def episodes(noise_size: int = AGENTS * SIZE, seed: int = 0) -> Episode:
         mask=mask,
         label=Label(np.zeros(ENVS, np.int32), random.normal(size=(ENVS, noise_size))),
     )
-    return jax.tree.map(jnp.asarray, made)
+    return jax.device_put(made)
 
 
 def parameters(algorithm: LatentPolicyGradient, num_tasks: int, seed: int = 0) -> MetaParameters:
     """Weights from NumPy, for which nothing is compiled."""
     random = np.random.default_rng(seed)
     shapes = jax.eval_shape(lambda key: algorithm.meta_init(SPEC, num_tasks, key), jax.random.key(0)).net
-    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * random.normal(size=leaf.shape)), shapes)
+    return jax.tree.map(lambda leaf: put(0.5 * random.normal(size=leaf.shape)), shapes)
 
 
 def test_divergence_from_the_prior():
-    latents = Latents(jnp.array([[0.5, 0.0], [0.0, 0.0]]), jnp.array([[math.log(2), 0.0], [0.0, 0.0]]))
+    latents = Latents(put([[0.5, 0.0], [0.0, 0.0]]), put([[math.log(2), 0.0], [0.0, 0.0]]))
     found, of_prior = jax.jit(lambda: (latents.divergence(), Latents.prior(3, 2).divergence()))()
     by_hand = 0.5 * (4 + 0.25 - 1) - math.log(2)
     assert np.asarray(found) == pytest.approx([by_hand, 0.0])
@@ -57,7 +65,7 @@ def test_divergence_from_the_prior():
 
 def test_advantages_compare_episodes_step_by_step():
     algorithm = replace(MAML, net=Mlp((1,)))
-    playing = parameters(algorithm, 1).of_task(Latents(*jnp.asarray(np.zeros((2, AGENTS, 0)))))
+    playing = parameters(algorithm, 1).of_task(Latents(*put(np.zeros((2, AGENTS, 0)))))
     batch = jax.jit(algorithm.batch)
     seen = jax.device_get(batch(playing, episodes(0)))
     reward = np.asarray(episodes(0).reward, np.float64)
@@ -79,7 +87,7 @@ def test_advantages_compare_episodes_step_by_step():
 def test_the_inner_step_by_hand():
     """d log N / d mu = (z - mu) / sigma^2 and d log N / d s = (z - mu)^2 / sigma^2 - 1, weighted by whole episodes."""
     sizes = np.array([[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.5], [0.5, 0.5]]])
-    steps = StepSizes(*jnp.asarray(np.log(sizes)), jnp.asarray(0.0))
+    steps = StepSizes(*put(np.log(sizes)), put(0.0))
 
     @jax.jit
     def compute(learned: MetaParameters):

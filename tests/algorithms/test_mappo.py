@@ -14,8 +14,9 @@ from scipy.special import log_softmax
 from mesax.algorithms.mappo import LOG_STD_RANGE, Actors, Mappo, MappoState, Piece
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
-from mesax.nets import Adam, Gru, Mlp, Team, unroll
+from mesax.nets import Adam, Dense, FeedForward, Gru, Mlp, Team, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label
+from probes import put
 
 TIME, AGENTS, ACTIONS = 3, 2, 3
 SPEC = EnvSpec(AGENTS, 2, Discrete(ACTIONS), TIME)
@@ -46,15 +47,15 @@ def fresh(algorithm: Mappo, spec: EnvSpec = SPEC, seed: int = 0) -> MappoState:
     shapes = jax.eval_shape(lambda key: algorithm.init(spec, key), jax.random.key(0))
 
     def weights(tree):
-        return jax.tree.map(lambda leaf: jnp.asarray(0.5 * random.normal(size=leaf.shape), jnp.float32), tree)
+        return jax.tree.map(lambda leaf: put(0.5 * random.normal(size=leaf.shape), jnp.float32), tree)
 
     def zeros(tree):
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
+        return jax.tree.map(lambda leaf: put(np.zeros(leaf.shape, leaf.dtype)), tree)
 
     return MappoState(
         replace(shapes.actors, net=weights(shapes.actors.net), optimizer_state=zeros(shapes.actors.optimizer_state)),
         replace(shapes.values, net=weights(shapes.values.net), optimizer_state=zeros(shapes.values.optimizer_state)),
-        ValueNorm(jnp.asarray(0.5), jnp.asarray(2.5), jnp.asarray(0.5)),
+        ValueNorm(put(0.5), put(2.5), put(0.5)),
     )
 
 
@@ -67,31 +68,38 @@ def episodes(junk: float = 0.0) -> Episode:
     obs = random.normal(size=(number, TIME + 1, AGENTS, 2))
     poison = np.random.default_rng(2)
     return Episode(
-        obs=jnp.asarray(np.where(later[..., None, None], junk * poison.normal(size=obs.shape), obs), jnp.float32),
-        action=jnp.asarray(random.integers(0, ACTIONS, (number, TIME, AGENTS)), jnp.int32),
-        reward=jnp.asarray(
+        obs=put(np.where(later[..., None, None], junk * poison.normal(size=obs.shape), obs), jnp.float32),
+        action=put(random.integers(0, ACTIONS, (number, TIME, AGENTS)), jnp.int32),
+        reward=put(
             np.where(after, junk * poison.normal(size=after.shape), random.normal(size=after.shape)), jnp.float32
         ),
-        terminated=jnp.asarray(np.where(after, junk > 0, ends)),
-        mask=jnp.asarray(~after),
-        label=Label.of(jnp.zeros(number, jnp.int32)),
+        terminated=put(np.where(after, junk > 0, ends)),
+        mask=put(~after),
+        label=nobody(number),
     )
 
 
-def actors_of(space, log_std=()) -> Actors:
-    team = Team.create(Mlp(()), 1, (1, space.feature_size), jax.random.key(0), shared=True, head_gain=1.0)
-    return Actors(team, jnp.array(log_std, jnp.float32), space)
+def nobody(number: int) -> Label:
+    """Labels of the learner's own episodes."""
+    return Label(put(np.zeros(number, np.int32)), put(np.zeros((number, 0), np.float32)))
+
+
+def chances(space, outputs: np.ndarray, action: np.ndarray, log_std=()) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities of actions and entropies, of actors whose nets say `outputs`."""
+    net = FeedForward((), Dense(put(np.zeros((2, space.feature_size))), put(np.zeros(space.feature_size))))
+    actors = Actors(Team(net, 1, shared=True), put(log_std, jnp.float32), space)
+    compute = jax.jit(lambda outputs, action: (actors.log_probability(outputs, action), actors.entropy(outputs)))
+    return jax.device_get(compute(outputs, action))
 
 
 def test_discrete_probabilities_and_entropy_against_scipy():
     random = np.random.default_rng(0)
     outputs, action = 3.0 * random.normal(size=(5, AGENTS, ACTIONS)), random.integers(0, ACTIONS, (5, AGENTS))
-    actors = actors_of(Discrete(ACTIONS))
     logs = log_softmax(outputs, axis=-1)
+    log_probability, entropy = chances(Discrete(ACTIONS), outputs, action)
     expected = np.take_along_axis(logs, action[..., None], axis=-1)[..., 0]
-    np.testing.assert_allclose(actors.log_probability(jnp.asarray(outputs), jnp.asarray(action)), expected, rtol=1e-4)
-    entropies = scipy.stats.entropy(np.exp(logs), axis=-1)
-    np.testing.assert_allclose(actors.entropy(jnp.asarray(outputs)), entropies, rtol=1e-4)
+    np.testing.assert_allclose(log_probability, expected, rtol=1e-4)
+    np.testing.assert_allclose(entropy, scipy.stats.entropy(np.exp(logs), axis=-1), rtol=1e-4)
 
 
 def test_gaussian_probabilities_and_entropy_against_scipy():
@@ -99,20 +107,19 @@ def test_gaussian_probabilities_and_entropy_against_scipy():
     random = np.random.default_rng(0)
     outputs, action = random.normal(size=(5, AGENTS, 4)), random.normal(size=(5, AGENTS, 4))
     action[..., 2] = np.tanh(outputs[..., 2]) + 0.01 * random.normal(size=(5, AGENTS))
-    actors = actors_of(Box(4), [-0.7, 0.2, -5.0, 0.47])
     gaussian = scipy.stats.norm(np.tanh(outputs), np.exp([-0.7, 0.2, -5.0, 0.47]))
-    log_probability = actors.log_probability(jnp.asarray(outputs), jnp.asarray(action))
+    log_probability, entropy = chances(Box(4), outputs, action, [-0.7, 0.2, -5.0, 0.47])
     np.testing.assert_allclose(log_probability, gaussian.logpdf(action).sum(axis=-1), rtol=1e-4)
-    np.testing.assert_allclose(actors.entropy(jnp.asarray(outputs)), gaussian.entropy().sum(axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(entropy, gaussian.entropy().sum(axis=-1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("space", [Discrete(3), Box(1)], ids=["discrete", "box"])
 def test_behavior_samples_and_greedy_does_not(space):
     """Discrete: shares are the softmax. Box: mean and deviation are those of the Gaussian, beyond the box too."""
     algorithm, spec = replace(ONE_STEP, initial_std=0.5), EnvSpec(AGENTS, 2, space, TIME)
-    state, obs = fresh(algorithm, spec), jnp.array([[1.0, -0.5], [0.3, 2.0]])
+    state, obs = fresh(algorithm, spec), put([[1.0, -0.5], [0.3, 2.0]])
     state = replace(
-        state, actors=replace(state.actors, net=replace(state.actors.net, log_std=jnp.full(space.feature_size, -0.5)))
+        state, actors=replace(state.actors, net=replace(state.actors.net, log_std=put([-0.5] * space.feature_size)))
     )
 
     @jax.jit
@@ -122,7 +129,7 @@ def test_behavior_samples_and_greedy_does_not(space):
         outputs = state.actors.net.team.step(behavior.start(keys[0]), obs)[1]
         return jax.vmap(lambda key: behavior.act(behavior.start(key), obs, key)[0])(keys), one, outputs
 
-    sampled, greedy, outputs = jax.tree.map(np.asarray, act(state, jax.random.split(jax.random.key(0), 4_000)))
+    sampled, greedy, outputs = jax.device_get(act(state, jax.random.split(jax.random.key(0), 4_000)))
     if isinstance(space, Discrete):
         shares = np.stack([np.bincount(column, minlength=3) / len(column) for column in sampled.T])
         np.testing.assert_allclose(shares, np.exp(log_softmax(outputs, axis=-1)), atol=0.03)
@@ -134,77 +141,93 @@ def test_behavior_samples_and_greedy_does_not(space):
     assert np.abs(sampled).max() > 1.0
 
 
+FAR = np.array([0.1, 3.0, 0.1, 3.0], np.float32)[:, None, None]
+"""How far from the mean each episode's actions are, in deviations."""
+
+
+@jax.jit
+def deviation_after(state: MappoState, limit: jax.Array, sign: jax.Array) -> jax.Array:
+    """What a step leaves of the logarithm of a deviation, if far actions are paid for (or near ones: `sign` -1)."""
+    algorithm, batch = replace(ONE_STEP, entropy_bonus=0.0), episodes()
+    actors = replace(state.actors, net=replace(state.actors.net, log_std=limit[None]))
+    obs = batch.obs[:, :-1]
+    mean = jnp.tanh(jax.vmap(unroll, in_axes=(None, 0))(actors.net.team, obs))
+    action = mean + jnp.exp(limit) * FAR[..., None]
+    old_log = actors.net.log_probability(mean, action)
+    advantages = jnp.broadcast_to(sign * jnp.where(FAR > 1.0, 1.0, -1.0), old_log.shape)
+    zeros = jnp.zeros(old_log.shape)
+    piece = Piece(obs, action, batch.mask, old_log, zeros, advantages, zeros, (), ())
+    return algorithm._descend(replace(state, actors=actors), piece, Elapsed.at(0.0))[0].actors.net.log_std
+
+
 @pytest.mark.parametrize("end", [0, 1], ids=["smallest", "largest"])
 def test_a_deviation_at_its_limit_can_come_back_and_cannot_go_beyond(end: int):
     """Paid for actions far from the mean, deviations grow; paid for those near it, they shrink."""
-    algorithm, spec = replace(ONE_STEP, entropy_bonus=0.0), EnvSpec(AGENTS, 2, Box(1), TIME)
-    limit, state = LOG_STD_RANGE[end], fresh(algorithm, spec)
-    actors = replace(state.actors, net=replace(state.actors.net, log_std=jnp.full(1, limit)))
-    state, batch = replace(state, actors=actors), episodes()
-    obs = batch.obs[:, :-1]
-    mean = jnp.tanh(jax.vmap(unroll, in_axes=(None, 0))(actors.net.team, obs))
-    distance = jnp.exp(limit) * jnp.array([0.1, 3.0, 0.1, 3.0])[:, None, None, None]
-    action = mean + distance
-    old_log = actors.net.log_probability(mean, action)
-    zeros = jnp.zeros(old_log.shape)
-
-    def moved(sign: float) -> float:
-        advantages = jnp.broadcast_to(sign * jnp.array([-1.0, 1.0, -1.0, 1.0])[:, None, None], old_log.shape)
-        piece = Piece(obs, action, batch.mask, old_log, zeros, advantages, zeros, (), ())
-        after = jax.jit(lambda s: algorithm._descend(s, piece, Elapsed.at(0.0)))(state)[0]
-        return float(after.actors.net.log_std[0])
-
-    outward, inward = (moved(sign) for sign in ((1.0, -1.0) if end else (-1.0, 1.0)))
+    limit, state = LOG_STD_RANGE[end], fresh(ONE_STEP, EnvSpec(AGENTS, 2, Box(1), TIME))
+    outward, inward = (
+        float(np.asarray(deviation_after(state, limit, sign))[0]) for sign in ((1.0, -1.0) if end else (-1.0, 1.0))
+    )
     assert outward == np.float32(limit)
     assert inward - limit == pytest.approx(-0.01 if end else 0.01, rel=0.01), "a whole step of the optimizer"
 
 
+EMPTY = ValueNorm(*put(np.zeros(3, np.float32)))
+observe = jax.jit(ValueNorm.observe, static_argnames=("decay", "whole"))
+moments = jax.jit(ValueNorm.moments)
+convert = jax.jit(lambda norm, x: (norm.normalize(x), norm.denormalize(x), norm.denormalize(norm.normalize(x))))
+
+
 def test_value_norm_before_anything_was_seen_changes_nothing():
-    norm, values = ValueNorm.create(), jnp.array([-3.0, 0.0, 8.0])
-    assert [float(moment) for moment in norm.moments()] == [0.0, 1.0]
-    np.testing.assert_array_equal(norm.normalize(values), values)
-    np.testing.assert_array_equal(norm.denormalize(values), values)
+    norm, values = jax.jit(ValueNorm.create)(), np.array([-3.0, 0.0, 8.0])
+    jax.tree.map(np.testing.assert_array_equal, norm, EMPTY)
+    assert [float(moment) for moment in moments(norm)] == [0.0, 1.0]
+    for converted in convert(norm, values):
+        np.testing.assert_array_equal(converted, values)
 
 
 @pytest.mark.parametrize("decay", [0.99999, 0.5])
 def test_value_norm_is_debiased(decay: float):
     """The first batch alone gives the moments, however slowly the memory fills; padding is left out."""
-    returns, mask = jnp.array([[1.0, 5.0, 99.0]]), jnp.array([[True, True, False]])
-    norm = ValueNorm.create().observe(returns, mask, decay)
-    np.testing.assert_allclose(norm.moments(), [3.0, 2.0], rtol=1e-4)
-    again = norm.observe(returns, mask, decay)
-    np.testing.assert_allclose(again.moments(), [3.0, 2.0], rtol=1e-4)
+    returns, mask = np.array([[1.0, 5.0, 99.0]]), np.array([[True, True, False]])
+    norm = observe(EMPTY, returns, mask, decay=decay)
+    np.testing.assert_allclose(moments(norm), [3.0, 2.0], rtol=1e-4)
+    again = observe(norm, returns, mask, decay=decay)
+    np.testing.assert_allclose(moments(again), [3.0, 2.0], rtol=1e-4)
 
 
 def test_value_norm_forgets_with_its_decay():
     """Weights 1/4 and 1/2 of moments (0, 0) and (6, 36): mean 4, mean square 24, variance 8."""
-    norm = ValueNorm.create().observe(jnp.zeros(4), jnp.ones(4, bool), 0.5)
-    norm = norm.observe(jnp.full(4, 6.0), jnp.ones(4, bool), 0.5)
-    np.testing.assert_allclose(norm.moments(), [4.0, np.sqrt(8.0)], rtol=1e-6)
+    norm = observe(EMPTY, np.zeros(3), np.ones(3, bool), decay=0.5)
+    norm = observe(norm, np.full(3, 6.0), np.ones(3, bool), decay=0.5)
+    np.testing.assert_allclose(moments(norm), [4.0, np.sqrt(8.0)], rtol=1e-6)
 
 
 def test_value_norm_has_a_least_deviation():
-    norm = ValueNorm.create().observe(jnp.full(4, 2.0), jnp.ones(4, bool), 0.9)
-    np.testing.assert_allclose(norm.moments(), [2.0, 0.1], rtol=1e-4)
+    norm = observe(EMPTY, np.full(3, 2.0), np.ones(3, bool), decay=0.9)
+    np.testing.assert_allclose(moments(norm), [2.0, 0.1], rtol=1e-4)
 
 
 def test_a_batch_in_which_nothing_happened_leaves_the_norm_alone():
-    norm = ValueNorm.create().observe(jnp.array([1.0, 2.0, 7.0]), jnp.ones(3, bool), 0.9)
-    for known in (norm, ValueNorm.create()):
-        jax.tree.map(np.testing.assert_array_equal, known.observe(jnp.full(3, 99.0), jnp.zeros(3, bool), 0.9), known)
-    some = (jnp.array([1.0, 5.0]), jnp.array([True, False]), 0.9)
-    jax.tree.map(np.testing.assert_array_equal, norm.observe(*some), norm.observe(*some, whole=True))
+    norm = observe(EMPTY, np.array([1.0, 2.0, 7.0]), np.ones(3, bool), decay=0.9)
+    for known in (norm, EMPTY):
+        after = observe(known, np.full(3, 99.0), np.zeros(3, bool), decay=0.9)
+        jax.tree.map(np.testing.assert_array_equal, after, known)
+    some = (np.array([1.0, 5.0, 2.0]), np.array([True, False, False]))
+    plain, whole = (observe(norm, *some, decay=0.9, whole=whole) for whole in (False, True))
+    jax.tree.map(np.testing.assert_array_equal, plain, whole)
 
 
 def test_value_norm_and_back():
-    norm = ValueNorm.create().observe(jnp.array([1.0, 2.0, 7.0]), jnp.ones(3, bool), 0.9)
-    values = jnp.array([-10.0, 0.0, 3.0])
-    np.testing.assert_allclose(norm.denormalize(norm.normalize(values)), values, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(norm.normalize(jnp.array([10 / 3])), [0.0], atol=1e-5)
+    norm = observe(EMPTY, np.array([1.0, 2.0, 7.0]), np.ones(3, bool), decay=0.9)
+    values = np.array([-10.0, 0.0, 10 / 3], np.float32)
+    normalized, _, back = convert(norm, values)
+    np.testing.assert_allclose(back, values, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(normalized)[2], 0.0, atol=1e-5)
 
 
 def advantages_by_hand(batch: Episode, values: np.ndarray, discount: float, mixing: float) -> np.ndarray:
     """Sums of temporal differences, step by step, agent by agent."""
+    batch = jax.device_get(batch)
     advantages = np.zeros(values[:, :-1].shape)
     for env, start in np.argwhere(batch.mask):
         weight = 1.0
@@ -218,7 +241,8 @@ def advantages_by_hand(batch: Episode, values: np.ndarray, discount: float, mixi
 
 def momentum(trainable):
     """Adam's first moment after one step is a tenth of the gradient."""
-    return jax.tree.map(lambda leaf: 10.0 * leaf, optax.tree_utils.tree_get(trainable.optimizer_state, "mu"))
+    moment = optax.tree_utils.tree_get(trainable.optimizer_state, "mu")
+    return jax.tree.map(lambda leaf: 10.0 * np.asarray(leaf), moment)
 
 
 def assert_close(left, right, atol: float = 1e-5):
@@ -245,7 +269,7 @@ def test_the_first_step_is_the_plain_policy_gradient():
     def actor_loss(actors):
         outputs = jax.vmap(unroll, in_axes=(None, 0))(actors.team, batch.obs[:, :-1])[happened]
         log = jax.nn.log_softmax(outputs)
-        chosen = jnp.take_along_axis(log, batch.action[happened][..., None], axis=-1)[..., 0]
+        chosen = jnp.take_along_axis(log, np.asarray(batch.action)[happened][..., None], axis=-1)[..., 0]
         entropy = -jnp.sum(jnp.exp(log) * log, axis=-1)
         return -jnp.mean(chosen * standard) - 0.05 * jnp.mean(entropy), jnp.mean(entropy)
 
@@ -258,14 +282,15 @@ def test_the_first_step_is_the_plain_policy_gradient():
         values = jax.vmap(lambda obs: unroll(net, obs.reshape(TIME + 1, -1))[:, 0])(batch.obs)[:, :-1][happened]
         return jnp.mean(0.5 * jnp.square(values[:, None] - target))
 
-    gradient, entropy = jax.jit(jax.grad(actor_loss, has_aux=True))(state.actors.net)
+    compute = jax.jit(lambda actors, net: (jax.grad(actor_loss, has_aux=True)(actors), jax.grad(value_loss)(net)))
+    (gradient, entropy), of_values = compute(state.actors.net, state.values.net)
     assert_close(momentum(after.actors), gradient)
-    assert_close(momentum(after.values), jax.jit(jax.grad(value_loss))(state.values.net))
-    np.testing.assert_allclose(after.norm.moments(), [mean, np.sqrt(square - mean**2)], rtol=1e-4)
+    assert_close(momentum(after.values), of_values)
+    np.testing.assert_allclose(moments(after.norm), [mean, np.sqrt(square - mean**2)], rtol=1e-4)
     assert float(metrics["clipped"]) == 0.0
     np.testing.assert_allclose(metrics["entropy"], entropy, rtol=1e-5)
     # Standardized advantages have mean 0: at ratios of 1 the loss is the entropy bonus alone.
-    np.testing.assert_allclose(metrics["actor_loss"], -0.05 * entropy, atol=1e-5)
+    np.testing.assert_allclose(metrics["actor_loss"], -0.05 * float(entropy), atol=1e-5)
 
 
 def test_a_bonus_that_is_valued_apart_by_hand():
@@ -273,8 +298,8 @@ def test_a_bonus_that_is_valued_apart_by_hand():
     spec = replace(SPEC, bonus_discount=0.5)
     batch, random = episodes(junk=50.0), np.random.default_rng(4)
     happened, ends = np.asarray(batch.mask), np.asarray(batch.terminated)
-    batch = replace(batch, bonus=jnp.asarray(np.where(happened, random.random(happened.shape), 0.0), jnp.float32))
-    state = replace(fresh(ONE_STEP, spec), bonus_norm=ValueNorm.create())
+    batch = replace(batch, bonus=put(np.where(happened, random.random(happened.shape), 0.0), jnp.float32))
+    state = replace(fresh(ONE_STEP, spec), bonus_norm=EMPTY)
 
     @jax.jit
     def pieces(state):
@@ -282,21 +307,22 @@ def test_a_bonus_that_is_valued_apart_by_hand():
         after, _ = ONE_STEP.update(spec, state, batch, Elapsed.at(0.0), jax.random.key(0))
         return own, ONE_STEP.heads(state.values.net, batch.obs)[1], after
 
-    piece, (of_reward, of_bonus), after = jax.tree.map(np.asarray, pieces(state))
+    piece, (of_reward, of_bonus), after = jax.device_get(pieces(state))
+    bonus = np.asarray(batch.bonus)
     fresh_start = of_bonus[:, 0].mean(axis=0)
     returns = np.zeros((*happened.shape, AGENTS))
     for env, time in np.argwhere(happened)[::-1]:
         reached = fresh_start if ends[env, time] else of_bonus[env, time + 1]
         if time + 1 < LENGTHS[env]:
             reached = 0.2 * reached + 0.8 * returns[env, time + 1]
-        returns[env, time] = float(batch.bonus[env, time]) + 0.5 * reached
+        returns[env, time] = bonus[env, time] + 0.5 * reached
     np.testing.assert_allclose(piece.bonus.returns[happened], returns[happened], rtol=1e-4)
     np.testing.assert_array_equal(piece.bonus.old_values, of_bonus[:, :-1])
     both = advantages_by_hand(batch, 2.0 * of_reward + 1.0, 0.9, 0.8) + returns - of_bonus[:, :-1]
     standard = both[happened]
     standard = (standard - standard.mean()) / (standard.std() + 1e-5)
     np.testing.assert_allclose(piece.advantages[happened], standard, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(after.bonus_norm.moments()[0], returns[happened].mean(), rtol=1e-4)
+    np.testing.assert_allclose(moments(after.bonus_norm)[0], returns[happened].mean(), rtol=1e-4)
     # Both heads learn: the loss is the sum of theirs.
     assert np.all(np.any(momentum(after.values).head.weight, axis=0))
 
@@ -306,7 +332,7 @@ def test_clipped_ratios_and_values_by_hand():
     state, batch = fresh(ONE_STEP), episodes()
     random, shape = np.random.default_rng(3), (len(LENGTHS), TIME, AGENTS)
     ratio = random.choice([0.5, 0.9, 1.1, 1.5], shape)
-    advantages, returns, old_values = (jnp.asarray(random.normal(size=shape), jnp.float32) for _ in range(3))
+    advantages, returns, old_values = (random.normal(size=shape).astype(np.float32) for _ in range(3))
 
     @jax.jit
     def descend(state):
@@ -314,7 +340,7 @@ def test_clipped_ratios_and_values_by_hand():
         log = state.actors.net.log_probability(outputs, batch.action)
         values = ONE_STEP.values(state.values.net, batch.obs)[1][:, :-1]
         played = (batch.obs[:, :-1], batch.action, batch.mask, log - jnp.log(ratio))
-        piece = Piece(*played, old_values, advantages, returns, (), ())
+        piece = Piece(*played, put(old_values), put(advantages), put(returns), (), ())
         return values, ONE_STEP._descend(state, piece, Elapsed.at(1.0))
 
     happened = np.asarray(batch.mask)
@@ -326,11 +352,11 @@ def test_clipped_ratios_and_values_by_hand():
         entropy = jnp.sum(actors.entropy(outputs) * happened[..., None]) / (happened.sum() * AGENTS)
         return -jnp.sum(slope * actors.log_probability(outputs, batch.action)) - 0.05 * entropy
 
-    values, (after, metrics) = descend(state)
+    values, (after, metrics) = jax.device_get(descend(state))
     assert_close(momentum(after.actors), jax.jit(jax.grad(plain))(state.actors.net))
     outside = np.isin(ratio, [0.5, 1.5])[happened].mean()
     np.testing.assert_allclose(metrics["clipped"], outside, rtol=1e-5)
-    mean, deviation = after.norm.moments()
+    mean, deviation = map(np.asarray, moments(after.norm))
     errors = [
         values - (returns - mean) / deviation
         for values in (values, old_values + np.clip(values - old_values, -0.2, 0.2))
@@ -355,7 +381,7 @@ def test_the_rate_falls_to_its_final_share():
     for progress in (0.0, 0.5, 1.0):
         after, _ = update(ONE_STEP, state, batch, Elapsed.at(progress))
         nets = ((learner.actors.net, learner.values.net) for learner in (after, state))
-        steps.append(jax.tree.map(lambda new, old: np.asarray(new - old), *nets))
+        steps.append(jax.tree.map(lambda new, old: np.asarray(new) - np.asarray(old), *nets))
     for net in steps[0]:
         assert max(np.abs(leaf).max(initial=0.0) for leaf in jax.tree.leaves(net)) == pytest.approx(0.01, rel=0.01)
     for share, step in zip((0.625, 0.25), steps[1:], strict=True):
@@ -367,20 +393,20 @@ def test_an_epoch_learns_from_every_episode_once():
     spec = EnvSpec(AGENTS, 2, Discrete(2), 1)
     algorithm = replace(ONE_STEP, actor_net=Mlp(()), critic_net=Mlp(()), minibatches=4)
     state, number = fresh(algorithm, spec), 4
-    state = replace(state, norm=ValueNorm.create())
+    state = replace(state, norm=EMPTY)
     rewards = np.array([1.0, 10.0, 100.0, 1000.0], np.float32)
     batch = Episode(
-        jnp.ones((number, 2, AGENTS, 2)),
-        jnp.zeros((number, 1, AGENTS), jnp.int32),
-        jnp.asarray(rewards)[:, None],
-        jnp.ones((number, 1), bool),
-        jnp.ones((number, 1), bool),
-        Label.of(jnp.zeros(number, jnp.int32)),
+        put(np.ones((number, 2, AGENTS, 2))),
+        put(np.zeros((number, 1, AGENTS), np.int32)),
+        put(rewards[:, None]),
+        put(np.ones((number, 1), bool)),
+        put(np.ones((number, 1), bool)),
+        nobody(number),
     )
     run = jax.jit(lambda key: algorithm.update(spec, state, batch, Elapsed.at(0.0), key)[0].norm)
     weights, orders = 0.5 ** np.arange(4, 0, -1), set()
     for seed in range(6):
-        norm = run(jax.random.key(seed))
+        norm = jax.device_get(run(jax.random.key(seed)))
         assert float(norm.weight) == 1 - 0.5**4
         fitting = [
             order
@@ -405,28 +431,25 @@ def test_nets_without_memory_do_not_see_how_episodes_are_cut(chunk: int):
 @pytest.mark.parametrize("values_of", ["joint", "own"])
 def test_a_piece_starts_from_the_memory_that_played(values_of: str):
     """At the old weights every piece says what whole episodes say; only gradients do not pass between pieces."""
-    whole = replace(ONE_STEP, actor_net=Gru(8, 1), critic_net=Gru(8, 1), values_of=values_of)
-    cut, state = replace(whole, chunk=2), fresh(whole)
-    one, many = (
-        jax.jit(lambda s, algorithm=algorithm: algorithm._pieces(SPEC, s, episodes(), Elapsed.at(0.0)))(state)
-        for algorithm in (whole, cut)
-    )
-    assert (len(one.mask), len(many.mask)) == (4, 8)
+    whole = replace(ONE_STEP, actor_net=Gru(4, 1), critic_net=Gru(4, 1), values_of=values_of)
+    cut = replace(whole, chunk=2)
 
     @jax.jit
-    def read(state, many):
+    def read(state):
+        one, many = (algorithm._pieces(SPEC, state, episodes(), Elapsed.at(0.0)) for algorithm in (whole, cut))
+        assert (len(one.mask), len(many.mask)) == (4, 8)
         actors = state.actors.net
         outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(actors.team, many.obs, many.actor_memory)
         forgetful = jax.vmap(unroll, in_axes=(None, 0))(actors.team, many.obs)
         values = cut.values(state.values.net, many.obs, many.value_memory)[1]
-        return outputs, forgetful, actors.log_probability(outputs, many.action), values
+        _, told = cut.update(SPEC, state, episodes(), Elapsed.at(0.0), jax.random.key(0))
+        return many, outputs, forgetful, actors.log_probability(outputs, many.action), values, told
 
-    outputs, forgetful, log, values = map(np.asarray, read(state, many))
-    happened = np.asarray(many.mask)
+    many, outputs, forgetful, log, values, told = jax.device_get(read(fresh(whole)))
+    happened = many.mask
     assert happened.sum() == LENGTHS.sum()
-    np.testing.assert_allclose(log[happened], np.asarray(many.old_log)[happened], atol=1e-5)
-    np.testing.assert_allclose(values[happened], np.asarray(many.old_values)[happened], atol=1e-5)
-    _, told = update(cut, state, episodes(), Elapsed.at(0.0))
+    np.testing.assert_allclose(log[happened], many.old_log[happened], atol=1e-5)
+    np.testing.assert_allclose(values[happened], many.old_values[happened], atol=1e-5)
     assert float(told["clipped"]) == 0.0
     assert not np.allclose(forgetful[happened], outputs[happened], atol=1e-4)
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from mesax.training.loop import Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Budget
 from mesax.types import Elapsed, tree_stack
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, side_by_side, worst
+from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, put, side_by_side, worst
 
 NUM_ENVS = 32
 ROUNDS = 40
@@ -69,7 +68,7 @@ def test_discrete(name: str):
 
 def test_continuous():
     targets = np.array([[[[0.6], [-0.3]], [[-0.5], [0.2]]], [[[0.0], [0.8]], [[0.3], [0.3]]]], np.float32)
-    tasks = [ContinuousTask(target) for target in jnp.asarray(targets)]
+    tasks = [ContinuousTask(target) for target in put(targets)]
     results = train_all(ContinuousGame(), replace(MLP, share_actors=False), tasks)
     for target, (_, values, outputs) in zip(targets, results, strict=True):
         regret = np.square(np.tanh(outputs) - target).sum(axis=(2, 3))

@@ -22,7 +22,7 @@ from mesax.training.loop import Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Schedule
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Label, Linear, tree_index
-from probes import PROBES, TabularGame, stacked
+from probes import PROBES, TabularGame, put, stacked
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 SMALL = Maven(
@@ -35,8 +35,8 @@ TASK = stacked([PROBES["coordination"].task])
 
 def test_the_last_layer_is_the_sum_of_its_parts():
     """Two codes, two agents, one feature, one output: W = 1 or 10 by the code, 100 or 1000 by the agent, and 10,000."""
-    nets = Team(FeedForward((), Dense(jnp.array([[[1.0]], [[3.0]]]), jnp.array([[0.0]] * 2))), 2, shared=False)
-    team = CodedTeam(nets, jnp.array([[[1.0]], [[10.0]], [[100.0]], [[1000.0]], [[10_000.0]]]))
+    nets = Team(FeedForward((), Dense(put([[[1.0]], [[3.0]]]), put([[0.0]] * 2))), 2, shared=False)
+    team = CodedTeam(nets, put([[[1.0]], [[10.0]], [[100.0]], [[1000.0]], [[10_000.0]]]))
     x = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 1.0]], np.float32)  # the code 1, and what each of them sees
     step, along = jax.jit(lambda x, xs: (team.step(team.start(), x)[1], unroll_batch(team, xs)))(
         x, np.broadcast_to(x, (3, 4, 2, 3))
@@ -51,7 +51,7 @@ def test_a_step_and_an_episode_agree_under_every_code():
     random = np.random.default_rng(0)
     obs = random.normal(size=(3, 4, 2, 2))
     codes = np.broadcast_to(np.eye(3)[:, None, None], (3, 4, 2, 3))
-    xs = jnp.asarray(np.concatenate([codes, obs], axis=-1), jnp.float32)
+    xs = put(np.concatenate([codes, obs], axis=-1), jnp.float32)
 
     @jax.jit
     def both(xs, key):
@@ -71,14 +71,14 @@ def linear_discriminator(weight: float) -> Discerning:
     """Logits are (4 p, 0, 0), p the share of agent 0's first action in its softmax; observations count for nothing."""
     matrix = np.zeros((6, 3), np.float32)
     matrix[0, 0] = 4.0
-    net = FeedForward((), Dense(jnp.asarray(matrix), jnp.array([0.0] * 3)))
+    net = FeedForward((), Dense(put(matrix), put([0.0] * 3)))
     return Discerning(Sum().build(SPEC, jax.random.key(0)), net, weight)
 
 
 def step_under(latent: int, values) -> Step:
     values = jnp.asarray(values, jnp.float32)
-    action = jnp.array([[1.0, 0.0], [0.0, 1.0]])
-    obs = jnp.array([[7.0], [-7.0]])
+    action = put([[1.0, 0.0], [0.0, 1.0]])
+    obs = put([[7.0], [-7.0]])
     return Step(jnp.sum(values * action, axis=1), jnp.max(values, axis=1), obs, action, jnp.eye(3)[latent], values)
 
 
@@ -112,12 +112,12 @@ def test_its_gradient_reaches_the_agents_through_the_softmax():
 
 def test_the_choice_by_hand():
     """Two z, one number seen, logits (x, 0): REINFORCE on own episodes alone, and an entropy bonus."""
-    net = FeedForward((), Dense(jnp.array([[1.0, 0.0]]), jnp.array([0.0, 0.0])))
+    net = FeedForward((), Dense(put([[1.0, 0.0]]), put([0.0, 0.0])))
     recent = Recent(
-        jnp.array([[0.0], [1.0], [2.0]]),
-        jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
-        jnp.array([3.0, 5.0, 100.0]),
-        jnp.array([1.0, 1.0, 0.0]),
+        put([[0.0], [1.0], [2.0]]),
+        put([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
+        put([3.0, 5.0, 100.0]),
+        put([1.0, 1.0, 0.0]),
     )
     share = 1.0 / (1.0 + np.exp(1.0))
     logs = np.log([0.5, share])
@@ -137,12 +137,12 @@ def test_the_choice_learns_what_pays_where():
     obs, latent = random.choice([-1.0, 1.0], (64, 1)), random.integers(0, 2, 64)
     returns = np.where((obs[:, 0] > 0) == (latent == 0), 3.0, 1.0)
     parts = (obs, np.eye(2)[latent], returns, np.ones(64))
-    recent = Recent(*(jnp.asarray(part, jnp.float32) for part in parts))
+    recent = Recent(*(put(part, jnp.float32) for part in parts))
 
     @jax.jit
     def run(key):
         choice, metrics = rule.update(rule.init(spec, 2, key).seen(recent), key)
-        logits = jax.vmap(lambda seen: choice.net.net.step((), seen)[1])(jnp.array([[1.0], [-1.0]]))
+        logits = jax.vmap(lambda seen: choice.net.net.step((), seen)[1])(put([[1.0], [-1.0]]))
         return jax.nn.softmax(logits), metrics["latent_entropy"]
 
     chosen, entropy = jax.device_get(run(jax.random.key(0)))
@@ -152,7 +152,7 @@ def test_the_choice_learns_what_pays_where():
 def test_recent_episodes_are_a_ring():
     def episodes(*returns: float) -> Recent:
         number = len(returns)
-        return Recent(jnp.zeros((number, 2)), jnp.zeros((number, 3)), jnp.array(returns, jnp.float32), jnp.ones(number))
+        return Recent(jnp.zeros((number, 2)), jnp.zeros((number, 3)), put(returns, jnp.float32), jnp.ones(number))
 
     @jax.jit
     def compute(key):
@@ -175,11 +175,11 @@ def test_z_is_drawn_once_from_what_is_seen_first():
     @jax.jit
     def compute(key):
         state = SMALL.values.init(ENV.spec, key)
-        net = FeedForward((), Dense(jnp.asarray(first), jnp.zeros(3)))
+        net = FeedForward((), Dense(put(first), jnp.zeros(3)))
         policy = LatentPolicy(SMALL.values.greedy(ENV.spec, state), net, jnp.zeros(3))
         memory, latents = policy.start(key), []
         for now in (1, 0, 0):
-            _, memory = policy.act(memory, jnp.asarray(np.stack([see[now]] * 2)), key)
+            _, memory = policy.act(memory, put(np.stack([see[now]] * 2)), key)
             latents.append(policy.label(memory).latent)
         return latents
 

@@ -15,6 +15,7 @@ from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex,
 from mesax.errors import UsageError
 from mesax.nets import Adam, Trainable
 from mesax.types import Discrete, EnvSpec
+from probes import put
 
 SPEC = EnvSpec(num_agents=3, obs_size=2, action_space=Discrete(3), horizon=1)
 JOINT = np.array(list(itertools.product(range(3), repeat=3)))
@@ -44,7 +45,7 @@ def random_mixer(config, seed: int, scale: float = 1.0):
 
 def step_of(q, obs, joint) -> Step:
     """A joint action, from all values `[agents, actions]`."""
-    q, obs, action = (jnp.asarray(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
+    q, obs, action = (put(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
     return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0), q)
 
 
@@ -68,7 +69,7 @@ def random_state(seed: int) -> tuple[np.ndarray, np.ndarray]:
 @jax.jit
 def all_values(mixer, q, obs) -> jax.Array:
     """Qtot of every joint action."""
-    return jax.vmap(lambda joint: mixer(step_of(q, obs, joint)))(jnp.asarray(JOINT))[:, 0]
+    return jax.vmap(lambda joint: mixer(step_of(q, obs, joint)))(put(JOINT))[:, 0]
 
 
 def test_the_sum_is_the_sum_and_own_values_are_own():
@@ -211,7 +212,7 @@ def test_the_best_joint_action_is_every_agents_own_best(name: str, seed: int):
 
 @jax.jit
 def all_importances(mixer, q, obs) -> jax.Array:
-    return jax.vmap(lambda joint: mixer.importances(step_of(q, obs, joint)))(jnp.asarray(JOINT))
+    return jax.vmap(lambda joint: mixer.importances(step_of(q, obs, joint)))(put(JOINT))
 
 
 @hypothesis.settings(max_examples=30)
@@ -229,7 +230,7 @@ BOTH = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
 def fitting(config, mixer_alone: bool):
     """What becomes of a payoff; with the agents' values, or with the mixer alone where they prefer action 1."""
     spec, optimizer = EnvSpec(2, 1, Discrete(3), 1), Adam(1e-2)
-    joint = jnp.asarray(list(itertools.product(range(3), repeat=2)))
+    joint = put(list(itertools.product(range(3), repeat=2)))
 
     def table(nets):
         q, mixer = nets
@@ -241,7 +242,7 @@ def fitting(config, mixer_alone: bool):
             q, mixer = jax.grad(lambda nets: jnp.mean(jnp.square(table(nets) - payoff)))(trainable.net)
             return trainable.descend((0.0 * q if mixer_alone else q, mixer), optimizer), None
 
-        q = jnp.tile(jnp.array([0.0, float(mixer_alone), 0.0]), (2, 1))
+        q = jnp.tile(put([0.0, float(mixer_alone), 0.0]), (2, 1))
         start = Trainable.create((q, config.build(spec, key)), optimizer)
         return table(jax.lax.scan(descend, start, None, 1500)[0].net)
 
@@ -316,7 +317,7 @@ def test_a_latent_enters_as_context(mixer):
     """Equal observations and values, another latent: another value of the team; a latent of no numbers is none."""
     spec = EnvSpec(3, 2, Discrete(3), 1)
     q, obs = jnp.arange(9.0).reshape(3, 3), jnp.ones((3, 2))
-    plain = step_of(q, obs, jnp.array([0, 1, 2]))
+    plain = step_of(q, obs, put([0, 1, 2]))
 
     @jax.jit
     def value(latent):

@@ -17,6 +17,7 @@ from mesax.moments import Moments
 from mesax.nets import Adam, Mlp
 from mesax.policy import UniformPolicy
 from mesax.types import Box, Elapsed, EnvSpec, Episode, Label
+from probes import put
 
 SPEC = EnvSpec(2, 3, Box(1), 4)
 
@@ -47,9 +48,9 @@ def test_moments_are_those_of_all_steps_that_happened():
 
 def test_standardized_by_hand():
     """(5 - 1) / 2 = 2; an entry that does not vary is only shifted; far outliers are clipped."""
-    mean = jnp.array([[1.0, 7.0, 0.0]])
-    moments = Moments(mean, jnp.array([[4.0, 0.0, 1.0]]), jnp.ones(()))
-    seen = moments.standardize(jnp.array([[5.0, 9.0, 400.0]]), 1e-3, 10.0)
+    mean = put([[1.0, 7.0, 0.0]])
+    moments = Moments(mean, put([[4.0, 0.0, 1.0]]), jnp.ones(()))
+    seen = moments.standardize(put([[5.0, 9.0, 400.0]]), 1e-3, 10.0)
     np.testing.assert_allclose(seen, [[2.0, 2.0, 10.0]])
 
 
@@ -137,7 +138,7 @@ def test_a_learner_solves_what_its_units_hid():
 
     policy = learner.greedy(spec, train(learner.init(spec, jax.random.key(0))))
     for sign in (1.0, -1.0):
-        action = policy.act(policy.start(jax.random.key(0)), jnp.array([[1000.0 + sign]]), jax.random.key(0))[0]
+        action = policy.act(policy.start(jax.random.key(0)), put([[1000.0 + sign]]), jax.random.key(0))[0]
         assert sign * float(action[0, 0]) > 0.5
 
 

@@ -20,6 +20,7 @@ from probes import (
     TabularGame,
     is_additive,
     learn_offline,
+    put,
     random_episodes,
     side_by_side,
     worst,
@@ -114,7 +115,7 @@ def test_additive_critic(trace: float):
 @variants(CONTINUOUS)
 def test_continuous(name: str):
     targets = np.array([[[[0.6], [-0.3]], [[-0.5], [0.2]]], [[[0.0], [0.8]], [[0.3], [0.3]]]], np.float32)
-    tasks = [ContinuousTask(target) for target in jnp.asarray(targets)]
+    tasks = [ContinuousTask(target) for target in put(targets)]
     for target, (episodes, values, outputs) in zip(
         targets, train_all(ContinuousGame(), CONTINUOUS[name], tasks), strict=True
     ):

@@ -15,12 +15,13 @@ from mesax.algorithms.targets import (
     one_step_target,
     straight_through,
 )
+from probes import put
 
-LOGITS = jnp.array([[0.5, -1.0, 0.2], [2.0, 0.0, 0.0]])
+LOGITS = put([[0.5, -1.0, 0.2], [2.0, 0.0, 0.0]])
 
 
 def test_one_step_target():
-    target = one_step_target(jnp.array([1.0, 1.0, -2.0]), jnp.array([0.9, 0.0, 0.5]), jnp.array([10.0, 10.0, 4.0]))
+    target = one_step_target(put([1.0, 1.0, -2.0]), put([0.9, 0.0, 0.5]), put([10.0, 10.0, 4.0]))
     np.testing.assert_allclose(target, [10.0, 1.0, 0.0])
 
 
@@ -40,14 +41,14 @@ def test_straight_through_samples_the_softmax(getkey):
 def test_straight_through_gradient_is_the_relaxed_samples(getkey, temperature: float):
     """Softmax Jacobian at the same noise, times dQ/da at the one-hot."""
     key = getkey()
-    slopes = jnp.array([[1.0, -2.0, 0.5], [0.3, 0.7, -0.1]])
+    slopes = put([[1.0, -2.0, 0.5], [0.3, 0.7, -0.1]])
 
     def q(action):
         return jnp.sum(slopes * action) + jnp.sum(action[0]) * jnp.sum(action[1] ** 2)
 
     gradient = jax.grad(lambda logits: q(straight_through(logits, key, temperature)))(LOGITS)
     noisy = np.asarray(LOGITS + jax.random.gumbel(key, LOGITS.shape))
-    slope_at_one_hot = np.asarray(jax.grad(q)(jnp.asarray(np.eye(3)[noisy.argmax(axis=-1)], jnp.float32)))
+    slope_at_one_hot = np.asarray(jax.grad(q)(put(np.eye(3)[noisy.argmax(axis=-1)], jnp.float32)))
     for agent in range(2):
         relaxed = np.exp(noisy[agent] / temperature) / np.exp(noisy[agent] / temperature).sum()
         jacobian = (np.diag(relaxed) - np.outer(relaxed, relaxed)) / temperature
@@ -58,7 +59,7 @@ def test_entropy():
     np.testing.assert_allclose(entropy(jnp.zeros((2, 4))), np.log([4.0, 4.0]), rtol=1e-6)
     probabilities = np.asarray(jax.nn.softmax(LOGITS))
     np.testing.assert_allclose(entropy(LOGITS), -(probabilities * np.log(probabilities)).sum(axis=-1), rtol=1e-5)
-    np.testing.assert_allclose(entropy(jnp.array([1e4, 0.0])), 0.0, atol=1e-6)
+    np.testing.assert_allclose(entropy(put([1e4, 0.0])), 0.0, atol=1e-6)
 
 
 TIME = 4
@@ -82,7 +83,7 @@ def n_step(rewards: np.ndarray, discounts: np.ndarray, reached: np.ndarray, star
 
 def test_lambda_returns_by_hand():
     """Backward: 3 + .5 * 8 = 7; 2, the task is over; 1 + .5 (.75 * 10 + .25 * 2) = 5."""
-    returns = returns_of(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.5, 0.0, 0.5]), jnp.array([10.0, 99.0, 8.0]), 0.25)
+    returns = returns_of(put([1.0, 2.0, 3.0]), put([0.5, 0.0, 0.5]), put([10.0, 99.0, 8.0]), 0.25)
     np.testing.assert_allclose(returns, [5.0, 2.0, 7.0], rtol=1e-6)
 
 
@@ -147,7 +148,7 @@ def test_advantages_are_discounted_sums_of_temporal_differences(seed: int, ends:
 
 def test_huber_is_half_a_square_and_then_a_line():
     """Beyond 2: 2 (|e| - 1). The slope is the error, held within the bound."""
-    errors = jnp.array([0.0, 0.5, -1.0, 2.0, -3.0, 10.0])
+    errors = put([0.0, 0.5, -1.0, 2.0, -3.0, 10.0])
     np.testing.assert_allclose(huber(errors, 2.0), [0.0, 0.125, 0.5, 2.0, 4.0, 18.0], rtol=1e-6)
     slopes = jax.vmap(jax.grad(lambda error: huber(error, 2.0)))(errors)
     np.testing.assert_allclose(slopes, [0.0, 0.5, -1.0, 2.0, -2.0, 2.0], rtol=1e-6)

@@ -22,7 +22,7 @@ from mesax.nets import Adam, Dense, Entities, FeedForward, Gru, Mlp, Team, Train
 from mesax.policy import ExploreOrExploit, UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, LinearSteps, tree_index, tree_stack
-from probes import PROBES, Summing, TabularGame
+from probes import PROBES, Summing, TabularGame, put
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 PLAIN = ValueDecomposition(Sum(), Mlp(()), last_action=False, discount=0.9, target=Soft(0.25), optimizer=Adam(0.1))
@@ -40,19 +40,19 @@ TARGET = [[[2.0, 1.0]], [[0.5, -1.0]]]
 
 def linear_state(algorithm: ValueDecomposition) -> ValueState:
     mixer = algorithm.mixer.build(SPEC, jax.random.key(0))
-    online, target = (Values(Team(Summing(jnp.array(w)), 2, shared=False), mixer) for w in (ONLINE, TARGET))
+    online, target = (Values(Team(Summing(put(w)), 2, shared=False), mixer) for w in (ONLINE, TARGET))
     return ValueState(Trainable.create(online, algorithm.optimizer), target, jnp.zeros((), jnp.int32))
 
 
 def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
     """Sums of observations are (1, .5, 3.5) and (2, 2.5, -1.5)."""
     return Episode(
-        obs=jnp.array([[[1.0], [2.0]], [[-0.5], [0.5]], [[3.0], [-4.0]]]),
-        action=jnp.array([[0, 1], [1, 0]]),
-        reward=jnp.array([1.0, 2.0]),
-        terminated=jnp.array(terminated),
-        mask=jnp.array([True, not terminated[0]]),
-        label=Label.of(jnp.asarray(0, jnp.int32)),
+        obs=put([[[1.0], [2.0]], [[-0.5], [0.5]], [[3.0], [-4.0]]]),
+        action=put([[0, 1], [1, 0]]),
+        reward=put([1.0, 2.0]),
+        terminated=put(terminated),
+        mask=put([True, not terminated[0]]),
+        label=Label.of(put(0, jnp.int32)),
     )
 
 
@@ -91,7 +91,7 @@ def test_independent_agents_by_hand():
 
 def test_one_agent_by_hand():
     spec = replace(SPEC, num_agents=1)
-    net = Team(Summing(jnp.array(ONLINE[:1])), 1, shared=False)
+    net = Team(Summing(put(ONLINE[:1])), 1, shared=False)
     values = Values(net, Sum().build(spec, jax.random.key(0)))
     state = ValueState(Trainable.create(values, PLAIN.optimizer), values, jnp.zeros((), jnp.int32))
     given = episode((False, True))
@@ -141,7 +141,7 @@ def padded_batch(seed: int, horizon: int = 3) -> Episode:
     later = np.arange(horizon + 1)[None] > length[:, None]
 
     def fill(real, noise, where):
-        return jnp.asarray(np.where(where.reshape(*where.shape, *(1,) * (real.ndim - 2)), noise, real))
+        return put(np.where(where.reshape(*where.shape, *(1,) * (real.ndim - 2)), noise, real))
 
     def normal(random, shape, scale):
         return (scale * random.normal(size=shape)).astype(np.float32)
@@ -153,7 +153,7 @@ def padded_batch(seed: int, horizon: int = 3) -> Episode:
         fill(steps.integers(0, 2, action), junk.integers(0, 2, action), after),
         fill(normal(steps, reward, 1.0), normal(junk, reward, 100.0), after),
         fill(ends, junk.random(reward) < 0.5, after),
-        jnp.asarray(~after),
+        put(~after),
         Label.of(jnp.zeros(4, jnp.int32)),
     )
 
@@ -206,8 +206,8 @@ def test_periodic_targets_are_exact_copies():
 def repeater(epsilon: float | None) -> ValuePolicy:
     """Agents of three actions that see one observation and rate their last action highest."""
     weight = np.vstack([np.zeros((1, 3)), np.eye(3)])
-    head = tree_stack([Dense(jnp.asarray(weight, jnp.float32), jnp.zeros(3))] * 2)
-    chance = None if epsilon is None else jnp.asarray(epsilon)
+    head = tree_stack([Dense(put(weight, jnp.float32), jnp.zeros(3))] * 2)
+    chance = None if epsilon is None else put(epsilon)
     return ValuePolicy(Team(FeedForward((), head), 2, shared=False), chance, Discrete(3), last_action=True)
 
 
@@ -266,7 +266,7 @@ def test_values_in_updates_are_those_that_were_acted_on():
 
 def test_exploration_is_counted_in_steps():
     algorithm = replace(PLAIN, exploration=LinearSteps(1.0, 0.2, 100))
-    state, obs = linear_state(algorithm), jnp.array([[1.0], [-2.0]])
+    state, obs = linear_state(algorithm), put([[1.0], [-2.0]])
 
     @jax.jit
     def played(elapsed):

@@ -25,6 +25,7 @@ from probes import (
     best_values,
     is_additive,
     learn_offline,
+    put,
     random_episodes,
     side_by_side,
     worst,
@@ -161,8 +162,8 @@ def test_binned():
 def test_qplex_learns_the_matrix_game_of_its_paper_and_qmix_cannot():
     """8 if both play action 0, -12 if one does, 0 if none, all times .1; learnt from all nine joint actions at once."""
     spec, space = EnvSpec(2, 1, Discrete(3), 1), Discrete(3)
-    joint = jnp.asarray(list(itertools.product(range(3), repeat=2)))
-    payoff = jnp.array([0.0, -1.2, 0.8])[jnp.sum(joint == 0, axis=1)]
+    joint = put(list(itertools.product(range(3), repeat=2)))
+    payoff = put([0.0, -1.2, 0.8])[jnp.sum(joint == 0, axis=1)]
     once = jnp.ones((9, 1), bool)
     batch = Episode(
         jnp.ones((9, 2, 2, 1)), joint[:, None], payoff[:, None], once, once, Label.of(jnp.zeros(9, jnp.int32))
