@@ -8,8 +8,9 @@ see: a leak of padding into a target or a loss shows in every probe.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +24,7 @@ from mesax.envs.base import Environment, Step
 from mesax.nets import StepByStep
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
-from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, random_index, tree_index, tree_stack
+from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, leading_size, random_index, tree_index
 
 DISCOUNT = 0.5
 NUM_AGENTS = 2
@@ -32,6 +33,8 @@ NUM_STATES = 6
 OVER = NUM_STATES - 1
 """The poisoned state that follows a termination."""
 HORIZON = 3
+NUM_EPISODES = 192
+"""Of random play: enough that no joint action at any state is missing."""
 JOINT_ACTIONS = tuple(itertools.product(range(NUM_ACTIONS), repeat=NUM_AGENTS))
 
 
@@ -247,17 +250,37 @@ def stacked(trees: list[Any]) -> Any:
     return jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *trees))
 
 
-def side_by_side(run: Callable[[PyTree, Key], PyTree], tasks: list[Any], optimize: bool = False) -> list[PyTree]:
-    """`run(task, key)` of every task, as NumPy; compiled once, and optimized where running takes longer than that."""
-    keys = jax.random.split(jax.random.key(0), len(tasks))
-    options = {"xla_backend_optimization_level": 1} if optimize else None
-    results = jax.tree.map(np.asarray, jax.jit(jax.vmap(run), compiler_options=options)(stacked(tasks), keys))
-    return [tree_index(results, index) for index in range(len(tasks))]
+def side_by_side(run: Callable[[PyTree, Key], PyTree], cases: PyTree) -> list[PyTree]:
+    """`run(case, key)` of all stacked cases, as NumPy; compiled once."""
+    number = leading_size(cases)
+    results = jax.device_get(jax.jit(jax.vmap(run))(cases, jax.random.split(jax.random.key(0), number)))
+    return [tree_index(results, index) for index in range(number)]
+
+
+@cache
+def played_at_random() -> Episode:
+    """Uniformly random episodes of every probe, the same for all learners: `[probes, episodes, ...]`."""
+    env, tasks = TabularGame(), stacked([probe.task for probe in PROBES.values()])
+    keys = jax.random.split(jax.random.key(0), len(PROBES))
+    return jax.device_get(
+        jax.jit(jax.vmap(lambda task, key: random_episodes(env, task, key, NUM_EPISODES)))(tasks, keys)
+    )
+
+
+def learn_probes(
+    learn: Callable[[Episode, Key], tuple[Array, ...]], titles: Iterable[str]
+) -> dict[str, tuple[Any, ...]]:
+    """By probe, the random episodes of it and what `learn(episodes, key)` makes of them."""
+    titles = list(titles)
+    which = np.array([list(PROBES).index(title) for title in titles])
+    episodes = tree_index(played_at_random(), which)
+    results = side_by_side(learn, episodes)
+    return {title: (tree_index(episodes, index), *results[index]) for index, title in enumerate(titles)}
 
 
 def random_episodes(env: Environment, task: PyTree, key: Key, number: int) -> Episode:
     """Uniformly random play, which is all that an off-policy learner needs."""
-    return play(env, tree_stack([task]), UniformPolicy(env.spec.action_space), key, number)
+    return play(env, jax.tree.map(lambda leaf: leaf[None], task), UniformPolicy(env.spec.action_space), key, number)
 
 
 def learn_offline(
@@ -283,9 +306,10 @@ def worst(
     Values are of the joint action that was played, or of the state.
     """
     known = best_values(task)
+    states = [states_along(task, obs[0], action) for obs, action in zip(episodes.obs, episodes.action, strict=True)]
     errors, regrets = [], []
     for index, time in np.argwhere(episodes.mask):
-        best = known[states_along(task, episodes.obs[index, 0], episodes.action[index])[time]]
+        best = known[states[index][time]]
         true = best[tuple(episodes.action[index, time])] if rated == "action" else best.max()
         errors.append(np.abs(values[index, time] - true).max())
         regrets.append(best.max() - best[tuple(ratings[index, time].argmax(axis=-1))])

@@ -11,9 +11,9 @@ from mesax.algorithms.mixers import Duplex, Sum
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition, each, steps_of
 from mesax.nets import Adam, Gru, Mlp
 from mesax.types import Elapsed, random_index, tree_index
-from probes import DISCOUNT, PROBES, TabularGame, is_additive, random_episodes, side_by_side, worst
+from probes import DISCOUNT, NUM_EPISODES, PROBES, TabularGame, is_additive, learn_probes, worst
 
-NUM_EPISODES, NUM_UPDATES, BATCH = 128, 500, 16
+NUM_UPDATES, BATCH = 500, 16
 VDN = ValueDecomposition(
     Sum(), Mlp((16,)), last_action=False, optimizer=Adam(1e-2), discount=DISCOUNT, target=Soft(0.1)
 )
@@ -29,29 +29,26 @@ VARIANTS = {
 
 def learned(algorithm: Emc, titles: list[str]) -> dict[str, tuple[float, float]]:
     """(largest error of a value, largest regret) by probe, after learning from random episodes."""
-    env = TabularGame()
-    space = env.spec.action_space
+    spec = TabularGame().spec
+    space = spec.action_space
 
-    def run(task, key):
-        episodes = random_episodes(env, task, key, NUM_EPISODES)
+    def learn(episodes, key):
         key_init, key_learn = jax.random.split(key)
 
-        def learn(state, item):
+        def step(state, item):
             number, key = item
             batch = tree_index(episodes, random_index(key, (BATCH,), NUM_EPISODES))
             elapsed = Elapsed(number / NUM_UPDATES, number, number)
-            return algorithm.update(env.spec, state, batch, elapsed, key)[0], None
+            return algorithm.update(spec, state, batch, elapsed, key)[0], None
 
-        state = algorithm.observe(env.spec, algorithm.init(env.spec, key_init), episodes)
+        state = algorithm.observe(spec, algorithm.init(spec, key_init), episodes)
         numbers = 4.0 * jax.numpy.arange(NUM_UPDATES)
-        state, _ = jax.lax.scan(learn, state, (numbers, jax.random.split(key_learn, NUM_UPDATES)))
+        state, _ = jax.lax.scan(step, state, (numbers, jax.random.split(key_learn, NUM_UPDATES)))
         values = state.control.values.net
         q = algorithm.control.agent_values(space, values.agents, episodes)[:, :-1]
-        team = each(values.mixer, steps_of(space, q, episodes.obs[:, :-1], episodes.action, episodes.label.latent))
-        return episodes, team, q
+        return each(values.mixer, steps_of(space, q, episodes.obs[:, :-1], episodes.action, episodes.label.latent)), q
 
-    results = side_by_side(run, [PROBES[title].task for title in titles])
-    return {title: worst(PROBES[title].task, *result) for title, result in zip(titles, results, strict=True)}
+    return {title: worst(PROBES[title].task, *result) for title, result in learn_probes(learn, titles).items()}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Budget
-from mesax.types import Elapsed, tree_stack
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, put, side_by_side, worst
+from mesax.types import Elapsed
+from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, put, side_by_side, stacked, worst
 
 NUM_ENVS = 32
 ROUNDS = 40
@@ -39,7 +39,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
     loop = LearningLoop(env, algorithm, budget)
 
     def run(task, key):
-        alone = tree_stack([task])
+        alone = jax.tree.map(lambda leaf: leaf[None], task)
         state = loop.init(Start(), (), key)
         state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
         learner = state.learner
@@ -48,7 +48,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
         outputs = jax.vmap(lambda obs: unroll(learner.actors.net.team, obs))(episodes.obs[:, :-1])
         return episodes, learner.norm.denormalize(values), outputs
 
-    return side_by_side(run, tasks)
+    return side_by_side(run, stacked(tasks))
 
 
 @pytest.mark.parametrize("name", DISCRETE)

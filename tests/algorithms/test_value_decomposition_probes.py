@@ -18,6 +18,7 @@ from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label
 from probes import (
     DISCOUNT,
     NUM_AGENTS,
+    NUM_EPISODES,
     PROBES,
     ContinuousGame,
     ContinuousTask,
@@ -25,20 +26,21 @@ from probes import (
     best_values,
     is_additive,
     learn_offline,
+    learn_probes,
     put,
     random_episodes,
     side_by_side,
     worst,
 )
 
-NUM_EPISODES, NUM_UPDATES = 128, 500
+NUM_UPDATES = 250
 IQL = ValueDecomposition(
     Independent(),
     Mlp((16,)),
     last_action=False,
-    optimizer=Adam(1e-2),
+    optimizer=Adam(2e-2),
     discount=DISCOUNT,
-    target=Soft(0.1),
+    target=Soft(0.2),
 )
 DUPLEX = Duplex(heads=2, attention_size=4, query_hidden=8, value_hidden=8)
 GRU = replace(IQL, agent_net=Gru(16, num_layers=1), last_action=True)
@@ -64,34 +66,24 @@ VARIANTS = {
 SLOW = ("QMIX, GRU", "MAVEN, GRU")
 
 
-def train_all(env, tasks, judge, algorithm, updates=NUM_UPDATES):
-    """`judge(learner, episodes)` after learning from uniformly random episodes; all tasks side by side."""
+def solve(algorithm, probes: dict, updates: int = NUM_UPDATES) -> dict:
+    """By probe: the episodes, what is learnt of the actions in them, and every agent's own values."""
+    spec = TabularGame().spec
+    space = spec.action_space
 
-    def run(task, key):
-        episodes = random_episodes(env, task, key, NUM_EPISODES)
+    def learn(episodes, key):
         if isinstance(algorithm, CodedValues):  # whoever plays, episodes have a uniform z
             latent = jnp.eye(algorithm.latent_size)[jnp.arange(NUM_EPISODES) % algorithm.latent_size]
             episodes = replace(episodes, label=Label(episodes.label.actor, latent))
-        return episodes, *judge(learn_offline(algorithm, env.spec, episodes, key, updates), episodes)
-
-    return side_by_side(run, tasks)
-
-
-def solve(algorithm, probes: dict, updates: int = NUM_UPDATES) -> list:
-    """Per probe: the episodes, what is learnt of the actions in them, and every agent's own values."""
-    env = TabularGame()
-    space = env.spec.action_space
-
-    def judge(learner, episodes):
-        values = learner.values.net
+        values = learn_offline(algorithm, spec, episodes, key, updates).values.net
         q = algorithm.agent_values(space, values.agents, episodes)[:, :-1]
         return each(values.mixer, steps_of(space, q, episodes.obs[:, :-1], episodes.action, episodes.label.latent)), q
 
-    return train_all(env, [probe.task for probe in probes.values()], judge, algorithm, updates)
+    return learn_probes(learn, probes)
 
 
-def errors_and_regrets(probes: dict, results: list) -> dict:
-    return {title: worst(probe.task, *r) for (title, probe), r in zip(probes.items(), results, strict=True)}
+def errors_and_regrets(probes: dict, results: dict) -> dict:
+    return {title: worst(probe.task, *results[title]) for title, probe in probes.items()}
 
 
 # What remembers by default is VDN: the agents' nets know nothing of the mixer.
@@ -128,10 +120,11 @@ def test_qplex_remembers():
     assert len(report) == 2 and all(error < 0.1 and regret < 0.01 for error, regret in report.values()), report
 
 
-def errors_of_deciders(probes: dict, results: list) -> dict:
+def errors_of_deciders(probes: dict, results: dict) -> dict:
     """An agent that learns by itself is only right where what is paid does not depend on the other's action."""
     errors = {}
-    for (title, probe), (episodes, values, q) in zip(probes.items(), results, strict=True):
+    for title, probe in probes.items():
+        episodes, values, q = results[title]
         known = best_values(probe.task)
         for agent in range(NUM_AGENTS):
             others = NUM_AGENTS - agent  # axis of the other agent's action
@@ -147,14 +140,13 @@ def test_binned():
     nearest = np.array([[[[0.5], [-1.0]], [[-0.5], [0.0]]], [[[0.0], [1.0]], [[0.5], [0.5]]]], np.float32)
     env, algorithm = ContinuousGame(), Binned(replace(IQL, mixer=Sum()), bins=5)
 
-    def judge(learner, episodes):
-        policy = algorithm.greedy(env.spec, learner)
-        key = jax.random.key(0)
+    def run(target, key):
+        episodes = random_episodes(env, ContinuousTask(target), key, NUM_EPISODES)
+        policy = algorithm.greedy(env.spec, learn_offline(algorithm, env.spec, episodes, key, NUM_UPDATES))
         first, memory = policy.act(policy.start(key), episodes.obs[0, 0], key)
         return first, policy.act(memory, episodes.obs[0, 1], key)[0]
 
-    tasks = [ContinuousTask(target) for target in targets]
-    for expected, (_, *chosen) in zip(nearest, train_all(env, tasks, judge, algorithm), strict=True):
+    for expected, chosen in zip(nearest, side_by_side(run, targets), strict=True):
         np.testing.assert_array_equal(np.stack(chosen), expected)
 
 
