@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.envs.base import Environment, Step
-from mesax.nets import StepByStep
+from mesax.nets import Adam, StepByStep, Trainable
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, leading_size, random_index, tree_index
@@ -248,6 +248,12 @@ def put(values: Any, dtype: Any = None) -> Array:
 def stacked(trees: list[Any]) -> Any:
     """Equal trees along a new leading axis, by NumPy: `jnp.stack` compiles too."""
     return jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *trees))
+
+
+def untrained(net: Any, optimizer: Adam) -> Trainable:
+    """`Trainable.create` without compiling anything: all that an optimizer knows at first is zero."""
+    shapes = jax.eval_shape(lambda: Trainable.create(net, optimizer).optimizer_state)
+    return Trainable(net, jax.device_put(jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)))
 
 
 def side_by_side(run: Callable[[PyTree, Key], PyTree], cases: PyTree) -> list[PyTree]:

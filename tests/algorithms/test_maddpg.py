@@ -11,9 +11,9 @@ import pytest
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState, unlikeness
 from mesax.errors import UsageError
-from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, Trainable, unroll
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
-from probes import Summing, put
+from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, unroll
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index
+from probes import Summing, put, stacked, untrained
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 SAMPLED = JointImprovement(enumerate_up_to=0, num_replay=4, num_explorer=2, num_elite=2, num_policy=1, num_uniform=1)
@@ -48,12 +48,31 @@ def linear_state(algorithm: Maddpg, critics: list[np.ndarray] | None = None) -> 
     ensemble = Ensemble(LeakyCritic(put(np.stack(critics or [CRITIC]))))
     num_elite = getattr(algorithm.actor_update, "num_elite", 0)
     return MaddpgState(
-        Trainable.create(actors, algorithm.actor_optimizer),
-        Trainable.create(ensemble, algorithm.critic_optimizer),
+        untrained(actors, algorithm.actor_optimizer),
+        untrained(ensemble, algorithm.critic_optimizer),
         actors,
         ensemble,
-        Elites(jnp.zeros((num_elite, 2, 2)), jnp.full(num_elite, -jnp.inf)),
+        no_elites(num_elite, 2),
     )
+
+
+def no_elites(number: int, actions: int) -> Elites:
+    return Elites(put(np.zeros((number, 2, actions)), np.float32), put(np.full(number, -np.inf), np.float32))
+
+
+def label(*actors: int) -> Label:
+    """Who played which episode."""
+    return Label(put(actors, np.int32), put(np.zeros((len(actors), 0)), np.float32))
+
+
+update = jax.jit(
+    lambda algorithm, spec, state, batch, elapsed: algorithm.update(spec, state, batch, elapsed, jax.random.key(0)),
+    static_argnums=(0, 1),
+)
+targets = jax.jit(
+    lambda algorithm, state, given: algorithm.targets(SPEC, state, given, SPEC.action_space.encode(given.action)),
+    static_argnums=0,
+)
 
 
 def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
@@ -64,15 +83,13 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
         reward=put([1.0, 2.0]),
         terminated=put(terminated),
         mask=put([True, not terminated[0]]),
-        label=Label.of(put(0, jnp.int32)),
+        label=tree_index(jax.device_get(label(0)), 0),
     )
 
 
 def targets_of(given: Episode, critics: list[np.ndarray] | None = None, backup: str = "policy") -> np.ndarray:
     algorithm = Maddpg(discount=0.9, backup=backup)
-    played = SPEC.action_space.encode(given.action)
-    compute = jax.jit(lambda state, given: algorithm.targets(SPEC, state, given, played))
-    return np.asarray(compute(linear_state(algorithm, critics), given))
+    return np.asarray(targets(algorithm, linear_state(algorithm, critics), given))
 
 
 # The critic's memory after each played pair: 1 + 20 + .1 + .4, then half of it + (-.5 + 5) + .2 + .3.
@@ -110,10 +127,8 @@ def test_the_best_joint_action_may_follow_instead_of_the_target_actors():
 def test_losses_and_targets_of_an_update_by_hand():
     algorithm = Maddpg(discount=0.9, target_rate=0.25, logit_penalty=0.1, entropy_bonus=0.5)
     state = linear_state(algorithm, [CRITIC, 2 * CRITIC])
-    batch = tree_stack([episode(), episode(terminated=(True, False))])
-    new, metrics = jax.jit(lambda state, batch: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0)))(
-        state, batch
-    )
+    batch = stacked([episode(), episode(terminated=(True, False))])
+    new, metrics = jax.device_get(update(algorithm, SPEC, state, batch, Elapsed.end()))
     targets = np.array([1 + 0.9 * NEXT[0], 2 + 0.9 * 2 * NEXT[1], 1.0])
     values = np.array([[21.5, 43.0], [15.75, 31.5], [21.5, 43.0]])
     np.testing.assert_allclose(metrics["target_mean"], targets.mean(), rtol=1e-5)
@@ -125,8 +140,8 @@ def test_losses_and_targets_of_an_update_by_hand():
     entropies = -(chance * np.log(chance) + (1 - chance) * np.log(1 - chance))
     np.testing.assert_allclose(metrics["entropy"], entropies.mean(), rtol=1e-5)
     for online, target, old in [
-        (new.actors.net, new.target_actors, state.target_actors),
-        (new.critics.net, new.target_critics, state.target_critics),
+        (new.actors.net, new.target_actors, jax.device_get(state.target_actors)),
+        (new.critics.net, new.target_critics, jax.device_get(state.target_critics)),
     ]:
         jax.tree.map(
             lambda o, t, before: np.testing.assert_allclose(t, 0.75 * before + 0.25 * o, rtol=1e-5),
@@ -148,10 +163,8 @@ def additive_targets(
     """Targets with critics that are multiples of the additive one."""
     algorithm = Maddpg(discount=0.9, trace=trace, additive_critic=True, num_critics=len(scales), backup=backup)
     layers = [Dense(put(scale * ADDITIVE), put(scale * BIAS)) for scale in scales]
-    critics = Ensemble(Additive(FeedForward((), tree_stack(layers))))
-    state = replace(linear_state(algorithm), target_critics=critics)
-    played = SPEC.action_space.encode(given.action)
-    return np.asarray(jax.jit(lambda given: algorithm.targets(SPEC, state, given, played))(given))
+    critics = Ensemble(Additive(FeedForward((), stacked(layers))))
+    return np.asarray(targets(algorithm, replace(linear_state(algorithm), target_critics=critics), given))
 
 
 def expected_value(time: int) -> float:
@@ -201,8 +214,8 @@ def test_logit_penalty_and_entropy_bonus_by_hand():
     """With a critic that is blind and stays so, these two are all there is to the actors' loss."""
     algorithm = Maddpg(logit_penalty=0.1, entropy_bonus=0.5, critic_optimizer=Adam(learning_rate=0.0))
     state = linear_state(algorithm, [0 * CRITIC])
-    batch = tree_stack([episode(), episode(terminated=(True, False))])
-    _, metrics = jax.jit(lambda batch: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0)))(batch)
+    batch = stacked([episode(), episode(terminated=(True, False))])
+    metrics = jax.device_get(update(algorithm, SPEC, state, batch, Elapsed.end())[1])
     squares = np.mean([np.mean([0, 1.0, 0, 4.0]), np.mean([0, 0.25, 0, 6.25]), np.mean([0, 1.0, 0, 4.0])])
     np.testing.assert_allclose(metrics["actor_loss"], 0.1 * squares - 0.5 * metrics["entropy"], rtol=1e-5)
 
@@ -213,21 +226,20 @@ def test_imitation_by_hand():
         logit_penalty=0.0, critic_optimizer=Adam(learning_rate=0.0), imitation=Linear(0.8, 0.0, fraction=0.5)
     )
     state = linear_state(algorithm, [0 * CRITIC])
-    shown = replace(episode(terminated=(True, False)), label=Label.of(put(1, jnp.int32)))
+    shown = replace(episode(terminated=(True, False)), label=tree_index(jax.device_get(label(1)), 0))
 
-    @jax.jit
-    def update(batch, elapsed):
-        return algorithm.update(SPEC, state, batch, elapsed, jax.random.key(0))
+    def updated(*episodes: Episode, at: float):
+        return jax.device_get(update(algorithm, SPEC, state, stacked(list(episodes)), Elapsed.at(at)))
 
     # The logits of action 1 are 1 and 2, those of action 0 are 0; what was played is (0, 1).
     unlike = np.mean([np.log1p(np.exp(1.0)), np.log1p(np.exp(2.0)) - 2.0])
-    new, metrics = update(tree_stack([episode(), shown]), Elapsed.at(0.25))
+    new, metrics = updated(episode(), shown, at=0.25)
     np.testing.assert_allclose([metrics["imitation_loss"], metrics["actor_loss"]], [unlike, 0.4 * unlike], rtol=1e-5)
     before, after = (np.asarray(nets.actors.net.nets.weight)[:, 0] for nets in (state, new))
     assert after[0, 0] > before[0, 0] and after[1, 1] > before[1, 1]  # towards what was shown
-    _, metrics = update(tree_stack([episode(), shown]), Elapsed.at(0.6))
+    _, metrics = updated(episode(), shown, at=0.6)
     assert metrics["imitation_loss"] > 0 and metrics["actor_loss"] == 0  # it has faded
-    _, metrics = update(tree_stack([episode()] * 2), Elapsed.at(0.0))
+    _, metrics = updated(episode(), episode(), at=0.0)
     assert metrics["imitation_loss"] == metrics["actor_loss"] == 0  # nobody has shown anything
 
 
@@ -239,7 +251,7 @@ def test_imitation_that_would_do_nothing_or_harm_is_refused(weight: Linear, mess
 
 def test_imitation_of_continuous_actions_by_hand():
     outputs = put([[[[0.0], [np.arctanh(0.5)]]]])
-    unlike = unlikeness(outputs, put([[[[1.0], [0.25]]]]), Box(1))
+    unlike = jax.jit(lambda outputs, played: unlikeness(outputs, played, Box(1)))(outputs, put([[[[1.0], [0.25]]]]))
     np.testing.assert_allclose(unlike, [[[1.0, 0.0625]]], rtol=1e-5)
 
 
@@ -267,7 +279,7 @@ def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int
         ),
         terminated=fill(time[None] == length[:, None] - 1, junk.random(shape[:2]) < 0.5, after),
         mask=put(~after),
-        label=Label.of(jnp.full(8, actor, jnp.int32)),
+        label=label(*[actor] * 8),
     )
 
 
@@ -275,8 +287,7 @@ def batch_with_padding(seed: int, horizon: int = 3, actions: int = 2, actor: int
 def test_padding_has_no_influence(name: str):
     algorithm = Maddpg(actor_update=UPDATES[name], actor_batch_size=6)
     state, spec = linear_state(algorithm, [CRITIC, -CRITIC]), replace(SPEC, horizon=3)
-    update = jax.jit(lambda batch: algorithm.update(spec, state, batch, Elapsed.end(), jax.random.key(0)))
-    left, right = update(batch_with_padding(1)), update(batch_with_padding(2))
+    left, right = (update(algorithm, spec, state, batch_with_padding(seed), Elapsed.end()) for seed in (1, 2))
     jax.tree.map(np.testing.assert_array_equal, left, right)
     assert all(np.all(np.isfinite(value)) for value in left[1].values())
 
@@ -297,28 +308,28 @@ def test_padding_has_no_influence_on_traces():
 def test_partners_from_the_buffer_keep_agents_apart():
     algorithm = Maddpg(actor_update=GumbelGradient("buffer"))
     state = linear_state(algorithm)
-    other = eqx.tree_at(lambda s: s.actors.net.nets.weight, state, state.actors.net.nets.weight.at[1].add(0.7))
-    update = jax.jit(
-        lambda state: algorithm.update(SPEC, state, tree_stack([episode()] * 2), Elapsed.end(), jax.random.key(0))[0]
+    moved = np.asarray(state.actors.net.nets.weight) + np.array([0.0, 0.7], np.float32)[:, None, None]
+    other = eqx.tree_at(lambda s: s.actors.net.nets.weight, state, put(moved))
+    batch = stacked([episode()] * 2)
+    before, after = (
+        np.asarray(update(algorithm, SPEC, learner, batch, Elapsed.end())[0].actors.net.nets.weight)
+        for learner in (state, other)
     )
-    before, after = (update(s).actors.net.nets.weight for s in (state, other))
     np.testing.assert_array_equal(before[0], after[0])
 
 
-def one_hot(*joint: tuple[int, ...], number: int = 3) -> jax.Array:
-    return jax.nn.one_hot(put(joint), number)
+observe = jax.jit(Elites.observe)
 
 
 def elites_after(*batches: tuple[list[tuple[int, int]], list[float]], size: int = 3) -> Elites:
-    elites = Elites(jnp.zeros((size, 2, 3)), jnp.full(size, -jnp.inf))
-    observe = jax.jit(lambda elites, joint, score: elites.observe(joint, score))
+    elites = no_elites(size, 3)
     for joint, scores in batches:
-        elites = observe(elites, one_hot(*joint), put(scores))
-    return elites
+        elites = observe(elites, np.eye(3)[joint], np.array(scores))
+    return jax.device_get(elites)
 
 
 def joint_of(elites: Elites) -> list[tuple[int, ...]]:
-    return [tuple(row) for row in np.asarray(elites.features.argmax(axis=-1)).tolist()]
+    return [tuple(row) for row in elites.features.argmax(axis=-1).tolist()]
 
 
 def test_elites_are_the_best_distinct_joint_actions():
@@ -333,8 +344,8 @@ def test_elites_are_the_best_distinct_joint_actions():
 def test_what_elites_are_remembered_by():
     """The last step's optimum has the highest reward, and the first step the highest target."""
     rewards, targets = put([0.5, 0.5, 1.0]), put([2.0, 1.5, 1.0])
-    assert int(jnp.argmax(JointImprovement().elite_scores(rewards, targets))) == 0
-    assert int(jnp.argmax(ImmediateElites().elite_scores(rewards, targets))) == 2
+    assert int(np.argmax(JointImprovement().elite_scores(rewards, targets))) == 0
+    assert int(np.argmax(ImmediateElites().elite_scores(rewards, targets))) == 2
 
 
 def test_old_elites_fade():
@@ -369,7 +380,7 @@ def joint_actions(batch: Episode, allowed: np.ndarray) -> set[tuple[int, ...]]:
 
 def test_pool_holds_replay_explorers_and_elites():
     batch = batch_with_padding(1, actions=30)
-    batch = replace(batch, label=Label.of(put([0, 0, 1, 0, 0, 0, 2, 0], jnp.int32)))
+    batch = replace(batch, label=label(0, 0, 1, 0, 0, 0, 2, 0))
     update = replace(SAMPLED, num_replay=40, num_explorer=10, num_elite=4)
     pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
     mask, explored = np.asarray(batch.mask), np.asarray(batch.label.actor) > 0
@@ -377,7 +388,9 @@ def test_pool_holds_replay_explorers_and_elites():
     assert set(pool[:40]) <= joint_actions(batch, mask) and len(set(pool[:40])) > 4
     assert set(pool[40:50]) == joint_actions(batch, mask & explored[:, None])
     rewards = np.where(mask, batch.reward, -np.inf)
-    best = [tuple(batch.action.reshape(-1, 2)[index].tolist()) for index in np.argsort(-rewards.ravel())[:4]]
+    best = [
+        tuple(np.asarray(batch.action).reshape(-1, 2)[index].tolist()) for index in np.argsort(-rewards.ravel())[:4]
+    ]
     assert pool[50:] == best
 
 
@@ -421,18 +434,19 @@ def test_critics_begin_at_the_scale_of_their_head(additive: bool):
     """Ten times the gain is ten times the values; without any, targets are the rewards, whatever comes next."""
 
     def values(gain: float, given: Episode) -> tuple[jax.Array, jax.Array]:
-        algorithm = Maddpg(critic_net=Mlp((4,)), critic_head_gain=gain, additive_critic=additive, discount=0.9)
+        algorithm = Maddpg(Mlp(()), Mlp((4,)), critic_head_gain=gain, additive_critic=additive, discount=0.9)
         state = algorithm.init(SPEC, jax.random.key(0))
         played = SPEC.action_space.encode(given.action)
         joint = played.reshape(2, -1)
         rated = unroll(state.critics.net, (given.obs[:-1].reshape(2, -1), joint))
         return rated, algorithm.targets(SPEC, state, given, played)
 
-    at = jax.jit(lambda given: [values(gain, given) for gain in (1.0, 0.1, 0.0)])(episode())
+    at = jax.device_get(jax.jit(lambda given: [values(gain, given) for gain in (1.0, 0.1, 0.0)])(episode()))
+    reward = np.asarray(episode().reward)
     np.testing.assert_allclose(at[1][0], 0.1 * at[0][0], rtol=1e-5)
     assert np.any(np.abs(at[0][0]) > 0.01) and np.all(np.asarray(at[2][0]) == 0.0)
-    np.testing.assert_allclose(at[1][1] - episode().reward, 0.1 * (at[0][1] - episode().reward), rtol=1e-4)
-    np.testing.assert_array_equal(at[2][1], episode().reward)
+    np.testing.assert_allclose(at[1][1] - reward, 0.1 * (at[0][1] - reward), rtol=1e-4)
+    np.testing.assert_array_equal(at[2][1], reward)
 
 
 @pytest.mark.parametrize("gain", [-0.1, float("nan")])
@@ -449,12 +463,17 @@ def test_init_refuses_what_it_cannot_serve():
             Maddpg(backup="joint-max").init(spec, jax.random.key(0))
 
 
-def acts(policy, obs, episodes: int = 4_000) -> np.ndarray:
+@jax.jit
+def first_actions(policy, obs, keys) -> jax.Array:
     def first(key):
         key_start, key_act = jax.random.split(key)
         return policy.act(policy.start(key_start), obs, key_act)[0]
 
-    return np.asarray(jax.jit(jax.vmap(first))(jax.random.split(jax.random.key(0), episodes)))
+    return jax.vmap(first)(keys)
+
+
+def acts(policy, obs, episodes: int = 4_000) -> np.ndarray:
+    return np.asarray(first_actions(policy, obs, jax.random.split(jax.random.key(0), episodes)))
 
 
 def test_behavior_samples_and_slips_and_greedy_does_neither():
@@ -486,12 +505,12 @@ def test_joint_improvement_finds_the_optimum_of_a_larger_game():
     joint[[10, 200, 400]] = special
     players = (joint == special).sum(axis=1)
     data = Episode(
-        obs=jnp.ones((episodes, 2, 2, 1)),
-        action=put(joint, jnp.int32)[:, None],
-        reward=put(np.choose(players, [0.5, 0.0, 1.0]), jnp.float32)[:, None],
-        terminated=jnp.ones((episodes, 1), bool),
-        mask=jnp.ones((episodes, 1), bool),
-        label=Label.of(jnp.zeros(episodes, jnp.int32)),
+        obs=put(np.ones((episodes, 2, 2, 1)), np.float32),
+        action=put(joint[:, None], np.int32),
+        reward=put(np.choose(players, [0.5, 0.0, 1.0])[:, None], np.float32),
+        terminated=put(np.ones((episodes, 1), bool)),
+        mask=put(np.ones((episodes, 1), bool)),
+        label=label(*[0] * episodes),
     )
     greedy = larger_game(data)
     assert greedy.tolist() == [special, special]
@@ -503,10 +522,10 @@ def larger_game(data: Episode) -> jax.Array:
     spec = EnvSpec(2, 1, Discrete(30), 1)
     algorithm = Maddpg(
         actor_net=Mlp((16,)),
-        critic_net=Mlp((64,)),
+        critic_net=Mlp((32,)),
         actor_update=JointImprovement(enumerate_up_to=0, num_explorer=0),
-        actor_optimizer=Adam(5e-3),
-        critic_optimizer=Adam(5e-3),
+        actor_optimizer=Adam(1e-2),
+        critic_optimizer=Adam(1e-2),
     )
 
     def learn(state, key):
@@ -514,7 +533,7 @@ def larger_game(data: Episode) -> jax.Array:
         batch = tree_index(data, random_index(key_sample, (32,), 600))
         return algorithm.update(spec, state, batch, Elapsed.end(), key_update)[0], None
 
-    keys = jax.random.split(jax.random.key(1), 600)
+    keys = jax.random.split(jax.random.key(1), 400)
     state, _ = jax.lax.scan(learn, algorithm.init(spec, jax.random.key(0)), keys)
     policy = algorithm.greedy(spec, state)
     return policy.act(policy.start(jax.random.key(0)), jnp.ones((2, 1)), jax.random.key(0))[0]

@@ -18,11 +18,11 @@ from mesax.algorithms.value_decomposition import (
     ValueState,
 )
 from mesax.errors import UsageError
-from mesax.nets import Adam, Dense, Entities, FeedForward, Gru, Mlp, Team, Trainable
+from mesax.nets import Adam, Dense, Entities, FeedForward, Gru, Mlp, Team
 from mesax.policy import ExploreOrExploit, UniformPolicy
 from mesax.training.rollout import play
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, LinearSteps, tree_index, tree_stack
-from probes import PROBES, Summing, TabularGame, put
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, LinearSteps, tree_index
+from probes import PROBES, Summing, TabularGame, put, stacked, untrained
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
 PLAIN = ValueDecomposition(Sum(), Mlp(()), last_action=False, discount=0.9, target=Soft(0.25), optimizer=Adam(0.1))
@@ -41,7 +41,12 @@ TARGET = [[[2.0, 1.0]], [[0.5, -1.0]]]
 def linear_state(algorithm: ValueDecomposition) -> ValueState:
     mixer = algorithm.mixer.build(SPEC, jax.random.key(0))
     online, target = (Values(Team(Summing(put(w)), 2, shared=False), mixer) for w in (ONLINE, TARGET))
-    return ValueState(Trainable.create(online, algorithm.optimizer), target, jnp.zeros((), jnp.int32))
+    return ValueState(untrained(online, algorithm.optimizer), target, put(0, np.int32))
+
+
+def nobody(*shape: int) -> Label:
+    """Labels of the learner's own episodes."""
+    return Label(put(np.zeros(shape, np.int32)), put(np.zeros((*shape, 0), np.float32)))
 
 
 def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
@@ -52,14 +57,19 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
         reward=put([1.0, 2.0]),
         terminated=put(terminated),
         mask=put([True, not terminated[0]]),
-        label=Label.of(put(0, jnp.int32)),
+        label=nobody(),
     )
+
+
+run = jax.jit(
+    lambda algorithm, spec, state, batch: algorithm.update(spec, state, batch, Elapsed.end(), jax.random.key(0)),
+    static_argnums=(0, 1),
+)
 
 
 def update(algorithm: ValueDecomposition, *episodes: Episode):
     state = linear_state(algorithm)
-    run = jax.jit(lambda state, batch: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0)))
-    return state, *run(state, tree_stack(list(episodes)))
+    return jax.device_get((state, *run(algorithm, SPEC, state, stacked(list(episodes)))))
 
 
 # The online nets prefer (1, 1) at time 1 and (1, 0) at time 2; the target nets (0, 0) and (0, 1).
@@ -93,11 +103,10 @@ def test_one_agent_by_hand():
     spec = replace(SPEC, num_agents=1)
     net = Team(Summing(put(ONLINE[:1])), 1, shared=False)
     values = Values(net, Sum().build(spec, jax.random.key(0)))
-    state = ValueState(Trainable.create(values, PLAIN.optimizer), values, jnp.zeros((), jnp.int32))
-    given = episode((False, True))
+    state = ValueState(untrained(values, PLAIN.optimizer), values, put(0, np.int32))
+    given = jax.device_get(episode((False, True)))
     given = replace(given, obs=given.obs[:, :1], action=given.action[:, :1])
-    batch = tree_stack([given])
-    metrics = jax.jit(lambda state: PLAIN.update(spec, state, batch, Elapsed.end(), jax.random.key(0)))(state)[1]
+    metrics = run(PLAIN, spec, state, stacked([given]))[1]
     # Chosen are 0 at time 0 and .5 at time 1, which ends the task; the best value at time 1 is .5.
     np.testing.assert_allclose(metrics["target_mean"], np.mean([1 + 0.9 * 0.5, 2.0]), rtol=1e-6)
     np.testing.assert_allclose(metrics["critic_loss"], np.mean([1.45**2, 1.5**2]), rtol=1e-6)
@@ -154,7 +163,7 @@ def padded_batch(seed: int, horizon: int = 3) -> Episode:
         fill(normal(steps, reward, 1.0), normal(junk, reward, 100.0), after),
         fill(ends, junk.random(reward) < 0.5, after),
         put(~after),
-        Label.of(jnp.zeros(4, jnp.int32)),
+        nobody(4),
     )
 
 
@@ -164,11 +173,10 @@ def test_padding_has_no_influence(name: str):
     algorithm = ValueDecomposition(SMALL[name], net, trace=0.7, target=Soft())
     spec = replace(SPEC, horizon=3)
     state = jax.jit(lambda key: algorithm.init(spec, key))(jax.random.key(0))
-    run = jax.jit(lambda state, batch: algorithm.update(spec, state, batch, Elapsed.end(), jax.random.key(0)))
-    left, right = run(state, padded_batch(1)), run(state, padded_batch(2))
+    left, right = jax.device_get([run(algorithm, spec, state, padded_batch(seed)) for seed in (1, 2)])
     jax.tree.map(np.testing.assert_array_equal, left, right)
     assert all(np.isfinite(value) for value in left[1].values())
-    moved = jax.tree.map(lambda a, b: np.any(a != b), state.values.net, left[0].values.net)
+    moved = jax.tree.map(lambda a, b: np.any(np.asarray(a) != b), state.values.net, left[0].values.net)
     assert np.mean(jax.tree.leaves(moved)) > 0.8
 
 
@@ -178,12 +186,13 @@ def test_lanes_that_take_turns_learn_what_they_would_alone():
     spec = replace(SPEC, horizon=3)
     keys = jax.random.split(jax.random.key(0), (2, 2))
     states = jax.jit(jax.vmap(jax.vmap(lambda key: algorithm.init(spec, key))))(keys)
-    batches = tree_stack([tree_stack([padded_batch(seed)] * 2) for seed in (1, 2)])
+    batches = stacked([stacked([padded_batch(seed)] * 2) for seed in (1, 2)])
 
     def learn(state, batch):
         return algorithm.update(spec, state, batch, Elapsed.end(), jax.random.key(0))
 
-    together, alone = jax.jit(jax.vmap(jax.vmap(learn)))(states, batches), jax.jit(learn)
+    together, alone = jax.device_get(jax.jit(jax.vmap(jax.vmap(learn)))(states, batches)), jax.jit(learn)
+    states, batches = jax.device_get((states, batches))
     for index in ((0, 0), (1, 0), (1, 1)):
         expected = alone(tree_index(states, index), tree_index(batches, index))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), tree_index(together, index), expected)
@@ -191,11 +200,10 @@ def test_lanes_that_take_turns_learn_what_they_would_alone():
 
 def test_periodic_targets_are_exact_copies():
     algorithm = replace(PLAIN, target=Periodic(3))
-    state, batch = linear_state(algorithm), tree_stack([episode()])
-    run = jax.jit(lambda state: algorithm.update(SPEC, state, batch, Elapsed.end(), jax.random.key(0))[0])
+    state, batch = linear_state(algorithm), stacked([episode()])
     last = state.target
     for number in range(1, 8):
-        state = run(state)
+        state = jax.device_get(run(algorithm, SPEC, state, batch)[0])
         if number % 3 == 0:
             last = state.values.net
         jax.tree.map(np.testing.assert_array_equal, state.target, last)
@@ -206,23 +214,24 @@ def test_periodic_targets_are_exact_copies():
 def repeater(epsilon: float | None) -> ValuePolicy:
     """Agents of three actions that see one observation and rate their last action highest."""
     weight = np.vstack([np.zeros((1, 3)), np.eye(3)])
-    head = tree_stack([Dense(put(weight, jnp.float32), jnp.zeros(3))] * 2)
+    head = stacked([Dense(put(weight, np.float32), put(np.zeros(3), np.float32))] * 2)
     chance = None if epsilon is None else put(epsilon)
     return ValuePolicy(Team(FeedForward((), head), 2, shared=False), chance, Discrete(3), last_action=True)
 
 
 def test_policies_see_the_action_that_was_played():
     """A slip is followed up: were it not remembered, an agent would go back to what it had chosen."""
-    policy, obs = repeater(0.5), jnp.zeros((2, 1))
+    policy = repeater(0.5)
 
     def step(memory, key):
+        obs = jnp.zeros((2, 1))
         action, memory = policy.act(memory, obs, key)
         return memory, (action, jax.random.uniform(key, (2, 2)))
 
     keys = jax.random.split(jax.random.key(0), 60)
-    actions, draws = jax.jit(lambda: jax.lax.scan(step, policy.start(keys[0]), keys)[1])()
+    actions, draws = jax.device_get(jax.jit(lambda keys: jax.lax.scan(step, policy.start(keys[0]), keys)[1])(keys))
     last = np.zeros(2, int)
-    for action, (slip, which) in zip(np.asarray(actions), np.asarray(draws), strict=True):
+    for action, (slip, which) in zip(actions, draws, strict=True):
         last = np.where(slip < 0.5, np.floor(3 * which), last)
         np.testing.assert_array_equal(action, last)
     assert all(len(np.unique(actions[:, agent])) == 3 for agent in (0, 1))
@@ -230,11 +239,20 @@ def test_policies_see_the_action_that_was_played():
 
 def test_before_the_first_action_there_is_none():
     policy = repeater(None)
-    memory = policy.start(jax.random.key(0))
-    q = jax.jit(lambda: policy.agents.step(memory[0], jnp.concatenate([jnp.zeros((2, 1)), jnp.zeros((2, 3))], 1))[1])()
+
+    @jax.jit
+    def compute(key):
+        memory = policy.start(key)
+        return (
+            policy.agents.step(memory[0], jnp.zeros((2, 4)))[1],
+            memory,
+            policy.act(memory, jnp.zeros((2, 1)), key)[0],
+        )
+
+    q, memory, action = compute(jax.random.key(0))
     np.testing.assert_array_equal(q, np.zeros((2, 3)))
     np.testing.assert_array_equal(memory[1], [-1, -1])
-    np.testing.assert_array_equal(policy.act(memory, jnp.zeros((2, 1)), jax.random.key(0))[0], [0, 0])
+    np.testing.assert_array_equal(action, [0, 0])
 
 
 def test_updates_see_the_actions_of_the_batch():
@@ -250,7 +268,7 @@ def test_values_in_updates_are_those_that_were_acted_on():
     """A recurrent team with last actions: along its greedy episodes, what it played is what updates rate highest."""
     env = TabularGame()
     algorithm = ValueDecomposition(Sum(), Gru(4, num_layers=1))
-    task = tree_stack([PROBES["recall of a cue"].task])
+    task = stacked([PROBES["recall of a cue"].task])
 
     @jax.jit
     def both(key):
@@ -259,7 +277,7 @@ def test_values_in_updates_are_those_that_were_acted_on():
         q = algorithm.agent_values(env.spec.action_space, state.values.net.agents, episodes)
         return episodes.action, jnp.argmax(q[:, :-1], axis=-1), jnp.ptp(q)
 
-    played, rated, spread = both(jax.random.key(3))
+    played, rated, spread = jax.device_get(both(jax.random.key(3)))
     np.testing.assert_array_equal(played, rated)
     assert spread > 0 and len(np.unique(played)) > 1
 
@@ -278,8 +296,10 @@ def test_exploration_is_counted_in_steps():
         share = np.mean(played(Elapsed.at(0.3, steps)), axis=0)  # of action 1: greedy for agent 0 only
         np.testing.assert_allclose(share, [1 - epsilon / 2, epsilon / 2], atol=0.03)
     policy = algorithm.greedy(SPEC, state)
-    assert policy.act(policy.start(jax.random.key(0)), obs, jax.random.key(0))[0].tolist() == [1, 0]
-    assert int(policy.label(policy.start(jax.random.key(0))).actor) == 0
+    greedy = jax.jit(lambda key: (policy.act(policy.start(key), obs, key)[0], policy.label(policy.start(key)).actor))
+    action, actor = greedy(jax.random.key(0))
+    assert action.tolist() == [1, 0]
+    assert int(actor) == 0
 
 
 def test_an_explorer_can_play_the_episode():
@@ -291,7 +311,7 @@ def test_an_explorer_can_play_the_episode():
         state = algorithm.init(env.spec, key)
         own = algorithm.behavior(env.spec, state, Elapsed.end())
         mixed = ExploreOrExploit(own, UniformPolicy(env.spec.action_space, 1), probability)
-        task = tree_stack([PROBES["truncation only"].task])
+        task = jax.tree.map(lambda leaf: leaf[None], PROBES["truncation only"].task)
         episodes = play(env, task, mixed, key, 8)
         return (
             episodes,
@@ -301,7 +321,7 @@ def test_an_explorer_can_play_the_episode():
 
     alone, expected, _ = run(jax.random.key(0), 0.0)
     jax.tree.map(np.testing.assert_array_equal, alone, expected)
-    explored, _, metrics = run(jax.random.key(0), 1.0)
+    explored, _, metrics = jax.device_get(run(jax.random.key(0), 1.0))
     assert np.all(explored.label.actor == 1) and all(np.isfinite(value) for value in metrics.values())
 
 

@@ -33,7 +33,7 @@ from probes import (
     worst,
 )
 
-NUM_UPDATES = 250
+NUM_UPDATES = 300
 IQL = ValueDecomposition(
     Independent(),
     Mlp((16,)),
@@ -43,7 +43,7 @@ IQL = ValueDecomposition(
     target=Soft(0.2),
 )
 DUPLEX = Duplex(heads=2, attention_size=4, query_hidden=8, value_hidden=8)
-GRU = replace(IQL, agent_net=Gru(16, num_layers=1), last_action=True)
+GRU = replace(IQL, agent_net=Gru(8, num_layers=1), last_action=True)
 
 
 def under_a_latent(values: ValueDecomposition) -> CodedValues:
