@@ -21,7 +21,7 @@ from mesax.types import Box, Discrete, EnvSpec, Label, tree_index
 from probes import put
 
 AGENTS, ACTIONS, TIME, EPISODES = 2, 5, 4, 2_000
-OBS = jnp.zeros((AGENTS, 1))
+OBS = put(np.zeros((AGENTS, 1)), np.float32)
 
 
 class Fixed(eqx.Module):
@@ -152,7 +152,7 @@ def test_the_drawn_explorer_plays_as_if_alone(getkey):
     key = getkey()
     actions, actors = play(ExplorationPolicySet(policies), key)
     for number in range(3):
-        alone, _ = play(StartedAs(tree_index(policies, number)), key)
+        alone, _ = play(StartedAs(tree_index(jax.device_get(policies), number)), key)
         drawn = actors == EXPLORER + number
         assert 0.28 * EPISODES < drawn.sum() < 0.39 * EPISODES
         np.testing.assert_array_equal(actions[drawn], alone[drawn])
@@ -209,7 +209,7 @@ def test_without_exploration_the_learner_plays_bit_for_bit(getkey):
 
 
 def test_the_learner_plays_its_episodes_as_if_alone(getkey):
-    learner, key = EpsilonRandom(Sampler(jnp.zeros((2, 3))), put(0.3), Discrete(3)), getkey()
+    learner, key = EpsilonRandom(Sampler(put(np.zeros((2, 3)), np.float32)), put(0.3), Discrete(3)), getkey()
     alone, _ = play(learner, key)
     actions, actors = play(mixed(0.5, learner), key)
     own = actors == LEARNER
@@ -234,8 +234,7 @@ def test_the_choice_holds_for_the_episode(getkey):
 
 def test_both_memories_advance(getkey):
     policy = mixed(0.5)
-    memory = policy.start(getkey())
-    _, memory = policy.act(memory, OBS, getkey())
+    _, memory = jax.jit(lambda key: policy.act(policy.start(key), OBS, key))(getkey())
     explores, learner_memory, (_, explorer_memory) = memory
     assert explores.dtype == bool
     assert int(learner_memory) == 1

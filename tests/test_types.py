@@ -1,7 +1,6 @@
 """The values that all parts share: index draws, action spaces, episodes, masked means, trees, schedules."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,18 +30,18 @@ from probes import put
 def episode() -> Episode:
     """Three steps, the last of which never happened."""
     return Episode(
-        obs=jnp.arange(8.0).reshape(4, 2, 1),
+        obs=put(np.arange(8.0).reshape(4, 2, 1)),
         action=put([[0, 1], [1, 1], [0, 0]]),
         reward=put([1.0, 2.0, 0.0]),
         terminated=put([False, True, False]),
         mask=put([True, True, False]),
-        label=Label.of(put(0)),
+        label=jax.jit(lambda: Label.of(0))(),
     )
 
 
 @pytest.mark.parametrize("number", [1, 2, 7])
 def test_random_index_is_uniform(getkey, number: int):
-    drawn = np.asarray(random_index(getkey(), (20_000,), number))
+    drawn = np.asarray(jax.jit(lambda key: random_index(key, (20_000,), number))(getkey()))
     frequencies = np.bincount(drawn, minlength=number) / drawn.size
     assert drawn.dtype == np.int32
     np.testing.assert_allclose(frequencies, np.full(number, 1 / number), atol=0.02)
@@ -50,31 +49,32 @@ def test_random_index_is_uniform(getkey, number: int):
 
 def test_random_index_takes_a_traced_number(getkey):
     key = getkey()
-    traced = jax.jit(lambda number: random_index(key, (50,), number))(put(5, jnp.int32))
-    np.testing.assert_array_equal(traced, random_index(key, (50,), 5))
+    draws = jax.jit(lambda number: (random_index(key, (50,), number), random_index(key, (50,), 5)))
+    np.testing.assert_array_equal(*draws(put(5, np.int32)))
 
 
 def test_discrete():
     space = Discrete(4)
     assert space.feature_size == 4
-    np.testing.assert_array_equal(space.encode(put([2, 0])), [[0, 0, 1, 0], [1, 0, 0, 0]])
-    numbers = put([0.0, 0.249, 0.25, 0.999_999_94])
-    np.testing.assert_array_equal(space.from_uniform(numbers), [0, 0, 1, 3])
+    compute = jax.jit(lambda action, numbers: (space.encode(action), space.from_uniform(numbers)))
+    encoded, drawn = compute(put([2, 0]), put([0.0, 0.249, 0.25, 0.999_999_94]))
+    np.testing.assert_array_equal(encoded, [[0, 0, 1, 0], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(drawn, [0, 0, 1, 3])
 
 
 def test_from_uniform_never_leaves_the_actions():
     # For this many actions, the largest number below 1 times their number rounds up to their number.
-    largest = jnp.nextafter(jnp.float32(1.0), jnp.float32(0.0))
-    assert int(Discrete(2**24 + 2).from_uniform(largest)) <= 2**24 + 1
+    largest = np.nextafter(np.float32(1.0), np.float32(0.0))
+    assert int(jax.jit(Discrete(2**24 + 2).from_uniform)(largest)) <= 2**24 + 1
 
 
 def test_samples(getkey):
-    discrete = np.asarray(Discrete(3).sample(getkey(), (6_000, 2)))
+    discrete = np.asarray(jax.jit(lambda key: Discrete(3).sample(key, (6_000, 2)))(getkey()))
     assert discrete.shape == (6_000, 2)
     np.testing.assert_allclose(np.bincount(discrete.ravel()) / discrete.size, np.full(3, 1 / 3), atol=0.02)
     joint = np.bincount(discrete @ [3, 1], minlength=9) / len(discrete)
     np.testing.assert_allclose(joint, np.full(9, 1 / 9), atol=0.02)  # agents draw independently
-    box = np.asarray(Box(2).sample(getkey(), (2_000, 3)))
+    box = np.asarray(jax.jit(lambda key: Box(2).sample(key, (2_000, 3)))(getkey()))
     assert box.shape == (2_000, 3, 2)
     assert box.min() >= -1 and box.max() <= 1
     assert abs(box.mean()) < 0.02 and abs(box.std() - 1 / np.sqrt(3)) < 0.02
@@ -94,37 +94,40 @@ def test_joint_size():
 
 
 def test_episode_tells_what_continues():
-    np.testing.assert_array_equal(episode().continues, [1.0, 0.0, 1.0])
-    transitions = episode().transitions
+    continues, transitions = jax.device_get(jax.jit(lambda played: (played.continues, played.transitions))(episode()))
+    np.testing.assert_array_equal(continues, [1.0, 0.0, 1.0])
     np.testing.assert_array_equal(transitions.obs[:, 0, 0], [0, 2, 4])
     np.testing.assert_array_equal(transitions.next_obs[:, 0, 0], [2, 4, 6])
     np.testing.assert_array_equal(transitions.action, episode().action)
 
 
+mean = jax.jit(masked_mean)
+
+
 def test_masked_mean():
-    mask = put([[True, True], [False, True]])
-    values = put([[1.0, 2.0], [100.0, 6.0]])
-    assert float(masked_mean(values, mask)) == 3.0
-    per_agent = jnp.stack([values, 2 * values], axis=-1)
-    assert float(masked_mean(per_agent, mask)) == 4.5
-    assert float(masked_mean(values, jnp.zeros((2, 2), bool))) == 0.0
+    mask = np.array([[True, True], [False, True]])
+    values = np.array([[1.0, 2.0], [100.0, 6.0]])
+    assert float(mean(values, mask)) == 3.0
+    assert float(mean(np.stack([values, 2 * values], axis=-1), mask)) == 4.5
+    assert float(mean(values, np.zeros((2, 2), bool))) == 0.0
 
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=6, max_size=6))
 def test_masked_mean_is_the_mean_of_what_happened(steps):
     values, mask = (np.array(column) for column in zip(*steps, strict=True))
     expected = values[mask].mean() if mask.any() else 0.0
-    actual = masked_mean(put(values, jnp.float32), put(mask))
+    actual = mean(values.astype(np.float32), mask)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_trees():
     first, second = {"a": put([1.0]), "b": put(2)}, {"a": put([3.0]), "b": put(4)}
-    stacked = tree_stack([first, second])
+    stacked, chosen = jax.device_get(
+        jax.jit(lambda *trees: (tree_stack(list(trees)), tree_where(put(True), *trees)))(first, second)
+    )
     assert leading_size(stacked) == 2
-    assert jax.tree.all(jax.tree.map(jnp.array_equal, tree_index(stacked, 1), second))
-    chosen = tree_where(put(True), first, second)
-    assert jax.tree.all(jax.tree.map(jnp.array_equal, chosen, first))
+    assert jax.tree.all(jax.tree.map(np.array_equal, tree_index(stacked, 1), second))
+    assert jax.tree.all(jax.tree.map(np.array_equal, chosen, first))
 
 
 @given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0.01, 1), st.floats(-0.5, 2))

@@ -18,32 +18,33 @@ from mesax.nets import Mlp
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, blank_episode, tree_stack
-from probes import ContinuousGame, ContinuousTask, put
+from probes import ContinuousGame, ContinuousTask, put, stacked
 
 SPEC = EnvSpec(2, 3, Box(2), 4)
 GAME = ContinuousGame(size=2)
-TASK = tree_stack([ContinuousTask(jnp.zeros((2, 2, 2)))])
+TASK = stacked([ContinuousTask(put(np.zeros((2, 2, 2)), np.float32))])
 VALUES = ValueDecomposition(Sum(), Mlp((4,)))
 
 
 def test_eleven_points_are_the_papers():
-    points = Grid(11, 1).points(jnp.arange(11))
+    points = np.asarray(jax.jit(Grid(11, 1).points)(np.arange(11)))
     np.testing.assert_allclose(points[:, 0], np.arange(-10, 11, 2) / 10, atol=1e-6)
 
 
 def test_numbers_of_a_pair_by_hand():
     """Three points each: index 5 has digits 1 and 2, so the point (0, 1)."""
     grid = Grid(3, 2)
-    np.testing.assert_array_equal(grid.points(put([0, 5, 8])), [[-1, -1], [0, 1], [1, 1]])
     played = put([[-0.9, -2.0], [0.4, 0.6], [7.0, 0.51]])
-    np.testing.assert_array_equal(grid.index(played), [0, 5, 8])
+    points, numbers = jax.jit(lambda: (grid.points(put([0, 5, 8])), grid.index(played)))()
+    np.testing.assert_array_equal(points, [[-1, -1], [0, 1], [1, 1]])
+    np.testing.assert_array_equal(numbers, [0, 5, 8])
 
 
 @pytest.mark.parametrize("bins, size", [(11, 1), (11, 2), (10, 3), (2, 5)])
 def test_every_point_has_its_own_number(bins: int, size: int):
-    grid, numbers = Grid(bins, size), jnp.arange(bins**size)
-    points = grid.points(numbers)
-    np.testing.assert_array_equal(grid.index(points), numbers)
+    grid, numbers = Grid(bins, size), np.arange(bins**size)
+    points = np.asarray(jax.jit(grid.points)(numbers))
+    np.testing.assert_array_equal(jax.jit(grid.index)(points), numbers)
     assert points.shape == (bins**size, size)
     assert float(points.min()) == -1.0 and float(points.max()) == 1.0
 
@@ -51,7 +52,7 @@ def test_every_point_has_its_own_number(bins: int, size: int):
 def test_the_nearest_point_wins():
     grid, played = Grid(7, 1), np.random.default_rng(0).uniform(-1, 1, (200, 1)).astype(np.float32)
     known = np.linspace(-1, 1, 7)
-    np.testing.assert_array_equal(grid.index(put(played)), np.abs(played - known).argmin(axis=1))
+    np.testing.assert_array_equal(jax.jit(grid.index)(played), np.abs(played - known).argmin(axis=1))
 
 
 KEY = jax.random.key(7)
@@ -79,18 +80,25 @@ class Recorder(OffPolicy):
 
 @pytest.mark.parametrize("way", ["update", "observe"])
 def test_learners_see_indices(way):
-    learner, batch = Binned(Recorder(), bins=5), tree_stack([blank_episode(SPEC)] * 3)
-    action = put(np.random.default_rng(1).uniform(-1, 1, batch.action.shape), jnp.float32)
-    batch = replace(batch, action=action)
-    if way == "update":
-        (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, KEY), batch, Elapsed.at(0.5), KEY)
-        assert metrics == {"elapsed": 0.5, "draw": jax.random.uniform(KEY)}
-    else:
-        spec, seen = learner.observe(SPEC, learner.init(SPEC, KEY), batch)
-    assert spec == learner.init(SPEC, KEY) == replace(SPEC, action_space=Discrete(25))
-    np.testing.assert_array_equal(seen.action, Grid(5, 2).index(action))
-    assert seen.action.dtype == jnp.int32 and seen.action.shape == (3, 4, 2)
-    np.testing.assert_array_equal(seen.obs, batch.obs)
+    learner = Binned(Recorder(), bins=5)
+
+    @jax.jit
+    def compute(action):
+        batch = replace(tree_stack([blank_episode(SPEC)] * 3), action=action)
+        metrics = {}
+        if way == "update":
+            (spec, seen), metrics = learner.update(SPEC, learner.init(SPEC, KEY), batch, Elapsed.at(0.5), KEY)
+        else:
+            spec, seen = learner.observe(SPEC, learner.init(SPEC, KEY), batch)
+        assert spec == learner.init(SPEC, KEY) == replace(SPEC, action_space=Discrete(25))
+        return seen, metrics, batch.obs, Grid(5, 2).index(action), jax.random.uniform(KEY)
+
+    action = np.random.default_rng(1).uniform(-1, 1, (3, 4, 2, 2))
+    seen, metrics, obs, numbers, draw = jax.device_get(compute(action))
+    assert metrics == ({"elapsed": 0.5, "draw": draw} if way == "update" else {})
+    np.testing.assert_array_equal(seen.action, numbers)
+    assert seen.action.dtype == np.int32 and seen.action.shape == (3, 4, 2)
+    np.testing.assert_array_equal(seen.obs, obs)
 
 
 MAPPO = Mappo(Mlp((4,)), Mlp((4,)), epochs=1)
@@ -114,7 +122,7 @@ def test_plays_and_learns(learner, on_policy: bool):
         metrics = learner.update(GAME.spec, state, batch, Elapsed.at(0.5), key)[1]
         return episodes.action, greedy.action, episodes.label.actor, metrics
 
-    played, greedy, actor, metrics = run(jax.random.key(0))
+    played, greedy, actor, metrics = jax.device_get(run(jax.random.key(0)))
     for actions in (played, greedy):
         assert actions.shape[1:] == (2, 2, 2)
         assert set(np.unique(actions)) <= {-1.0, 0.0, 1.0}
@@ -124,11 +132,15 @@ def test_plays_and_learns(learner, on_policy: bool):
 
 def test_the_memory_of_the_wrapped_policy_holds_the_index():
     learner = Binned(VALUES, 3)
-    state = jax.jit(lambda key: learner.init(SPEC, key))(jax.random.key(0))
-    policy = learner.behavior(SPEC, state, Elapsed.at(0.0))
-    assert isinstance(policy, BinnedPolicy)
-    action, (_, last) = policy.act(policy.start(jax.random.key(0)), jnp.ones((2, 3)), jax.random.key(1))
-    np.testing.assert_array_equal(policy.grid.points(last), action)
+
+    @jax.jit
+    def compute(key):
+        policy = learner.behavior(SPEC, learner.init(SPEC, key), Elapsed.at(0.0))
+        assert isinstance(policy, BinnedPolicy)
+        action, (_, last) = policy.act(policy.start(key), jnp.ones((2, 3)), jax.random.fold_in(key, 1))
+        return policy.grid.points(last), action
+
+    np.testing.assert_array_equal(*compute(jax.random.key(0)))
 
 
 def test_too_many_actions_are_refused():

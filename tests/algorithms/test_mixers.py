@@ -1,6 +1,7 @@
 """Mixers: sums and nets by NumPy, monotone and consistent whatever their weights, and what each can represent."""
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import equinox as eqx
@@ -45,18 +46,21 @@ def random_mixer(config, seed: int, scale: float = 1.0):
 
 def step_of(q, obs, joint) -> Step:
     """A joint action, from all values `[agents, actions]`."""
-    q, obs, action = (put(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
+    q, obs, action = (jnp.asarray(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
     return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0), q)
 
 
 @jax.jit
-def mixed(mixer, step: Step):
+def mixed(mixer, q, obs, joint):
+    """(value, penalty) of a joint action."""
+    step = step_of(q, obs, joint)
     return mixer(step), mixer.penalty(step)
 
 
 @jax.jit
-def slopes(mixer, step: Step):
+def slopes(mixer, q, obs, joint):
     """How the value moves with each agent's own, and with the mixer's weights."""
+    step = step_of(q, obs, joint)
     change = jax.grad(lambda mixer, q: mixer(eqx.tree_at(lambda step: step.q, step, q))[0], argnums=(1, 0))
     return change(mixer, step.q)
 
@@ -74,10 +78,10 @@ def all_values(mixer, q, obs) -> jax.Array:
 
 def test_the_sum_is_the_sum_and_own_values_are_own():
     q, obs = random_state(0)
-    step = step_of(q, obs, JOINT[5])
     chosen = q[np.arange(3), JOINT[5]]
-    np.testing.assert_allclose(mixed(Sum().build(SPEC, jax.random.key(0)), step)[0], [chosen.sum()], rtol=1e-6)
-    np.testing.assert_allclose(mixed(Independent().build(SPEC, jax.random.key(0)), step)[0], chosen, rtol=1e-6)
+    team, own = (mixed(config.build(SPEC, jax.random.key(0)), q, obs, JOINT[5])[0] for config in (Sum(), Independent()))
+    np.testing.assert_allclose(team, [chosen.sum()], rtol=1e-6)
+    np.testing.assert_allclose(own, chosen, rtol=1e-6)
 
 
 def dense(x, layer):
@@ -96,7 +100,7 @@ def test_monotonic_by_numpy():
     hidden = chosen @ np.abs(forward(mixer.first, state)).reshape(3, 4) + forward(mixer.bias, state)
     hidden = np.where(hidden > 0, hidden, np.expm1(np.minimum(hidden, 0.0)))
     expected = hidden @ np.abs(forward(mixer.second, state)) + forward(mixer.value, state)
-    np.testing.assert_allclose(mixed(mixer, step_of(q, obs, JOINT[7]))[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(mixed(mixer, q, obs, JOINT[7])[0], expected, rtol=1e-4)
 
 
 def importances(mixer, obs, joint) -> np.ndarray:
@@ -136,8 +140,7 @@ def test_duplex_by_numpy():
     gaps = weights * (q[np.arange(3), joint] - q.max(axis=1))
     expected = (weights * q.max(axis=1)).sum() + (importances(mixer, obs, joint) * gaps).sum()
     expected = expected + forward(mixer.value, obs.reshape(-1))
-    step = step_of(q, obs, joint)
-    value, penalty = mixed(mixer, step)
+    value, penalty = mixed(mixer, q, obs, joint)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
     squares = np.square(attention(mixer, obs))
     np.testing.assert_allclose(penalty, DUPLEX.attention_penalty * squares.mean(axis=1).sum(), rtol=1e-4)
@@ -150,7 +153,7 @@ def test_state_duplex_by_numpy():
     weights = np.abs(forward(mixer.weighing.net, state))
     gaps = weights * (q[np.arange(3), joint] - q.max(axis=1))
     expected = (weights * q.max(axis=1)).sum() + (importances(mixer, obs, joint) * gaps).sum()
-    value, penalty = mixed(mixer, step_of(q, obs, joint))
+    value, penalty = mixed(mixer, q, obs, joint)
     np.testing.assert_allclose(value, [expected + forward(mixer.value, state).sum()], rtol=1e-4)
     assert float(penalty) == 0.0
 
@@ -163,27 +166,26 @@ def test_the_penalty_of_duplex_by_hand():
     spec = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(3), horizon=1)
     config = Duplex(heads=1, attention_size=4, query_hidden=1, value_hidden=1, kernels=1, attention_penalty=0.5)
     blank = jax.eval_shape(lambda key: config.build(spec, key), jax.random.key(0))
-    mixer = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), blank)
-    ones = (jnp.ones((1, 1, 4)), jnp.ones((1, 1, 4)), jnp.ones((1, 1)))
+    mixer = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), blank)
+    ones = [np.ones(shape, np.float32) for shape in ((1, 1, 4), (1, 1, 4), (1, 1))]
     mixer = eqx.tree_at(lambda m: (m.weighing.key, m.weighing.query, m.weighing.embed.bias), mixer, ones)
-    step = step_of(np.zeros((2, 3)), [[1.0], [3.0]], np.array([0, 0]))
-    assert float(mixer.penalty(step)) == pytest.approx(0.5 * (4**2 + 12**2) / 2)
+    obs, joint = np.array([[1.0], [3.0]]), np.array([0, 0])
+    values, penalty = mixed(mixer, np.array([[1.0, 0, 0], [2.0, 0, 0]]), obs, joint)
+    assert float(penalty) == pytest.approx(0.5 * (4**2 + 12**2) / 2)
     # The softmax sees 2 and 6.
     share = 1.0 / (1.0 + np.exp(-4.0))
-    values = mixer(step_of([[1.0, 0, 0], [2.0, 0, 0]], [[1.0], [3.0]], np.array([0, 0])))
     np.testing.assert_allclose(values, [1.0 - share + 2.0 * share], rtol=1e-5)
 
 
 def test_only_duplex_adds_to_the_loss():
-    step = step_of(*random_state(0), JOINT[0])
     for config in (Independent(), Sum(), SMALL):
-        assert float(mixed(random_mixer(config, 0), step)[1]) == 0.0
+        assert float(mixed(random_mixer(config, 0), *random_state(0), JOINT[0])[1]) == 0.0
 
 
 def test_gradients_of_duplex_pass_the_advantages_by():
     """An agent's value is moved as if importances were 1: by its attention weight; they themselves learn too."""
     mixer, (q, obs) = random_mixer(DUPLEX, 3), random_state(3)
-    moved, gradient = slopes(mixer, step_of(q, obs, JOINT[4]))
+    moved, gradient = slopes(mixer, q, obs, JOINT[4])
     weights = attention_weights(mixer, obs)
     np.testing.assert_allclose(moved, weights, rtol=1e-4)
     assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient.importances.action))
@@ -195,7 +197,7 @@ def test_gradients_of_duplex_pass_the_advantages_by():
 def test_values_rise_with_every_agents_value(config, seed: int, scale: float):
     """QMIX's weights are absolute values; QPLEX's are a softmax, and strictly positive."""
     q, obs = random_state(seed)
-    moved = slopes(random_mixer(config, seed, scale), step_of(3.0 * q, obs, JOINT[seed % 27]))[0]
+    moved = np.asarray(slopes(random_mixer(config, seed, scale), 3.0 * q, obs, JOINT[seed % 27])[0])
     assert np.all(moved > 0.0 if config is DUPLEX else moved >= 0.0)
 
 
@@ -205,7 +207,7 @@ def test_values_rise_with_every_agents_value(config, seed: int, scale: float):
 def test_the_best_joint_action_is_every_agents_own_best(name: str, seed: int):
     """IGM, whatever the weights: nothing is worth more than the tuple of argmaxes (they may tie with it)."""
     mixer, (q, obs) = random_mixer(TEAM[name], seed), random_state(seed)
-    values = all_values(mixer, q, obs)
+    values = np.asarray(all_values(mixer, q, obs))
     own = int(np.flatnonzero((q.argmax(axis=1) == JOINT).all(axis=1))[0])
     assert float(values[own]) >= float(values.max()) - 1e-4
 
@@ -218,7 +220,7 @@ def all_importances(mixer, q, obs) -> jax.Array:
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(seed=st.integers(0, 10_000))
 def test_importances_are_positive(seed: int):
-    assert np.all(all_importances(random_mixer(DUPLEX, seed), *random_state(seed)) > 0.0)
+    assert np.all(np.asarray(all_importances(random_mixer(DUPLEX, seed), *random_state(seed))) > 0.0)
 
 
 CLIMB = np.array([[0.8, 0.0, 0.8], [0.0, 1.0, 0.0], [0.8, 0.0, 0.8]], np.float32)
@@ -286,7 +288,7 @@ def test_hypernets_start_as_the_reference_code_does():
 
 def test_a_state_of_zeros_can_be_learnt():
     mixer = jax.jit(lambda key: SMALL.build(SPEC, key))(jax.random.key(0))
-    gradient = slopes(mixer, step_of(random_state(0)[0], np.zeros((3, 2)), JOINT[0]))[1]
+    gradient = slopes(mixer, random_state(0)[0], np.zeros((3, 2)), JOINT[0])[1]
     assert np.any(gradient.first.head.bias) and np.any(gradient.second.head.bias)
 
 
@@ -312,25 +314,20 @@ def test_importances_without_units_are_refused():
             config(importance_hidden=(0,))
 
 
-@pytest.mark.parametrize("mixer", [Monotonic(), Duplex(), StateDuplex()], ids=["QMIX", "QPLEX", "QPLEX by state"])
+@pytest.mark.parametrize("mixer", [SMALL, DUPLEX, STATE_DUPLEX], ids=["QMIX", "QPLEX", "QPLEX by state"])
 def test_a_latent_enters_as_context(mixer):
     """Equal observations and values, another latent: another value of the team; a latent of no numbers is none."""
     spec = EnvSpec(3, 2, Discrete(3), 1)
-    q, obs = jnp.arange(9.0).reshape(3, 3), jnp.ones((3, 2))
-    plain = step_of(q, obs, put([0, 1, 2]))
 
     @jax.jit
-    def value(latent):
-        built = mixer.build(spec, jax.random.key(0), latent_size=2)
-        return built(eqx.tree_at(lambda step: step.latent, plain, latent))[0]
+    def values(latents, key):
+        plain = step_of(jnp.arange(9.0).reshape(3, 3), jnp.ones((3, 2)), put([0, 1, 2]))
+        told = eqx.tree_at(lambda step: step.latent, plain, latents[0])
+        assert plain.context.shape == (6,) and told.context.shape == (8,)
+        built = mixer.build(spec, key, latent_size=2)
+        under = jax.vmap(lambda latent: built(replace(plain, latent=latent))[0])(latents)
+        return under, [built(plain)[0] for built in (mixer.build(spec, key), mixer.build(spec, key, 0))]
 
-    @jax.jit
-    def without_latent():
-        return [
-            built(plain)[0] for built in (mixer.build(spec, jax.random.key(0)), mixer.build(spec, jax.random.key(0), 0))
-        ]
-
-    assert float(value(np.zeros(2, np.float32))) != float(value(np.array([1.0, -1.0], np.float32)))
-    assert plain.context.shape == (6,) and eqx.tree_at(lambda s: s.latent, plain, jnp.ones(2)).context.shape == (8,)
-    left_out, empty = without_latent()
-    assert float(left_out) == float(empty)
+    (one, other), (left_out, empty) = jax.device_get(values(np.array([[0.0, 0.0], [1.0, -1.0]]), jax.random.key(0)))
+    assert one != other
+    assert left_out == empty

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from scipy.special import softmax
 
 from mesax.algorithms.targets import (
     entropy,
@@ -21,34 +22,37 @@ LOGITS = put([[0.5, -1.0, 0.2], [2.0, 0.0, 0.0]])
 
 
 def test_one_step_target():
-    target = one_step_target(put([1.0, 1.0, -2.0]), put([0.9, 0.0, 0.5]), put([10.0, 10.0, 4.0]))
+    target = jax.jit(one_step_target)(put([1.0, 1.0, -2.0]), put([0.9, 0.0, 0.5]), put([10.0, 10.0, 4.0]))
     np.testing.assert_allclose(target, [10.0, 1.0, 0.0])
 
 
 def test_straight_through_is_one_hot_forward(getkey):
-    key = getkey()
-    sample = straight_through(LOGITS, key)
-    chosen = np.argmax(LOGITS + jax.random.gumbel(key, LOGITS.shape), axis=-1)
+    compute = jax.jit(lambda key: (straight_through(LOGITS, key), LOGITS + jax.random.gumbel(key, LOGITS.shape)))
+    sample, noisy = jax.device_get(compute(getkey()))
+    chosen = np.argmax(noisy, axis=-1)
     np.testing.assert_allclose(sample, np.eye(3)[chosen], atol=1e-6)
 
 
 def test_straight_through_samples_the_softmax(getkey):
     draws = jax.jit(lambda key: straight_through(jnp.broadcast_to(LOGITS, (20_000, 2, 3)), key))(getkey())
-    np.testing.assert_allclose(draws.mean(axis=0), jax.nn.softmax(LOGITS), atol=0.02)
+    np.testing.assert_allclose(np.mean(draws, axis=0), softmax(LOGITS, axis=-1), atol=0.02)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_straight_through_gradient_is_the_relaxed_samples(getkey, temperature: float):
     """Softmax Jacobian at the same noise, times dQ/da at the one-hot."""
-    key = getkey()
     slopes = put([[1.0, -2.0, 0.5], [0.3, 0.7, -0.1]])
 
     def q(action):
         return jnp.sum(slopes * action) + jnp.sum(action[0]) * jnp.sum(action[1] ** 2)
 
-    gradient = jax.grad(lambda logits: q(straight_through(logits, key, temperature)))(LOGITS)
-    noisy = np.asarray(LOGITS + jax.random.gumbel(key, LOGITS.shape))
-    slope_at_one_hot = np.asarray(jax.grad(q)(put(np.eye(3)[noisy.argmax(axis=-1)], jnp.float32)))
+    @jax.jit
+    def compute(key):
+        gradient = jax.grad(lambda logits: q(straight_through(logits, key, temperature)))(LOGITS)
+        noisy = LOGITS + jax.random.gumbel(key, LOGITS.shape)
+        return gradient, noisy, jax.grad(q)(jnp.eye(3)[jnp.argmax(noisy, axis=-1)])
+
+    gradient, noisy, slope_at_one_hot = jax.device_get(compute(getkey()))
     for agent in range(2):
         relaxed = np.exp(noisy[agent] / temperature) / np.exp(noisy[agent] / temperature).sum()
         jacobian = (np.diag(relaxed) - np.outer(relaxed, relaxed)) / temperature
@@ -56,10 +60,13 @@ def test_straight_through_gradient_is_the_relaxed_samples(getkey, temperature: f
 
 
 def test_entropy():
-    np.testing.assert_allclose(entropy(jnp.zeros((2, 4))), np.log([4.0, 4.0]), rtol=1e-6)
-    probabilities = np.asarray(jax.nn.softmax(LOGITS))
-    np.testing.assert_allclose(entropy(LOGITS), -(probabilities * np.log(probabilities)).sum(axis=-1), rtol=1e-5)
-    np.testing.assert_allclose(entropy(put([1e4, 0.0])), 0.0, atol=1e-6)
+    even, some, certain = jax.jit(lambda *given: [entropy(logits) for logits in given])(
+        np.zeros((2, 4)), LOGITS, np.array([1e4, 0.0])
+    )
+    np.testing.assert_allclose(even, np.log([4.0, 4.0]), rtol=1e-6)
+    probabilities = softmax(LOGITS, axis=-1)
+    np.testing.assert_allclose(some, -(probabilities * np.log(probabilities)).sum(axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(certain, 0.0, atol=1e-6)
 
 
 TIME = 4
@@ -101,7 +108,7 @@ def test_lambda_returns_are_the_mixture_of_all_n_step_returns(seed: int, ends: l
 
 def test_without_mixing_returns_are_one_step_targets():
     rewards, discounts, values = trajectory(1, [False] * TIME)
-    expected = one_step_target(*map(jnp.asarray, (rewards, discounts, values[1:])))
+    expected = jax.jit(one_step_target)(rewards, discounts, values[1:])
     np.testing.assert_allclose(returns_of(rewards, discounts, values[1:], 0.0), expected, rtol=1e-6)
 
 
@@ -116,8 +123,8 @@ def test_nothing_beyond_a_termination_counts(mixing: float):
     rewards, discounts, values = trajectory(3, [False, True, False, False])
     poisoned_rewards, poisoned_values = rewards.copy(), values.copy()
     poisoned_rewards[2:], poisoned_values[2:] = 1e3, -1e3
-    plain = returns_of(rewards, discounts, values[1:], mixing)
-    poisoned = returns_of(poisoned_rewards, discounts, poisoned_values[1:], mixing)
+    plain = np.asarray(returns_of(rewards, discounts, values[1:], mixing))
+    poisoned = np.asarray(returns_of(poisoned_rewards, discounts, poisoned_values[1:], mixing))
     np.testing.assert_array_equal(plain[:2], poisoned[:2])
     np.testing.assert_allclose(plain[1], rewards[1], rtol=1e-6)
 
@@ -129,7 +136,7 @@ def test_a_cut_episode_is_bootstrapped_and_nothing_beyond_the_cut_counts(mixing:
     goes_on = np.array([True, False, True, False])
     poisoned_rewards, poisoned_values = rewards.copy(), values.copy()
     poisoned_rewards[2:], poisoned_values[3:] = 1e3, -1e3
-    found = returns_of(poisoned_rewards, discounts, poisoned_values[1:], mixing * goes_on)
+    found = np.asarray(returns_of(poisoned_rewards, discounts, poisoned_values[1:], mixing * goes_on))
     np.testing.assert_allclose(found[1], rewards[1] + discounts[1] * values[2], rtol=1e-5)
     shorter = returns_of(rewards[:2], discounts[:2], values[1:3], mixing)
     np.testing.assert_allclose(found[:2], shorter, rtol=1e-5)
@@ -149,6 +156,7 @@ def test_advantages_are_discounted_sums_of_temporal_differences(seed: int, ends:
 def test_huber_is_half_a_square_and_then_a_line():
     """Beyond 2: 2 (|e| - 1). The slope is the error, held within the bound."""
     errors = put([0.0, 0.5, -1.0, 2.0, -3.0, 10.0])
-    np.testing.assert_allclose(huber(errors, 2.0), [0.0, 0.125, 0.5, 2.0, 4.0, 18.0], rtol=1e-6)
-    slopes = jax.vmap(jax.grad(lambda error: huber(error, 2.0)))(errors)
+    of_one = jax.value_and_grad(lambda error: huber(error, 2.0))
+    losses, slopes = jax.jit(jax.vmap(of_one))(errors)
+    np.testing.assert_allclose(losses, [0.0, 0.125, 0.5, 2.0, 4.0, 18.0], rtol=1e-6)
     np.testing.assert_allclose(slopes, [0.0, 0.5, -1.0, 2.0, -2.0, 2.0], rtol=1e-6)
