@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,6 @@ from mesax.algorithms.actor_updates import (
 )
 from mesax.errors import UsageError
 from mesax.types import Box, Discrete
-from probes import put
 
 BATCH, TIME, AGENTS, ACTIONS = 2, 3, 2, 4
 SPACE = Discrete(ACTIONS)
@@ -29,8 +29,8 @@ BARE = JointImprovement(
 )
 
 
-def random(*shape: int, seed: int = 0) -> jax.Array:
-    return put(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def actions(*shape: int, seed: int = 0, number: int = ACTIONS) -> np.ndarray:
@@ -43,39 +43,51 @@ def problem(table: jax.Array, outputs: jax.Array, played: np.ndarray, pool: np.n
     pool = np.zeros((1, AGENTS), int) if pool is None else pool
     return ActorProblem(
         outputs=outputs,
-        played=jax.nn.one_hot(put(played), number),
-        pool=jax.nn.one_hot(put(pool), number),
+        played=jax.nn.one_hot(played, number),
+        pool=jax.nn.one_hot(pool, number),
         q=lambda joint: jnp.einsum("btuv,btu,btv->bt", table, joint[..., 0, :], joint[..., 1, :]),
         q_of_one=lambda joint: jnp.einsum("btuv,u,v->bt", table, joint[0], joint[1]),
         action_space=Discrete(number),
     )
 
 
-def random_problem(seed: int = 0) -> tuple[ActorProblem, np.ndarray, np.ndarray]:
+def random_table(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A table, outputs of actors, and joint actions that were played."""
     table = random(BATCH, TIME, ACTIONS, ACTIONS, seed=seed)
     played = actions(BATCH, TIME, AGENTS, seed=seed + 1)
-    return problem(table, random(BATCH, TIME, AGENTS, ACTIONS, seed=seed + 2), played), np.asarray(table), played
+    return table, random(BATCH, TIME, AGENTS, ACTIONS, seed=seed + 2), played
 
 
-def loss_and_gradient(update, given: ActorProblem, key):
+def evaluated(update, given: ActorProblem, key) -> tuple[jax.Array, jax.Array]:
     """Loss at every step, and the gradient of their sum by the actors' outputs."""
 
-    @jax.jit
-    def evaluate(outputs):
+    def loss_of(outputs):
         loss = update.loss(replace(given, outputs=outputs), key)
         return jnp.sum(loss), loss
 
-    (_, loss), gradient = jax.value_and_grad(evaluate, has_aux=True)(given.outputs)
-    return np.asarray(loss), np.asarray(gradient)
+    (_, loss), gradient = jax.value_and_grad(loss_of, has_aux=True)(given.outputs)
+    return loss, gradient
 
 
-def improve(update: JointImprovement, given: ActorProblem, seed: int = 0) -> np.ndarray:
+@partial(jax.jit, static_argnums=0)
+def _loss_and_gradient(update, table, outputs, played, key):
+    return evaluated(update, problem(table, outputs, played), key)
+
+
+def loss_and_gradient(update, table, outputs, played, key) -> tuple[np.ndarray, np.ndarray]:
+    return jax.device_get(_loss_and_gradient(update, table, outputs, played, key))
+
+
+@partial(jax.jit, static_argnums=0)
+def _improved(update: JointImprovement, table, outputs, played, pool):
+    return update.improved(problem(table, outputs, played, pool), jax.random.key(0))
+
+
+def improve(update: JointImprovement, table, outputs, played, pool=None) -> np.ndarray:
     """The improved joint actions as integers."""
-    target = jax.jit(lambda outputs: update.improved(replace(given, outputs=outputs), jax.random.key(seed)))(
-        given.outputs
-    )
+    target = np.asarray(_improved(update, table, outputs, played, pool))
     np.testing.assert_allclose(target.sum(axis=-1), 1.0, atol=1e-5)
-    return np.asarray(target.argmax(axis=-1))
+    return target.argmax(axis=-1)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -92,16 +104,22 @@ def own_slopes(table: np.ndarray, partners: np.ndarray) -> np.ndarray:
 
 
 def test_greedy():
-    outputs = put([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
-    np.testing.assert_array_equal(greedy_action(outputs, Discrete(3)), [1, 0])
-    np.testing.assert_array_equal(greedy_features(outputs, Discrete(3)), [[0, 1, 0], [1, 0, 0]])
-    np.testing.assert_allclose(greedy_action(outputs, Box(3)), np.tanh(outputs), rtol=1e-6)
-    np.testing.assert_allclose(greedy_features(outputs, Box(3)), np.tanh(outputs), rtol=1e-6)
+    outputs = np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]], np.float32)
+    compute = jax.jit(
+        lambda outputs: [
+            read(outputs, space) for space in (Discrete(3), Box(3)) for read in (greedy_action, greedy_features)
+        ]
+    )
+    action, features, *continuous = compute(outputs)
+    np.testing.assert_array_equal(action, [1, 0])
+    np.testing.assert_array_equal(features, [[0, 1, 0], [1, 0, 0]])
+    for found in continuous:
+        np.testing.assert_allclose(found, np.tanh(outputs), rtol=1e-6)
 
 
 def test_replace_own():
     own, partners = random(BATCH, TIME, 3, 2, seed=1), random(BATCH, TIME, 3, 2, seed=2)
-    joint = replace_own(own, partners)
+    joint = np.asarray(jax.jit(replace_own)(own, partners))
     for agent, other in itertools.product(range(3), repeat=2):
         source = own if agent == other else partners
         np.testing.assert_array_equal(joint[agent, :, :, other], source[:, :, other])
@@ -109,10 +127,10 @@ def test_replace_own():
 
 @pytest.mark.parametrize("partners", ["policy", "buffer"])
 def test_gumbel_gradient_by_hand(getkey, partners: str):
-    given, table, played = random_problem()
+    table, outputs, played = random_table()
     key = getkey()
-    loss, gradient = loss_and_gradient(GumbelGradient(partners), given, key)
-    noisy = np.asarray(given.outputs + jax.random.gumbel(key, given.outputs.shape))
+    loss, gradient = loss_and_gradient(GumbelGradient(partners), table, outputs, played, key)
+    noisy = outputs + np.asarray(jax.random.gumbel(key, outputs.shape))
     own, relaxed = noisy.argmax(axis=-1), softmax(noisy)
     slopes = own_slopes(table, own if partners == "policy" else played)
     chosen = np.take_along_axis(slopes, own[..., None], axis=-1)[..., 0]
@@ -123,36 +141,35 @@ def test_gumbel_gradient_by_hand(getkey, partners: str):
 
 @pytest.mark.parametrize("update", [GumbelGradient("buffer"), ExpectedGradient("buffer")])
 def test_with_partners_from_the_buffer_agents_do_not_see_each_others_parameters(getkey, update):
-    given, _, _ = random_problem()
-    changed = replace(given, outputs=given.outputs.at[:, :, 1].add(random(BATCH, TIME, ACTIONS, seed=9)))
+    table, outputs, played = random_table()
+    changed = outputs.copy()
+    changed[:, :, 1] += random(BATCH, TIME, ACTIONS, seed=9)
     key = getkey()
-    _, before = loss_and_gradient(update, given, key)
-    _, after = loss_and_gradient(update, changed, key)
+    _, before = loss_and_gradient(update, table, outputs, played, key)
+    _, after = loss_and_gradient(update, table, changed, played, key)
     np.testing.assert_array_equal(before[:, :, 0], after[:, :, 0])
     assert np.any(before[:, :, 1] != after[:, :, 1])
 
 
 def test_expected_gradient_is_the_exact_expectation(getkey):
-    given, table, played = random_problem()
-    loss, gradient = loss_and_gradient(ExpectedGradient("buffer"), given, getkey())
-    policy, slopes = softmax(np.asarray(given.outputs)), own_slopes(table, played)
+    table, outputs, played = random_table()
+    loss, gradient = loss_and_gradient(ExpectedGradient("buffer"), table, outputs, played, getkey())
+    policy, slopes = softmax(outputs), own_slopes(table, played)
     np.testing.assert_allclose(loss, -(policy * slopes).sum(axis=(-2, -1)), atol=1e-5)
     expected = -policy * (slopes - (policy * slopes).sum(axis=-1, keepdims=True))
     np.testing.assert_allclose(gradient, expected, atol=1e-5)
 
 
 def test_expected_gradient_over_sampled_partners_is_the_joint_expectation(getkey):
-    given, table, _ = random_problem()
-    keys = jax.random.split(getkey(), 4_000)
+    table, outputs, played = random_table()
 
-    def gradient(key):
-        def total(outputs):
-            return jnp.sum(ExpectedGradient("policy").loss(replace(given, outputs=outputs), key))
+    @jax.jit
+    def gradients(table, outputs, keys):
+        given = problem(table, outputs, played)
+        return jax.vmap(lambda key: evaluated(ExpectedGradient("policy"), given, key)[1])(keys)
 
-        return jax.grad(total)(given.outputs)
-
-    mean = np.asarray(jnp.mean(jax.jit(jax.vmap(gradient))(keys), axis=0))
-    first, second = np.moveaxis(softmax(np.asarray(given.outputs)), 2, 0)
+    mean = np.mean(gradients(table, outputs, jax.random.split(getkey(), 4_000)), axis=0)
+    first, second = np.moveaxis(softmax(outputs), 2, 0)
     slopes = np.stack([np.einsum("btuv,btv->btu", table, second), np.einsum("btuv,btu->btv", table, first)], axis=2)
     policy = np.stack([first, second], axis=2)
     expected = -policy * (slopes - (policy * slopes).sum(axis=-1, keepdims=True))
@@ -161,14 +178,18 @@ def test_expected_gradient_over_sampled_partners_is_the_joint_expectation(getkey
 
 def test_continuous_gradient_by_hand(getkey):
     """Q = -(a_0 - a_1 - .5)^2 has the slopes -+2 (a_0 - a_1 - .5), through tanh."""
-    outputs, played = random(BATCH, TIME, AGENTS, 1, seed=1), jnp.tanh(random(BATCH, TIME, AGENTS, 1, seed=2))
+    outputs, played = random(BATCH, TIME, AGENTS, 1, seed=1), np.tanh(random(BATCH, TIME, AGENTS, 1, seed=2))
 
     def q(joint):
         return -jnp.square(joint[..., 0, 0] - joint[..., 1, 0] - 0.5)
 
-    given = ActorProblem(outputs, played, jnp.zeros((0, AGENTS, 1)), q=q, q_of_one=q, action_space=Box(1))
-    _, gradient = loss_and_gradient(GumbelGradient("buffer"), given, getkey())
-    own, other = np.tanh(np.asarray(outputs))[..., 0], np.asarray(played)[..., 0]
+    @jax.jit
+    def compute(outputs, played, key):
+        given = ActorProblem(outputs, played, jnp.zeros((0, AGENTS, 1)), q=q, q_of_one=q, action_space=Box(1))
+        return evaluated(GumbelGradient("buffer"), given, key)[1]
+
+    gradient = np.asarray(compute(outputs, played, getkey()))
+    own, other = np.tanh(outputs)[..., 0], played[..., 0]
     slope = np.stack([-2 * (own[..., 0] - other[..., 1] - 0.5), 2 * (other[..., 0] - own[..., 1] - 0.5)], axis=-1)
     np.testing.assert_allclose(gradient[..., 0], -slope * (1 - own**2), atol=1e-5)
 
@@ -191,8 +212,8 @@ def test_small_joint_spaces_are_enumerated():
 
 
 def test_joint_improvement_picks_the_best_joint_action():
-    given, table, _ = random_problem(seed=4)
-    chosen = improve(JointImprovement(margin=0.0), given)
+    table, outputs, played = random_table(seed=4)
+    chosen = improve(JointImprovement(margin=0.0), table, outputs, played)
     for b, t in np.ndindex(BATCH, TIME):
         assert tuple(chosen[b, t]) == np.unravel_index(table[b, t].argmax(), (ACTIONS, ACTIONS))
 
@@ -205,9 +226,9 @@ def test_only_a_clear_gain_replaces_the_greedy_joint_action(update, advantage: f
     greedy, best = (2, 3), (0, 1)
     table = np.zeros((1, 1, ACTIONS, ACTIONS), np.float32)
     table[0, 0][greedy], table[0, 0][best] = 0.5, 0.5 + advantage
-    outputs = 0.01 * jax.nn.one_hot(put([[greedy]]), ACTIONS)
-    given = problem(put(table), outputs, np.array([[best]]), np.array([best]))
-    assert tuple(improve(update, given)[0, 0]) == (best if moves else greedy)
+    outputs = 0.01 * np.eye(ACTIONS)[[[greedy]]]
+    chosen = improve(update, table, outputs, np.array([[best]]), np.array([best]))
+    assert tuple(chosen[0, 0]) == (best if moves else greedy)
 
 
 def test_ties_never_move_the_team():
@@ -216,40 +237,40 @@ def test_ties_never_move_the_team():
     table[7, :] = table[:, 7] = 1.0
     table[7, 7] = 0.0
     optima = np.argwhere(table == 1.0)
-    outputs = jax.nn.one_hot(put(optima[None]), 10)
-    given = problem(jnp.broadcast_to(put(table), (1, 18, 10, 10)), outputs, optima[None])
-    np.testing.assert_array_equal(improve(JointImprovement(margin=0.0), given)[0], optima)
+    outputs = np.eye(10)[optima[None]]
+    chosen = improve(JointImprovement(margin=0.0), np.broadcast_to(table, (1, 18, 10, 10)), outputs, optima[None])
+    np.testing.assert_array_equal(chosen[0], optima)
 
 
 def test_joint_improvement_imitates_what_it_chose(getkey):
-    given, _, _ = random_problem(seed=6)
-    loss, gradient = loss_and_gradient(JointImprovement(margin=0.0), given, getkey())
-    chosen = np.eye(ACTIONS)[improve(JointImprovement(margin=0.0), given)]
-    policy = softmax(np.asarray(given.outputs))
+    table, outputs, played = random_table(seed=6)
+    loss, gradient = loss_and_gradient(JointImprovement(margin=0.0), table, outputs, played, getkey())
+    chosen = np.eye(ACTIONS)[improve(JointImprovement(margin=0.0), table, outputs, played)]
+    policy = softmax(outputs)
     np.testing.assert_allclose(loss, -(chosen * np.log(policy)).sum(axis=(-2, -1)), rtol=1e-4)
     np.testing.assert_allclose(gradient, policy - chosen, atol=1e-5)
 
 
-def peaked(number: int, peak: tuple[int, int]) -> jax.Array:
+def peaked(number: int, peak: tuple[int, int]) -> np.ndarray:
     table = np.zeros((1, 1, number, number), np.float32)
     table[0, 0][peak] = 1.0
-    return put(table)
+    return table
 
 
 @pytest.mark.parametrize("source", ["played", "pool", "policy", "uniform"])
 def test_every_source_of_candidates_is_tried(source: str):
     number, peak, elsewhere = 30, (17, 4), (0, 0)
     played = np.array([[peak if source == "played" else elsewhere]])
-    pool = np.array([elsewhere, peak, elsewhere] if source == "pool" else [elsewhere])
+    pool = np.array([elsewhere, peak if source == "pool" else elsewhere, elsewhere])
     outputs = np.zeros((1, 1, AGENTS, number), np.float32)
     outputs[..., 0] = 6.0
     if source == "policy":
         outputs[0, 0, [0, 1], list(peak)] = 5.5
-    given = problem(peaked(number, peak), put(outputs), played, pool)
     amounts = {"policy": {"num_policy": 100}, "uniform": {"num_uniform": 8_000}}.get(source, {})
-    assert tuple(improve(replace(BARE, **amounts), given)[0, 0]) == peak
-    without = problem(peaked(number, peak), given.outputs, np.array([[elsewhere]]))
-    assert tuple(improve(BARE, without)[0, 0]) == elsewhere
+    chosen = improve(replace(BARE, **amounts), peaked(number, peak), outputs, played, pool)
+    assert tuple(chosen[0, 0]) == peak
+    without = improve(BARE, peaked(number, peak), outputs, np.array([[elsewhere]]), np.array([elsewhere] * 3))
+    assert tuple(without[0, 0]) == elsewhere
 
 
 def test_the_pool_serves_every_state():
@@ -260,44 +281,51 @@ def test_the_pool_serves_every_state():
     for b, t in np.ndindex(BATCH, TIME):
         table[b, t][tuple(peaks[b, t])] = 1.0
     outputs = random(BATCH, TIME, AGENTS, number)
-    given = problem(put(table), outputs, np.zeros((BATCH, TIME, AGENTS), int), peaks.reshape(-1, AGENTS))
-    np.testing.assert_array_equal(improve(BARE, given), peaks)
+    chosen = improve(BARE, table, outputs, np.zeros((BATCH, TIME, AGENTS), int), peaks.reshape(-1, AGENTS))
+    np.testing.assert_array_equal(chosen, peaks)
 
 
-def continuous(target: np.ndarray, outputs: jax.Array, pool: np.ndarray) -> ActorProblem:
+def continuous(target: np.ndarray, outputs: jax.Array, pool: jax.Array) -> ActorProblem:
     def q(joint):
         return -jnp.sum(jnp.square(joint - jnp.broadcast_to(target, joint.shape)), axis=(-2, -1))
 
     def q_of_one(joint):
         return jnp.broadcast_to(q(joint), outputs.shape[:2])
 
-    return ActorProblem(outputs, jnp.tanh(outputs), put(pool), q=q, q_of_one=q_of_one, action_space=Box(1))
+    return ActorProblem(outputs, jnp.tanh(outputs), pool, q=q, q_of_one=q_of_one, action_space=Box(1))
 
 
 def test_continuous_improvement_moves_toward_the_best_candidate(getkey):
     target = np.array([[0.6], [-0.4]], np.float32)
-    outputs = jnp.zeros((1, 1, AGENTS, 1))
-    given = continuous(target, outputs, np.zeros((1, AGENTS, 1), np.float32))
     update = replace(BARE, num_policy=64, num_uniform=2_000, policy_noise=0.3)
-    chosen = np.asarray(jax.jit(lambda key: update.improved(given, key))(getkey()))
-    np.testing.assert_allclose(chosen[0, 0], target, atol=0.1)
-    in_pool = continuous(target, outputs, target[None])
-    np.testing.assert_allclose(jax.jit(lambda key: BARE.improved(in_pool, key))(getkey())[0, 0], target)
-    loss, gradient = loss_and_gradient(BARE, in_pool, getkey())
+
+    @jax.jit
+    def compute(key):
+        outputs = jnp.zeros((1, 1, AGENTS, 1))
+        sampled = update.improved(continuous(target, outputs, jnp.zeros((1, AGENTS, 1))), key)
+        in_pool = continuous(target, outputs, jnp.asarray(target[None]))
+        return sampled, BARE.improved(in_pool, key), evaluated(BARE, in_pool, key)
+
+    sampled, chosen, (loss, gradient) = jax.device_get(compute(getkey()))
+    np.testing.assert_allclose(sampled[0, 0], target, atol=0.1)
+    np.testing.assert_allclose(chosen[0, 0], target)
     np.testing.assert_allclose(loss[0, 0], 0.6**2 + 0.4**2, rtol=1e-5)
     np.testing.assert_allclose(gradient[0, 0], -2 * target, rtol=1e-5)
 
 
 def test_continuous_improvement_rests_at_the_optimum(getkey):
     target = np.array([[0.6], [-0.4]], np.float32)
-    outputs = jnp.arctanh(put(target))[None, None]
-    given = continuous(target, outputs, np.zeros((1, AGENTS, 1), np.float32))
     update = replace(BARE, num_policy=16, num_uniform=16, margin=1e-4)
-    _, gradient = loss_and_gradient(update, given, getkey())
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
+
+    @jax.jit
+    def compute(key):
+        given = continuous(target, jnp.arctanh(target)[None, None], jnp.zeros((1, AGENTS, 1)))
+        return evaluated(update, given, key)[1]
+
+    np.testing.assert_allclose(compute(getkey()), 0.0, atol=1e-5)
 
 
 def test_an_empty_pool_is_allowed():
-    given = problem(peaked(30, (3, 3)), jnp.zeros((1, 1, AGENTS, 30)), np.array([[[3, 3]]]))
-    given = replace(given, pool=jnp.zeros((0, AGENTS, 30)))
-    assert tuple(improve(replace(BARE, num_replay=0), given)[0, 0]) == (3, 3)
+    outputs, nobody = np.zeros((1, 1, AGENTS, 30)), np.zeros((0, AGENTS), int)
+    chosen = improve(replace(BARE, num_replay=0), peaked(30, (3, 3)), outputs, np.array([[[3, 3]]]), nobody)
+    assert tuple(chosen[0, 0]) == (3, 3)

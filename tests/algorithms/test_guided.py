@@ -35,27 +35,30 @@ def rewarded(key: jax.Array, number: int = 6):
 
 
 def test_logits_add_up_and_only_the_task_s_own_are_learned():
-    explored = MAPPO.init(SPEC, jax.random.key(1))
-    strong = jax.tree.map(lambda leaf: 30.0 * leaf, explored.actors.net.team)
-    explored = replace(explored, actors=replace(explored.actors, net=replace(explored.actors.net, team=strong)))
     learner = guided(MAPPO)
     assert isinstance(learner, Guided) and unguided(learner) == MAPPO
-    before = guided_by(learner, SPEC, explored, KEY)
-    obs = jax.random.normal(KEY, (2, 3))
-    team = before.actors.net.team
-    parts = [part.step(part.start(), obs)[1] for part in (team.guide, team.task)]
-    np.testing.assert_allclose(team.step(team.start(), obs)[1], parts[0] + parts[1], rtol=1e-6)
-    np.testing.assert_allclose(parts[0], strong.step(strong.start(), obs)[1], rtol=1e-6)
-    assert np.abs(parts[1]).max() < 0.1 * np.abs(parts[0]).max(), "at first it acts as its guide"
 
-    after, _ = jax.jit(lambda state, batch: learner.update(SPEC, state, batch, Elapsed.at(0.5), KEY))(
-        before, rewarded(KEY)
-    )
-    for old, new in zip(jax.tree.leaves(team.guide), jax.tree.leaves(after.actors.net.team.guide), strict=True):
+    @jax.jit
+    def compute(key):
+        explored = MAPPO.init(SPEC, jax.random.fold_in(key, 1))
+        strong = jax.tree.map(lambda leaf: 30.0 * leaf, explored.actors.net.team)
+        explored = replace(explored, actors=replace(explored.actors, net=replace(explored.actors.net, team=strong)))
+        before = guided_by(learner, SPEC, explored, key)
+        obs = jax.random.normal(key, (2, 3))
+        team = before.actors.net.team
+        outputs = [part.step(part.start(), obs)[1] for part in (team, team.guide, team.task, strong)]
+        after, _ = learner.update(SPEC, before, rewarded(key), Elapsed.at(0.5), key)
+        return outputs, team, after.actors.net.team
+
+    (whole, guide, task, strong), before, after = jax.device_get(compute(KEY))
+    np.testing.assert_allclose(whole, guide + task, rtol=1e-6)
+    np.testing.assert_allclose(guide, strong, rtol=1e-6)
+    assert np.abs(task).max() < 0.1 * np.abs(guide).max(), "at first it acts as its guide"
+    for old, new in zip(jax.tree.leaves(before.guide), jax.tree.leaves(after.guide), strict=True):
         np.testing.assert_array_equal(old, new)
     moved = [
         np.abs(old - new).max()
-        for old, new in zip(jax.tree.leaves(team.task), jax.tree.leaves(after.actors.net.team.task), strict=True)
+        for old, new in zip(jax.tree.leaves(before.task), jax.tree.leaves(after.task), strict=True)
     ]
     assert min(moved) > 0.0
 
@@ -63,9 +66,15 @@ def test_logits_add_up_and_only_the_task_s_own_are_learned():
 def test_what_was_seen_keeps_its_scales():
     learner = guided(Normalized(MAPPO))
     assert learner == Normalized(Guided(MAPPO)) and unguided(learner) == Normalized(MAPPO)
-    explored = Normalized(MAPPO).init(SPEC, KEY)
-    explored = replace(explored, moments=explored.moments.observe(rewarded(KEY).obs[:, :-1], rewarded(KEY).mask))
-    state = guided_by(learner, SPEC, explored, KEY)
+
+    @jax.jit
+    def compute(key):
+        explored, seen = Normalized(MAPPO).init(SPEC, key), rewarded(key)
+        explored = replace(explored, moments=explored.moments.observe(seen.obs[:, :-1], seen.mask))
+        return explored, guided_by(learner, SPEC, explored, key)
+
+    explored, state = compute(KEY)
+    assert np.any(np.asarray(explored.moments.mean))
     np.testing.assert_array_equal(state.moments.mean, explored.moments.mean)
     assert jax.tree.structure(state) == jax.tree.structure(jax.eval_shape(lambda key: learner.init(SPEC, key), KEY))
 
