@@ -80,7 +80,7 @@ CONTINUOUS = {
 
 def learned(spec: EnvSpec, algorithm: Maddpg, episodes: Episode, key: Key, updates: int) -> tuple[Array, Array]:
     """What critics and actors make of the episodes after learning from them."""
-    state = learn_offline(algorithm, spec, episodes, key, updates)
+    state = learn_offline(algorithm, spec, episodes, key, updates, batch_size=8)
     obs, played = episodes.obs[:, :-1], spec.action_space.encode(episodes.action)
     values = jax.vmap(lambda o, a: unroll(state.critics.net, joint_inputs(o, a)))(obs, played)
     return jnp.min(values, axis=-1), jax.vmap(lambda o: unroll(state.actors.net, o))(obs)
