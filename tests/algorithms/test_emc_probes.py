@@ -13,9 +13,9 @@ from mesax.nets import Adam, Gru, Mlp
 from mesax.types import Elapsed, random_index, tree_index
 from probes import DISCOUNT, NUM_EPISODES, PROBES, TabularGame, is_additive, learn_probes, worst
 
-NUM_UPDATES, BATCH = 300, 16
+NUM_UPDATES, BATCH = 500, 16
 VDN = ValueDecomposition(
-    Sum(), Mlp((16,)), last_action=False, optimizer=Adam(2e-2), discount=DISCOUNT, target=Soft(0.2)
+    Sum(), Mlp((16,)), last_action=False, optimizer=Adam(1e-2), discount=DISCOUNT, target=Soft(0.1)
 )
 EMC = Emc(VDN, Curiosity(Falling(0.1, 0.5, 100), optimizer=Adam(1e-2)), BestReturns(0.1, 512, tolerance=1e-2))
 VARIANTS = {

@@ -17,10 +17,8 @@ from mesax.types import Elapsed
 from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, put, side_by_side, stacked, worst
 
 NUM_ENVS = 32
-ROUNDS = 28
-MLP = Mappo(
-    Mlp((16,)), Mlp((32,)), optimizer=Adam(1.5e-2), final_rate=0.1, epochs=5, discount=DISCOUNT, norm_decay=0.99
-)
+ROUNDS = 40
+MLP = Mappo(Mlp((16,)), Mlp((32,)), optimizer=Adam(1e-2), final_rate=0.1, epochs=5, discount=DISCOUNT, norm_decay=0.99)
 DISCRETE = {
     "MLP, joint values, shared actor": MLP,
     "GRU, own values, an actor each, minibatches of pieces": replace(
