@@ -98,10 +98,10 @@ def test_an_episode_cut_short_is_masked_and_not_terminated():
 
 
 SCHEDULE = Schedule(96, 4, 2, warmup_steps=24, updates_per_round=2, batch_size=4, replay_capacity=32)
-MADDPG = Maddpg(Mlp((8,)), Mlp((8,)), num_critics=2, exploration=Linear(0.3, 0.1, 1.0))
+MADDPG = Maddpg(Mlp(()), Mlp(()), num_critics=2, exploration=Linear(0.3, 0.1, 1.0))
 LANES = WalkTask(np.array([[0.5, 9.0], [1.5, 9.0]], np.float32))
 KEYS = jax.random.split(jax.random.key(5), 2)
-ON_POLICY = LearningLoop(Walk(), Mappo(Mlp((8,)), Mlp((8,)), epochs=2, minibatches=2), Budget(96, 4, 2))
+ON_POLICY = LearningLoop(Walk(), Mappo(Mlp(()), Mlp(()), epochs=2, minibatches=2), Budget(96, 4, 2))
 LOOP = LearningLoop(Walk(), MADDPG, SCHEDULE, Mixing(Linear(0.7, 0.3, 1.0)), keep_episodes=True)
 EXPLORING = Start(explorer=UniformPolicy(Walk().spec.action_space, EXPLORER))
 CLIMBS = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], TWO_STAGE.split(0, 2, 0).train)
