@@ -46,9 +46,8 @@ def fresh_copies() -> Iterator[None]:
 def test_the_host_path_plays_the_same_episodes(name: str):
     """Tasks drawn, actions, observations, rewards, masks: whatever happened is the same; padding is silent."""
     env, tasks = GAMES[name]
-    policy = ExploreOrExploit(
-        UniformPolicy(env.spec.action_space), UniformPolicy(env.spec.action_space, EXPLORER), jax.device_put(np.float32(0.5))
-    )
+    actions, half = env.spec.action_space, jax.device_put(np.float32(0.5))
+    policy = ExploreOrExploit(UniformPolicy(actions), UniformPolicy(actions, EXPLORER), half)
     key = jax.random.key(3)
     expected = play_episodes(env, tasks, policy, key, 40)
     found = play_episodes(Hosted(env), tasks, policy, key, 40)

@@ -277,7 +277,7 @@ def unpacked(saved: LoopState, like: LoopState) -> LoopState:
     def whole(part: AnyArray, like: jax.ShapeDtypeStruct) -> jax.Array:
         full = np.zeros(like.shape, like.dtype)
         full[:, : part.shape[1]] = part
-        return jnp.array(full)
+        return jax.device_put(full, may_alias=False)
 
     episodes = jax.tree.map(whole, saved.replay.episodes, like.replay.episodes)
     return _with_replayed(saved, episodes)
