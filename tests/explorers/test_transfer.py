@@ -153,9 +153,7 @@ def test_sub_teams_are_drawn_anew_and_everyone_acts():
         order = np.asarray(memory[0])
         teams.add(frozenset(order[:2].tolist()))
         assert action.shape == (3,)
-        np.testing.assert_array_equal(
-            np.asarray(action)[order[:2]], np.argmax(of_team(obs, order[:2])[:, :5], axis=1)
-        )
+        np.testing.assert_array_equal(np.asarray(action)[order[:2]], np.argmax(of_team(obs, order[:2])[:, :5], axis=1))
         np.testing.assert_array_equal(after[0], order)
     assert teams == {frozenset({0, 1}), frozenset({0, 2}), frozenset({1, 2})}
 
