@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,13 +24,16 @@ LOOP = LearningLoop(TWO_STAGE.env, LEARNER, TINY, keep_episodes=True)
 
 
 def tasks_of(lanes: list[int], family: ClimbFamily = TWO_STAGE) -> ClimbTask:
-    tasks = family.split(0, 3, 0).train
-    return jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], tasks)
+    tasks = jax.device_get(family.split(0, 3, 0).train)
+    return tree_index(tasks, np.array(lanes)[:, None])
+
+
+keys_of = jax.jit(jax.vmap(lambda lane: jax.random.fold_in(jax.random.key(7), lane)))
 
 
 def start(loop: LearningLoop, lanes: list[int], **options) -> Iterator[Chunk]:
     """Lane i has task i and key i, wherever it stands."""
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(7), lane) for lane in lanes])
+    keys = keys_of(np.array(lanes))
     family = ONE_STEP if loop.env == ONE_STEP.env else TWO_STAGE
     return learn(loop, tasks_of(lanes, family), keys, eval_episodes=2, **options)
 
@@ -136,13 +138,21 @@ def test_how_a_run_is_cut_changes_nothing(chunks: list[Chunk]):
 
 def test_no_key_is_used_twice(chunks: list[Chunk]):
     """Neither the learner's first key nor what is split from it is the key of a round or of an evaluation."""
+    steps, rounds = np.array([chunk.step for chunk in chunks]), np.arange(TINY.rounds(2))
+
+    @jax.jit
+    def keys(key: jax.Array, born: jax.Array) -> list[jax.Array]:
+        """Those of rounds, of evaluations, and those split from the learner's own."""
+        evaluations = jax.vmap(lambda step: evaluation_key(key, step))(steps)
+        of_rounds = jax.vmap(lambda number: jax.random.fold_in(key, number))(rounds)
+        own = jax.random.split(jax.random.wrap_key_data(born), 4)
+        return [jax.random.key_data(some) for some in (of_rounds, evaluations, own)]
+
     for lane in (0, 1):
-        key = jax.random.fold_in(jax.random.key(7), lane)
-        rounds = [jax.random.fold_in(key, number) for number in range(TINY.rounds(2))]
-        evaluations = [evaluation_key(key, chunk.step) for chunk in chunks]
-        born = jax.random.wrap_key_data(chunks[0].learner["born_from"][lane])
-        used = {tuple(jax.random.key_data(one).tolist()) for one in (*rounds, *evaluations)}
-        assert not used & {tuple(row) for row in jax.random.key_data(jax.random.split(born, 4)).tolist()}
+        found = keys(keys_of(np.array([lane, lane]))[0], chunks[0].learner["born_from"][lane])
+        of_rounds, evaluations, own = ({tuple(row) for row in np.asarray(some).tolist()} for some in found)
+        assert (len(of_rounds), len(evaluations), len(own)) == (len(rounds), len(steps), 4)
+        assert not (of_rounds | evaluations) & own
 
 
 def finite(tree) -> bool:

@@ -75,11 +75,13 @@ class Tenfold:
 LOOP = LearningLoop(TWO_STAGE.env, TableLearner(), BUDGET, reward_model=Tenfold(), keep_episodes=True)
 
 
+keys_of = jax.jit(jax.vmap(lambda lane: jax.random.fold_in(jax.random.key(7), lane)))
+
+
 def start(loop: LearningLoop, lanes: list[int], eval_episodes: int = 2, **options) -> Iterator[Chunk]:
     """Lane i has task i and key i, wherever it stands."""
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(7), lane) for lane in lanes])
-    tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], TWO_STAGE.split(0, 3, 0).train)
-    return learn(loop, tasks, keys, eval_episodes=eval_episodes, **options)
+    tasks = tree_index(jax.device_get(TWO_STAGE.split(0, 3, 0).train), np.array(lanes)[:, None])
+    return learn(loop, tasks, keys_of(np.array(lanes)), eval_episodes=eval_episodes, **options)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +151,7 @@ def test_a_lane_alone_computes_the_same_to_rounding(chunks: list[Chunk]):
 
 def test_neighbors_and_position_change_nothing_for_mappo():
     """With networks too, bit for bit; leaves without numbers (no deviations of discrete actions) pass the driver."""
-    loop = LearningLoop(TWO_STAGE.env, Mappo(Mlp((4,)), Mlp((4,)), epochs=1), Budget(60, 10, 1))
+    loop = LearningLoop(TWO_STAGE.env, Mappo(Mlp(()), Mlp(()), epochs=1), Budget(60, 10, 1))
     runs = [list(start(loop, lanes, eval_episodes=0)) for lanes in ([0, 1], [1, 2])]
     assert [chunk.step for chunk in runs[0]] == [0, 60]
     for pair, swapped in zip(*runs, strict=True):

@@ -244,17 +244,14 @@ def relation_density(relation: Relation, members: Members, spec: EnvSpec, smooth
     counted = _count(relation, members, check_relations(spec, members.num_tasks), spec.horizon)
     share, known = _shares(counted.weight.sum(axis=0))
     steps = spec.horizon
-    return RelationDensity(
-        *on_device(
-            (
-                np.broadcast_to(counted.codes, (steps, *counted.codes.shape)).astype(np.int32),
-                np.broadcast_to(share, (steps, share.shape[1])).astype(np.float32),
-                np.broadcast_to(np.where(known, smoothing, 1.0), (steps,)).astype(np.float32),
-            )
-        ),
-        relation,
-        counted.num_actions,
+    codes, shares, smoothed = on_device(
+        (
+            np.broadcast_to(counted.codes, (steps, *counted.codes.shape)).astype(np.int32),
+            np.broadcast_to(share, (steps, share.shape[1])).astype(np.float32),
+            np.broadcast_to(np.where(known, smoothing, 1.0), (steps,)).astype(np.float32),
+        )
     )
+    return RelationDensity(codes, shares, smoothed, relation, counted.num_actions)
 
 
 def held_out_score(relation: Relation, members: Members, spec: EnvSpec, smoothing: float) -> float:
