@@ -208,11 +208,8 @@ def masked_mean(values: Float[AnyArray, "*steps"], mask: Bool[AnyArray, "..."]) 
 
 def tree_stack(trees: list[Tree]) -> Tree:
     """Stack equal pytrees along a new leading axis; those of NumPy stay so."""
-
-    def of_jax(leaves: tuple[AnyArray, ...]) -> bool:
-        return any(isinstance(leaf, jax.Array) for leaf in leaves)
-
-    stacked: Tree = jax.tree.map(lambda *leaves: jnp.stack(leaves) if of_jax(leaves) else np.stack(leaves), *trees)
+    on_host = not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(trees))
+    stacked: Tree = jax.tree.map(lambda *leaves: np.stack(leaves) if on_host else jnp.stack(leaves), *trees)
     return stacked
 
 
