@@ -14,11 +14,13 @@ from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, learn
+from mesax.training.engines import _Advance, _Begin
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget
 from mesax.types import tree_index
 from methods.helpers import TWO_STAGE, Preferences, same_bits
+from probes import Walk, WalkTask
 
 BUDGET = Budget(total_steps=780, num_envs=10, num_evaluations=3)
 
@@ -158,6 +160,21 @@ def test_neighbors_and_position_change_nothing_for_mappo():
         assert same_bits(parts(pair, 1), parts(swapped, 0))
         assert not pair.step or set(pair.metrics) >= {"actor_loss", "critic_loss", "entropy", "clipped", "train_return"}
     assert not same_bits(runs[0][0].learner, runs[0][1].learner)
+
+
+def test_the_first_round_has_the_program_of_all_others():
+    """Standard deviations are numbers without a type of their own at first; what rounds are given has one."""
+    loop = LearningLoop(Walk(), Mappo(Mlp(()), Mlp(())), Budget(60, 10, 1))
+    tasks, keys = WalkTask(np.ones((1, 1), np.float32)), keys_of(np.arange(1))
+    learner = jax.eval_shape(lambda key: loop.algorithm.init(loop.env.spec, key), keys[0])
+    assert learner.actors.net.log_std.weak_type
+    before, _ = jax.eval_shape(_Begin(loop), tasks, Start(), (), keys)
+    after, _ = jax.eval_shape(_Advance(loop, 1), tasks, None, before, keys)
+
+    def types(state) -> list:
+        return [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(state)]
+
+    assert types(before) == types(after)
 
 
 def test_nobody_else_may_play():
