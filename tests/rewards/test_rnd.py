@@ -135,7 +135,8 @@ def test_a_bonus_can_be_kept_apart():
 LINEAR = Mlp(())
 SCHEDULE = Schedule(400, 10, 2, 100, 1, 8, 100)
 LEARNERS = {"off-policy": (IndependentQ(), SCHEDULE), "on-policy": (Fleeting(), Budget(400, 10, 2))}
-PAYING = replace(RND, features=ObsActionFeatures(action_weight=1.0), weight=1.0)
+ACTIONS = ObsActionFeatures(action_weight=1.0)
+PAYING = replace(RND, target_net=LINEAR, predictor_net=LINEAR, features=ACTIONS, weight=1.0)
 
 
 def learnt(algorithm: Learner, schedule: Budget, rnd: Rnd) -> Chunk:

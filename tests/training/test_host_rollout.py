@@ -96,7 +96,7 @@ def test_an_episode_cut_short_is_masked_and_not_terminated():
 
 
 SCHEDULE = Schedule(96, 4, 2, warmup_steps=24, updates_per_round=2, batch_size=4, replay_capacity=32)
-MADDPG = Maddpg(Mlp(()), Mlp(()), num_critics=2, exploration=Linear(0.3, 0.1, 1.0))
+MADDPG = Maddpg(Mlp(()), Mlp(()), exploration=Linear(0.3, 0.1, 1.0))
 LANES = WalkTask(np.array([[0.5, 9.0], [1.5, 9.0]], np.float32))
 KEYS = jax.random.split(jax.random.key(5), 2)
 ON_POLICY = LearningLoop(Walk(), Mappo(Mlp(()), Mlp(()), epochs=2, minibatches=2), Budget(96, 4, 2))
