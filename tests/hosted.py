@@ -8,18 +8,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from mesax.envs.base import HostStep
+from mesax.compiling import compiled
+from mesax.envs.base import Environment, HostStep
 from mesax.envs.host import EnvironmentFault
 from mesax.types import EnvSpec, tree_index
 
 
 @dataclass(frozen=True)
 class Hosted:
-    """Any JAX environment, stepped on the host; `truncate_at` cuts every episode after that many steps."""
+    """Any JAX environment, stepped on the host.
 
-    env: Any
-    truncate_at: int | None = None
-    break_at: int | None = None
+    Whatever may happen in it, it is equal to itself: learners of all kinds of mishaps share their programs.
+    """
+
+    env: Environment
+    truncate_at: int | None = field(default=None, compare=False)
+    """Steps after which every episode is cut."""
+    break_at: int | None = field(default=None, compare=False)
     """Step of a copy's life at which it raises."""
 
     @property
@@ -31,6 +36,22 @@ class Hosted:
         return HostedBatch(self, copies)
 
 
+@dataclass(frozen=True)
+class _Reset:
+    env: Environment
+
+    def __call__(self, tasks: Any, seeds: jax.Array) -> Any:
+        return jax.vmap(lambda task, seed: self.env.reset(task, jax.random.key(seed)))(tasks, seeds)
+
+
+@dataclass(frozen=True)
+class _Step:
+    env: Environment
+
+    def __call__(self, *args: Any) -> Any:
+        return jax.vmap(lambda *args: self.env.step(*args, jax.random.key(0)))(*args)
+
+
 @dataclass
 class HostedBatch:
     hosted: Hosted
@@ -39,8 +60,7 @@ class HostedBatch:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self._reset = jax.jit(jax.vmap(lambda task, seed: self.hosted.env.reset(task, jax.random.key(seed))))
-        self._step = jax.jit(jax.vmap(lambda *args: self.hosted.env.step(*args, jax.random.key(0))))
+        self._reset, self._step = compiled(_Reset(self.hosted.env)), compiled(_Step(self.hosted.env))
 
     def reset(self, tasks: Any, seeds: np.ndarray) -> np.ndarray:
         assert seeds.shape == (self.copies,) and seeds.dtype == np.uint32

@@ -7,6 +7,7 @@ Shapes are written for one example; `vmap` adds axes from outside, in the order
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -206,9 +207,15 @@ def masked_mean(values: Float[AnyArray, "*steps"], mask: Bool[AnyArray, "..."]) 
 
 
 def tree_stack(trees: list[Tree]) -> Tree:
-    """Stack equal pytrees along a new leading axis."""
-    stacked: Tree = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    """Stack equal pytrees along a new leading axis; those of NumPy stay so."""
+    on_host = not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(trees))
+    stacked: Tree = jax.tree.map(lambda *leaves: np.stack(leaves) if on_host else jnp.stack(leaves), *trees)
     return stacked
+
+
+def on_device(arrays: Iterable[np.ndarray]) -> list[Array]:
+    """Arrays of NumPy as arrays of JAX; unlike `jnp.asarray`, without compiling a program for every shape."""
+    return [jax.device_put(array) for array in arrays]
 
 
 def tree_index(

@@ -11,7 +11,7 @@ from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.envs.simple_spread import SimpleSpread, spread_family
 from mesax.policy import UniformPolicy
-from mesax.training.rollout import play
+from mesax.training.driver import play_episodes
 from mesax.types import Box, Discrete, leading_size, tree_index, tree_stack
 from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame
 
@@ -24,12 +24,12 @@ FAMILIES = {
         ParticleClimb(3, 4, horizon=5, agents_collide=True, wall=None, observe_position=True)
     ),
 }
-ENVS = {name: (family.env, family.split(0, 4, 1).train) for name, family in FAMILIES.items()} | {
-    "discrete probes": (TabularGame(), tree_stack([probe.task for probe in PROBES.values()])),
-    "cooperative navigation": (SimpleSpread(), spread_family().split(0, 4, 1).train),
+ENVS = {name: (family.env, jax.device_get(family.split(0, 4, 1).train)) for name, family in FAMILIES.items()} | {
+    "discrete probes": (TabularGame(), tree_stack(jax.device_get([probe.task for probe in PROBES.values()]))),
+    "cooperative navigation": (SimpleSpread(), jax.device_get(spread_family().split(0, 4, 1).train)),
     "continuous probe": (
         ContinuousGame(),
-        ContinuousTask(jnp.linspace(-1.0, 1.0, 12).reshape(3, 2, 2, 1)),
+        ContinuousTask(np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 2, 2, 1)),
     ),
 }
 
@@ -80,12 +80,12 @@ def test_same_key_same_step_and_batch_equals_loop(world):
     batch = first_steps(tasks, keys)
     assert_same(batch, first_steps(tasks, keys))
     loop = [first_step(tree_index(tasks, index), key) for index, key in enumerate(keys)]
-    assert_same(batch, tree_stack(loop))
+    assert_same(batch, tree_stack(jax.device_get(loop)))
 
 
 def test_compiled_equals_plain(world):
     env, tasks, first_step, _ = world
-    task, key = tree_index(tasks, 0), jax.random.key(7)
+    task, key = jax.device_put(tree_index(tasks, 0)), jax.random.key(7)
     (state, obs), action, (_, outcome) = first_step(task, key)
     key_reset, _, key_step = jax.random.split(key, 3)
     plain_state, plain_obs = env.reset(task, key_reset)
@@ -96,13 +96,13 @@ def test_compiled_equals_plain(world):
 
 def test_played_episodes_are_masked_after_their_end(world):
     env, tasks, _, _ = world
-    episodes = jax.jit(lambda key: play(env, tasks, UniformPolicy(env.spec.action_space), key, 64))(jax.random.key(3))
+    episodes = play_episodes(env, tasks, UniformPolicy(env.spec.action_space), jax.random.key(3), 64)
     assert episodes.obs.shape == (64, env.spec.horizon + 1, env.spec.num_agents, env.spec.obs_size)
     alive = np.ones(64, bool)
     for time in range(env.spec.horizon):
         np.testing.assert_array_equal(episodes.mask[:, time], alive)
-        assert not np.any(np.asarray(episodes.reward[:, time])[~alive])
-        alive &= ~np.asarray(episodes.terminated[:, time])
+        assert not np.any(episodes.reward[:, time][~alive])
+        alive &= ~episodes.terminated[:, time]
     assert np.all(np.isfinite(episodes.obs))
 
 
@@ -112,11 +112,11 @@ def test_family(name: str):
     assert family.num_tasks is None or family.num_tasks > 1
     assert family.suboptimal_return < family.optimal_threshold <= family.optimal_return
     assert family.groups
-    split = family.split(0, 2, 2)
+    split = jax.device_get(family.split(0, 2, 2))
     info = family.describe(tree_index(split.train, 0))
     assert info.label and (info.group is None or info.group in family.groups)
     rewards = np.ones(family.env.spec.horizon, np.float32)
     assert set(family.breakdown(tree_index(split.test, 0), rewards)) <= set(family.groups)
-    assert float(family.score(jnp.asarray(rewards))) == family.optimal_return
+    assert float(family.score(jax.device_put(rewards))) == family.optimal_return
     numbers = family.rewarding_configurations(split.train)
     assert len(numbers) == len(set(numbers.tolist())) > 0

@@ -26,21 +26,25 @@ TASK = KeyDoorTask(jnp.array([0, 2]), jnp.array([3, 1]), jnp.array([5, 0]))
 RANDOM = jax.random.key(0)
 
 
-def walked(actions: list[int], place: tuple[int, int] = (0, 1)):
-    """(place, reward, over, configuration) after each action."""
+@jax.jit
+def step(state: KeyDoorState, action: jax.Array):
+    """State and outcome of a step, and what it has done."""
     env = FAMILY.env
-    state = KeyDoorState(jnp.array(place), jnp.asarray(False), jnp.asarray(False))
-    obs = env._observe(TASK, state)
+    after, outcome = env.step(TASK, state, action, RANDOM)
+    return after, outcome, FAMILY.configuration(Transition(env._observe(TASK, state), action, outcome.obs))
+
+
+def walked(actions: list[int], place: tuple[int, int] = (0, 1)):
+    """(place, reward, over, configuration, observation) after each action."""
+    state = KeyDoorState(*jax.device_put((np.array(place, np.int32), np.array(False), np.array(False))))
     for action in actions:
-        state, outcome = env.step(TASK, state, jnp.array([action]), RANDOM)
-        what = FAMILY.configuration(Transition(obs, jnp.array([action]), outcome.obs))
-        obs = outcome.obs
+        state, outcome, what = step(state, np.array([action], np.int32))
         yield (
             tuple(np.asarray(state.place).tolist()),
             float(outcome.reward),
             bool(outcome.terminated),
             int(what),
-            obs[0],
+            np.asarray(outcome.obs)[0],
         )
 
 
@@ -67,7 +71,8 @@ def test_a_closed_door_and_walls_hold():
 
 
 def test_walkers_start_anywhere_in_the_first_room():
-    places = jax.vmap(lambda key: FAMILY.env.reset(TASK, key)[0].place)(jax.random.split(RANDOM, 200))
+    starts = jax.jit(lambda key: jax.vmap(lambda key: FAMILY.env.reset(TASK, key)[0])(jax.random.split(key, 200)))
+    places = starts(RANDOM).place
     assert {tuple(place) for place in np.asarray(places).tolist()} == {(x, y) for x in range(3) for y in range(3)}
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -99,14 +100,16 @@ def drive(env, episodes: int, follow: Callable) -> int:
 def test_episodes_of_simple_spread_in_double_precision(number: int):
     env = spread(N=number, max_cycles=STEPS + 1)
     with jax.enable_x64(True):
-        step, state = compiled_step(env), None
+        step, state, found, expected = compiled_step(env), None, [], []
 
         def follow(before, actions, after, first):
             nonlocal state
             state = step(*(before if first else state), actions)
-            np.testing.assert_allclose(state, after, rtol=0, atol=1e-9)
+            found.append(state)
+            expected.append(after)
 
         overlaps = drive(env, 30, follow)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     assert state is not None and state[0].dtype == np.float64
     assert overlaps > 100 or number == 1
 
@@ -115,17 +118,18 @@ def test_episodes_of_simple_spread_in_double_precision(number: int):
 def test_episodes_of_simple_tag_in_double_precision(sizes: tuple[int, int, int]):
     """Agents with a greatest speed, pushed by each other and by obstacles that do not move."""
     env = tag(*sizes, max_cycles=STEPS + 1)
-    fastest = 0.0
     with jax.enable_x64(True):
-        step, state = compiled_step(env), None
+        step, state, found, expected = compiled_step(env), None, [], []
 
         def follow(before, actions, after, first):
-            nonlocal state, fastest
+            nonlocal state
             state = step(*(before if first else state), actions)
-            np.testing.assert_allclose(state, after, rtol=0, atol=1e-9)
-            fastest = max(fastest, float(np.linalg.norm(state[1], axis=1).max()))
+            found.append(state)
+            expected.append(after)
 
         assert drive(env, 20, follow) > 100
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    fastest = np.linalg.norm(np.array(found)[:, 1], axis=-1).max()
     assert fastest == pytest.approx(1.3), "someone reached the speed limit"
 
 
@@ -136,7 +140,7 @@ def test_every_single_step_in_single_precision(scenario):
     step = compiled_step(env)
 
     def follow(before, actions, after, first):
-        ours = step(*(jnp.asarray(part, jnp.float32) for part in before), actions)
+        ours = step(*(part.astype(np.float32) for part in before), actions)
         assert ours[0].dtype == jnp.float32
         np.testing.assert_allclose(ours, after, rtol=0, atol=5e-6)
 
@@ -150,18 +154,18 @@ def test_a_climb_world_without_walls_moves_and_observes_as_simple_spread(number:
     placed = dataclasses.replace(world, observe_position=True)
     names, key, state, task = env.possible_agents, jax.random.key(0), None, None
     with jax.enable_x64(True):
-        step = jax.jit(world.step)
+        step, observe = jax.jit(world.step), jax.jit(placed.observe)
 
         def follow(before, actions, after, first):
             nonlocal state, task
             if first:
-                task = ParticleTask(jnp.asarray(before[0][number:]), jnp.array(0), jnp.array(1))
-                state = ParticleState(*(jnp.asarray(part[:number]) for part in before))
-            state, outcome = step(task, state, jnp.asarray(actions), key)
+                task = ParticleTask(*jax.device_put((before[0][number:], np.int64(0), np.int64(1))))
+                state = ParticleState(*jax.device_put([part[:number] for part in before]))
+            state, outcome = step(task, state, actions, key)
             np.testing.assert_allclose([state.position, state.velocity], np.array(after)[:, :number], rtol=0, atol=1e-9)
             seen = np.stack([env.observe(name) for name in names])
             whole = seen[:, : 4 * number + 2]  # without what others say
-            np.testing.assert_allclose(placed.observe(task, state), whole, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(observe(task, state), whole, rtol=0, atol=1e-6)
             np.testing.assert_allclose(outcome.obs, np.delete(whole, [2, 3], axis=1), rtol=0, atol=1e-6)
 
         drive(env, 3, follow)
@@ -170,15 +174,18 @@ def test_a_climb_world_without_walls_moves_and_observes_as_simple_spread(number:
 # By hand
 
 
+@partial(jax.jit, static_argnums=(0, 1))
+def move(physics: ParticlePhysics, bodies: Bodies, position, velocity, force):
+    return physics.step(bodies, position, velocity, force)
+
+
 def travel(physics: ParticlePhysics, force, steps: int, start=(0.0, 0.0), speed=(0.0, 0.0), bodies: Bodies = ONE):
     """Positions and velocities of a single body after each step under a constant force."""
-    position, velocity = jnp.array([start]), jnp.array([speed])
-    path = []
+    path = [np.array([[start, speed]], np.float32).swapaxes(0, 1)]
     for _ in range(steps):
-        position, velocity = physics.step(bodies, position, velocity, jnp.array([force]))
-        path.append((position[0], velocity[0]))
-    positions, velocities = zip(*path, strict=True)
-    return np.array(positions), np.array(velocities)
+        path.append(np.array(move(physics, bodies, *path[-1], np.array([force], np.float32))))
+    positions, velocities = np.array(path[1:])[:, :, 0].swapaxes(0, 1)
+    return positions, velocities
 
 
 @pytest.mark.parametrize(
@@ -198,11 +205,16 @@ def test_displacements_under_constant_thrust(integration, places: list[float]):
 
 def test_the_five_actions():
     world = ParticleClimb(num_agents=5, wall=None)
-    task = ParticleTask(jnp.zeros((5, 2)), jnp.array(0), jnp.array(1))
-    still = ParticleState(jnp.zeros((5, 2)), jnp.zeros((5, 2)))
-    after, _ = world.step(task, still, jnp.arange(5), jax.random.key(0))
+    nowhere = np.zeros((5, 2), np.float32)
+    task = ParticleTask(*jax.device_put((nowhere, np.int32(0), np.int32(1))))
+    still = ParticleState(*jax.device_put((nowhere, nowhere)))
+
+    def moved(world: ParticleClimb) -> ParticleState:
+        return jax.jit(world.step)(task, still, np.arange(5, dtype=np.int32), jax.random.key(0))[0]
+
+    after = moved(world)
     np.testing.assert_allclose(after.velocity, [[0, 0], [-0.5, 0], [0.5, 0], [0, -0.5], [0, 0.5]])
-    faster = dataclasses.replace(world, acceleration=2.0).step(task, still, jnp.arange(5), jax.random.key(0))[0]
+    faster = moved(dataclasses.replace(world, acceleration=2.0))
     np.testing.assert_allclose(faster.velocity, 0.4 * np.asarray(after.velocity))
 
 
@@ -225,17 +237,26 @@ def test_speed_is_limited_in_any_direction():
     np.testing.assert_array_equal(free, travel(ParticlePhysics(), (3.0, -4.0), 30)[1])
 
 
+@partial(jax.jit, static_argnums=0)
+def forces_between(bodies: Bodies, position: jax.Array) -> jax.Array:
+    return ParticlePhysics().contact_forces(bodies, position)
+
+
+def contact_forces(bodies: Bodies, places) -> np.ndarray:
+    return np.asarray(forces_between(bodies, np.array(places, np.float32)))
+
+
 def test_repulsion_by_hand():
     """Overlap .1 of two bodies: a force of 100 * .1, opposite on both, along the line between them."""
     bodies = Bodies.alike(2, 0.15)
-    forces = ParticlePhysics().contact_forces(bodies, jnp.array([[0.0, 0.0], [0.12, 0.16]]))
+    forces = contact_forces(bodies, [[0.0, 0.0], [0.12, 0.16]])
     np.testing.assert_allclose(forces, [[-6.0, -8.0], [6.0, 8.0]], rtol=1e-5)
-    touching = ParticlePhysics().contact_forces(bodies, jnp.array([[0.0, 0.0], [0.3, 0.0]]))
+    touching = contact_forces(bodies, [[0.0, 0.0], [0.3, 0.0]])
     np.testing.assert_allclose(touching[:, 0], np.array([-1, 1]) * 0.1 * np.log(2), rtol=1e-3)
-    apart = ParticlePhysics().contact_forces(bodies, jnp.array([[0.0, 0.0], [0.4, 0.0]]))
+    apart = contact_forces(bodies, [[0.0, 0.0], [0.4, 0.0]])
     np.testing.assert_allclose(apart, 0.0, atol=1e-12)
     ghosts = Bodies((0.15,) * 3, (True,) * 3, (True, False, False))
-    assert not np.any(ParticlePhysics().contact_forces(ghosts, jnp.zeros((3, 2))))
+    assert not np.any(contact_forces(ghosts, [[0.0, 0.0]] * 3))
 
 
 # Walls
@@ -276,22 +297,24 @@ def test_what_does_not_move_stays_even_beyond_the_wall():
 
 @pytest.mark.parametrize("others", [(), ((0.1, 0.0),), ((0.5, 0.5), (0.0, 0.0))])
 def test_bodies_in_one_point_give_numbers_and_finite_gradients(others):
-    position = jnp.array([(0.0, 0.0), (0.0, 0.0), *others])
+    position = np.array([(0.0, 0.0), (0.0, 0.0), *others], np.float32)
     bodies = dataclasses.replace(Bodies.alike(len(position), 0.15), max_speed=(1.0, *(np.inf,) * (len(others) + 1)))
 
     def last_place(position, velocity, force):
-        for _ in range(3):
-            position, velocity = ParticlePhysics(wall=2.0).step(bodies, position, velocity, force)
+        def step(carry, _):
+            return ParticlePhysics(wall=2.0).step(bodies, *carry, force), None
+
+        (position, velocity), _ = jax.lax.scan(step, (position, velocity), None, 3)
         return jnp.sum(jnp.square(position)) + jnp.sum(velocity), (position, velocity)
 
-    still = jnp.zeros_like(position)
+    still = np.zeros_like(position)
     slopes, after = jax.jit(jax.grad(last_place, argnums=(0, 1, 2), has_aux=True))(position, still, still)
     for array in jax.tree.leaves((slopes, after)):
         assert np.all(np.isfinite(array))
 
 
 def test_bodies_in_one_point_do_not_push_each_other():
-    assert not np.any(ParticlePhysics().contact_forces(Bodies.alike(2, 0.15), jnp.full((2, 2), 0.3)))
+    assert not np.any(contact_forces(Bodies.alike(2, 0.15), [[0.3, 0.3]] * 2))
 
 
 @pytest.mark.usefixtures("unchecked")

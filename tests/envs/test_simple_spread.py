@@ -21,7 +21,7 @@ from mesax.policy import UniformPolicy
 from mesax.training.driver import play_episodes
 from mesax.types import leading_size, tree_index
 
-TASK, KEY = jnp.zeros((), jnp.uint32), jax.random.key(0)
+TASK, KEY = np.uint32(0), jax.random.key(0)
 
 
 def start_of(env) -> SpreadState:
@@ -31,7 +31,7 @@ def start_of(env) -> SpreadState:
         np.stack([getattr(agent.state, name) for agent in world.agents]) for name in ("p_pos", "p_vel")
     )
     landmarks = np.stack([landmark.state.p_pos for landmark in world.landmarks])
-    return SpreadState(*map(jnp.asarray, (position, velocity, landmarks)))
+    return SpreadState(*jax.device_put((position, velocity, landmarks)))
 
 
 @pytest.mark.parametrize("local_ratio", [0.5, 0.2])
@@ -42,42 +42,50 @@ def test_episodes_equal_those_of_mpe2(number: int, local_ratio: float):
     ours = SimpleSpread(number, local_ratio)
     random, contacts = np.random.default_rng(number), 0
     with jax.enable_x64(True):
-        step, chase = jax.jit(ours.step), jax.jit(jax.vmap(steer))
+        step, observe = jax.jit(ours.step), jax.jit(ours.observe)
+
+        @jax.jit
+        def chase(state: SpreadState) -> tuple[jax.Array, jax.Array]:
+            """Actions towards the first agent, and how many touch whom (or themselves)."""
+            apart = length(state.position[:, None] - state.position[None])
+            return jax.vmap(steer)(state.position[:1] - state.position, state.velocity), jnp.sum(apart < 0.3)
+
         for seed in range(6):
             seen, _ = theirs.reset(seed=seed)
             names, state = list(theirs.agents), start_of(theirs)
             assert (len(seen[names[0]]), theirs.action_space(names[0]).n) == (ours.spec.obs_size, 5)
-            np.testing.assert_allclose(ours.observe(state), [seen[name] for name in names], atol=1e-6)
+            np.testing.assert_allclose(observe(state), [seen[name] for name in names], atol=1e-6)
             for time in range(ours.horizon):
-                home = chase(state.position[:1] - state.position, state.velocity)
+                home, _ = chase(state)
                 actions = np.where(random.random(number) < 0.5, home, random.integers(0, 5, number))
                 seen, rewards, ended, cut, _ = theirs.step(dict(zip(names, map(int, actions), strict=True)))
-                state, outcome = step(TASK, state, jnp.asarray(actions), KEY)
+                state, outcome = step(TASK, state, actions, KEY)
                 np.testing.assert_allclose(outcome.obs, [seen[name] for name in names], atol=1e-5)
                 assert float(outcome.reward) == pytest.approx(np.mean(list(rewards.values())), abs=1e-5)
                 assert not outcome.terminated and not any(ended.values())
                 assert all(cut.values()) == (time == ours.horizon - 1), "both cut at the horizon"
-                contacts += int(jnp.sum(length(state.position[:, None] - state.position[None]) < 0.3)) - number
+                contacts += int(chase(state)[1]) - number
     theirs.close()
     assert contacts > 20 or number == 1
 
 
 def test_the_reward_by_hand():
     """Both landmarks are .5 from the nearest agent; two agents touch, and each feels one contact."""
-    state = SpreadState(jnp.array([[0.0, 0.0], [0.2, 0.0]]), jnp.zeros((2, 2)), jnp.array([[-0.5, 0.0], [0.2, 0.5]]))
-    assert float(SimpleSpread(2).reward(state)) == pytest.approx(-0.5 * 1.0 - 0.5 * 1.0)
-    assert float(SimpleSpread(2, local_ratio=0.0).reward(state)) == pytest.approx(-1.0)
-    assert float(SimpleSpread(2, local_ratio=1.0).reward(state)) == pytest.approx(-1.0)
+    places = ([[0.0, 0.0], [0.2, 0.0]], [[0.0, 0.0], [0.0, 0.0]], [[-0.5, 0.0], [0.2, 0.5]])
+    state = SpreadState(*jax.device_put([np.array(rows, np.float32) for rows in places]))
+    worlds = [SimpleSpread(2), SimpleSpread(2, local_ratio=0.0), SimpleSpread(2, local_ratio=1.0)]
+    rewards = jax.jit(lambda state: [world.reward(state) for world in worlds])(state)
+    assert [float(reward) for reward in rewards] == pytest.approx([-0.5 * 1.0 - 0.5 * 1.0, -1.0, -1.0])
 
 
 def test_starts_fill_the_square_and_differ_between_episodes_and_tasks():
-    env, keys = SimpleSpread(), jax.random.split(KEY, 500)
-    states, _ = jax.vmap(env.reset, in_axes=(None, 0))(TASK, keys)
+    env = SimpleSpread()
+    reset = jax.jit(lambda task: jax.vmap(env.reset, in_axes=(None, 0))(task, jax.random.split(KEY, 500))[0])
+    states, others = jax.device_get((reset(TASK), reset(TASK + 1)))
     places = np.concatenate([states.position, states.landmarks])
     assert -1 <= places.min() < -0.99 and 0.99 < places.max() <= 1 and abs(places.mean()) < 0.05
     assert not np.any(states.velocity)
-    other, _ = env.reset(TASK + 1, keys[0])
-    assert not np.any(other.position == states.position[0])
+    assert not np.any(others.position[0] == states.position[0])
 
 
 # The controller
@@ -85,22 +93,27 @@ def test_starts_fill_the_square_and_differ_between_episodes_and_tasks():
 
 def test_landmarks_are_assigned_by_their_total_distance():
     """The first agent is nearest to both; the second one's loss would be larger."""
-    assert assign(jnp.array([[1.0, 2.0], [2.0, 9.0]])).tolist() == [1, 0]
-    assert assign(jnp.array([[1.0, 2.0], [9.0, 2.0]])).tolist() == [0, 1]
-    distances = np.random.default_rng(0).uniform(size=(20, 4, 4))
-    for table in distances:
-        chosen = np.asarray(assign(jnp.asarray(table)))
+    assigned = jax.jit(jax.vmap(assign))
+    tables = np.array([[[1.0, 2.0], [2.0, 9.0]], [[1.0, 2.0], [9.0, 2.0]]], np.float32)
+    assert assigned(tables).tolist() == [[1, 0], [0, 1]]
+    distances = np.random.default_rng(0).uniform(size=(20, 4, 4)).astype(np.float32)
+    for table, chosen in zip(distances, np.asarray(assigned(distances)), strict=True):
         assert sorted(chosen) == [0, 1, 2, 3]
         others = [np.random.default_rng(i).permutation(4) for i in range(200)]
         assert all(table[range(4), chosen].sum() <= table[range(4), order].sum() + 1e-6 for order in others)
 
 
 def test_steering_pushes_coasts_and_brakes():
-    away, still, fast = jnp.array([1.0, 0.1]), jnp.zeros(2), jnp.array([1.5, 0.0])
-    assert int(steer(away, still)) == 2 and int(steer(-away, still)) == 1
-    assert int(steer(jnp.array([0.1, -1.0]), still)) == 3
-    assert int(steer(jnp.zeros(2), still)) == 0
-    assert int(steer(jnp.array([0.05, 0.0]), fast)) == 1, "too fast to stop by itself"
+    still, fast = (0.0, 0.0), (1.5, 0.0)
+    cases = {  # (offset of the goal, velocity): action
+        ((1.0, 0.1), still): 2,
+        ((-1.0, -0.1), still): 1,
+        ((0.1, -1.0), still): 3,
+        ((0.0, 0.0), still): 0,
+        ((0.05, 0.0), fast): 1,  # too fast to stop by itself
+    }
+    offset, velocity = np.array(list(cases), np.float32).swapaxes(0, 1)
+    assert jax.jit(jax.vmap(steer))(offset, velocity).tolist() == list(cases.values())
 
 
 @pytest.mark.parametrize("number", MEASURED)

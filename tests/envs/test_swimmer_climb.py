@@ -65,15 +65,19 @@ def test_states_and_observations_are_those_of_mamujoco(see_neighbor: bool, seed:
     batch = env.batch(2, 1)
     obs = batch.reset(SwimmerTask(np.zeros(2)), np.array([seed, seed + 1], np.uint32))
     np.testing.assert_array_equal(obs[0], np.stack(list(first.values())).astype(np.float32))
-    engine, farthest = theirs.single_agent_env.unwrapped.data, 0.0
+    engine, ours, mamujoco = theirs.single_agent_env.unwrapped.data, [], []
     for action in torques(1000, 2, seed, hold):
         seen = batch.step(action, np.ones(2, bool)).obs[0]
         expected, *_ = theirs.step({f"agent_{agent}": action[0, agent] for agent in range(2)})
-        np.testing.assert_allclose(batch.positions[0], engine.qpos, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(batch.velocities[0], engine.qvel, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(seen, np.stack(list(expected.values())), rtol=1e-6, atol=1e-7)
-        farthest = max(farthest, np.abs(batch.positions[0, 3:]).max())
-    assert hold == 1 or farthest > 100 * DEGREES, "the stops were felt"
+        ours.append((batch.positions[0].copy(), batch.velocities[0].copy(), seen))
+        mamujoco.append((engine.qpos.copy(), engine.qvel.copy(), np.stack(list(expected.values()))))
+    (positions, velocities, obs), (their_positions, their_velocities, their_obs) = (
+        map(np.stack, zip(*steps, strict=True)) for steps in (ours, mamujoco)
+    )
+    np.testing.assert_allclose(positions, their_positions, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(velocities, their_velocities, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(obs, their_obs, rtol=1e-6, atol=1e-7)
+    assert hold == 1 or np.abs(positions[:, 3:]).max() > 100 * DEGREES, "the stops were felt"
     theirs.close()
 
 

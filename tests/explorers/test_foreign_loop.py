@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -17,7 +18,7 @@ from mesax.errors import StoreError, UsageError
 from mesax.explorers.foreign_loop import KINDS, EpisodeMixer, Explorers, load_explorers
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers
 from mesax.nets import Mlp
-from mesax.policy import Repeated
+from mesax.policy import Policy, Repeated
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.store.settings import from_plain, to_plain
@@ -35,14 +36,17 @@ RECIPE = ExplorerRecipe(
 BOX = ExplorerRecipe(replace(SPEC, action_space=Box(2)), Maddpg(Mlp((8,)), Mlp((8,))), CoverageReward(), 4, 2)
 
 
-def policies_of(recipe: ExplorerRecipe, number: int = 3) -> list:
-    """Policies with weights of their own, and something in M_*."""
-    found = []
-    for seed in range(number):
+@cache
+def policies_of(recipe: ExplorerRecipe) -> list:
+    """Three policies with weights of their own, and something in M_*."""
+
+    def policy(seed: jax.Array) -> Policy:
         learner = recipe.algorithm.init(recipe.reward.learner_spec(recipe.spec), jax.random.key(seed))
         learner = jax.tree.map(lambda leaf: leaf * 30.0 if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, learner)
-        found.append(recipe.policy(recipe.empty_coverage(), learner))
-    return found
+        return recipe.policy(recipe.empty_coverage(), learner)
+
+    compiled = jax.jit(policy)
+    return [jax.device_get(compiled(seed)) for seed in range(3)]
 
 
 @pytest.fixture
@@ -63,14 +67,16 @@ def test_explorers_act_as_the_policy_they_are(saved: Path):
     """Step by step against the policy itself, with the same keys; actions are held for two steps."""
     explorers = load_explorers(saved)
     policy = Repeated(policies_of(RECIPE)[1], SPEC, 2)
+    start = jax.jit(lambda policy, key: policy.start(jax.random.fold_in(key, 0)))
+    act = jax.jit(lambda policy, memory, obs, key, step: policy.act(memory, obs, jax.random.fold_in(key, step)))
     key = jax.random.key(9)
-    memory = policy.start(jax.random.fold_in(key, 0))
+    memory = start(policy, key)
     player = explorers.start(9, which=2)
     assert player.number == 2
     played = []
     for step in range(1, 7):
         obs = np.random.default_rng(step).normal(size=(2, 3))
-        expected, memory = policy.act(memory, jnp.asarray(obs, jnp.float32), jax.random.fold_in(key, step))
+        expected, memory = act(policy, memory, obs.astype(np.float32), key, step)
         action = player.act(obs)
         assert action.dtype == np.int32
         np.testing.assert_array_equal(action, expected)
@@ -209,5 +215,6 @@ def test_a_mixer_without_sense_is_refused(saved: Path):
 def test_stacked_explorers_are_not_mixed_up(saved: Path):
     explorers = load_explorers(saved)
     assert isinstance(explorers, Explorers)
+    stacked = jax.device_get(explorers.policies)
     for number, policy in enumerate(policies_of(RECIPE)):
-        jax.tree.map(np.testing.assert_array_equal, tree_index(explorers.policies, number), policy)
+        jax.tree.map(np.testing.assert_array_equal, tree_index(stacked, number), policy)

@@ -27,7 +27,7 @@ ARRAYS, MANIFEST, CARD = "arrays.safetensors", "manifest.json", "README.md"
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("bundles")
-    save_explorers(RECIPE, policies_of(RECIPE, 2), base / "explorers")
+    save_explorers(RECIPE, policies_of(RECIPE)[:2], base / "explorers")
     saved = open_tree(base / "explorers")
     save_again(base / "bundle", saved, saved.facts | {"about": {}}, {CARD: "# A card\n"})
     assert len(load_explorers(base / "bundle")) == 2

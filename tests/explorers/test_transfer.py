@@ -17,13 +17,13 @@ from mesax.errors import UsageError
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers
 from mesax.explorers.transfer import Holding, SubTeams, Transfer, Turned, for_team, whole_team
 from mesax.nets import Entities
-from mesax.policy import UniformPolicy
+from mesax.policy import Policy, UniformPolicy
 from mesax.rewards.coverage import RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.types import Discrete, Label, Transition
 
 TWO, THREE = ParticleClimb(2, 3, horizon=8), ParticleClimb(3, 3, horizon=8)
-TASK = jax.tree.map(lambda leaf: leaf[0], ParticleClimbFamily(THREE).split(0, 0, 1).test)
+TASK = jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[0], ParticleClimbFamily(THREE).split(0, 0, 1).test))
 NET = Entities(3, 1, told=2, hidden=4)
 REWARD = RecordReward(SortedOccupancy(3), tell_demand=True, wish_decay=0.5)
 RECIPE = ExplorerRecipe(TWO.spec, Mappo(NET, NET, values_of="own"), REWARD, 4, 3, action_repeat=2)
@@ -42,43 +42,72 @@ class Recorder(eqx.Module):
         return Label.of(1)
 
 
-def state(seed: int = 0) -> ParticleState:
+@jax.jit
+def drawn(seed: jax.Array) -> ParticleState:
     position, velocity = jax.random.uniform(jax.random.key(seed), (2, 3, 2), minval=-1.0)
     return ParticleState(position, velocity)
+
+
+def state(seed: int = 0) -> ParticleState:
+    """Three agents anywhere, moving."""
+    return jax.tree.map(np.asarray, drawn(seed))
+
+
+@jax.jit
+def seen_by_three(now: ParticleState) -> jax.Array:
+    return THREE.observe(TASK, now)
+
+
+@jax.jit
+def seen_by_two(position: jax.Array, velocity: jax.Array) -> jax.Array:
+    return TWO.observe(TASK, ParticleState(position, velocity))
+
+
+def seen(seed: int = 0) -> np.ndarray:
+    """What the three see in that state."""
+    return np.asarray(seen_by_three(state(seed)))
+
+
+@jax.jit
+def played(policy: Policy, obs: jax.Array, seed: jax.Array) -> tuple:
+    """(memory at the start, action, memory after it, label) of a first step."""
+    memory = policy.start(jax.random.key(seed))
+    action, after = policy.act(memory, obs, jax.random.key(1))
+    return memory, action, after, policy.label(after)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two untrained explorers of two agents."""
+
+    def policies(key: jax.Array) -> list[Policy]:
+        cover = RECIPE.empty_coverage()
+        centroids = jnp.eye(6).reshape(3, 2, 6).sum(axis=1)  # cluster c: both agents on landmark c
+        cover = eqx.tree_at(lambda c: c.subspace.centroids, cover, centroids)
+        cover = eqx.tree_at(lambda c: c.subspace.cluster_valid, cover, jnp.ones(3, bool))
+        spec = REWARD.learner_spec(TWO.spec)
+        return [RECIPE.policy(cover, RECIPE.algorithm.init(spec, key)) for key in jax.random.split(key, 2)]
+
     directory = tmp_path_factory.mktemp("explorers")
-    cover = RECIPE.empty_coverage()
-    centroids = jnp.eye(6).reshape(3, 2, 6).sum(axis=1)  # cluster c: both agents on landmark c
-    cover = eqx.tree_at(lambda c: c.subspace.centroids, cover, centroids)
-    cover = eqx.tree_at(lambda c: c.subspace.cluster_valid, cover, jnp.ones(3, bool))
-    keys = jax.random.split(jax.random.key(0), 2)
-    spec = REWARD.learner_spec(TWO.spec)
-    policies = [RECIPE.policy(cover, RECIPE.algorithm.init(spec, key)) for key in keys]
-    save_explorers(RECIPE, policies, directory / "policies" / "explorers")
+    save_explorers(RECIPE, jax.jit(policies)(jax.random.key(0)), directory / "policies" / "explorers")
     return directory
 
 
 @pytest.mark.parametrize("members", [(0, 1), (2, 0), (1, 2)])
 def test_a_team_sees_what_it_would_see_alone_in_the_world(members):
-    now = state()
-    seen = THREE.team_view.of_team(THREE.observe(TASK, now), jnp.array(members))
-    of_two = ParticleState(now.position[jnp.array(members)], now.velocity[jnp.array(members)])
-    np.testing.assert_allclose(seen, TWO.observe(TASK, of_two), atol=1e-6)
+    now, team = state(), np.array(members)
+    view = jax.jit(THREE.team_view.of_team)(seen(), team)
+    np.testing.assert_allclose(view, seen_by_two(now.position[team], now.velocity[team]), atol=1e-6)
 
 
 def test_partners_stand_where_they_are_put():
-    now = state()
-    obs = THREE.observe(TASK, now)
-    landmark = TASK.landmarks[1]
+    now, obs = state(), seen()
+    landmark = np.asarray(TASK.landmarks)[1]
     offset = landmark - now.position[0]
-    with_partner = THREE.team_view.with_partners(obs[0], 2, offset)
-    expected = ParticleState(jnp.stack([now.position[0], landmark]), jnp.stack([now.velocity[0], jnp.zeros(2)]))
-    np.testing.assert_allclose(with_partner, TWO.observe(TASK, expected), atol=1e-6)
-    np.testing.assert_allclose(THREE.team_view.places(obs[0])[1], offset, atol=1e-6)
+    with_partner = jax.jit(THREE.team_view.with_partners, static_argnums=1)(obs[0], 2, offset)
+    expected = seen_by_two(np.stack([now.position[0], landmark]), np.stack([now.velocity[0], np.zeros(2, np.float32)]))
+    np.testing.assert_allclose(with_partner, expected, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(THREE.team_view.places)(obs[0])[1], offset, atol=1e-6)
 
 
 def test_square_turns_and_the_actions_they_mean():
@@ -92,40 +121,39 @@ def test_square_turns_and_the_actions_they_mean():
 
 def test_playing_in_the_turned_world_is_playing_in_the_world():
     """A step in the world by the action that is meant, seen turned, is the step in the turned world itself."""
-    now, key = state(), jax.random.key(0)
-    symmetries = THREE.symmetries
+
+    @jax.jit
+    def step(landmarks: jax.Array, position: jax.Array, velocity: jax.Array, action: jax.Array) -> jax.Array:
+        task = eqx.tree_at(lambda task: task.landmarks, TASK, landmarks)
+        return THREE.step(task, ParticleState(position, velocity), action, jax.random.key(0))[1].obs
+
+    now, landmarks, symmetries, action = state(), np.asarray(TASK.landmarks), THREE.symmetries, np.array([1, 4, 2])
     for turn, obs_map, meant in zip(SQUARE_TURNS, symmetries.obs, symmetries.actions, strict=True):
-        task = eqx.tree_at(lambda t: t.landmarks, TASK, TASK.landmarks @ turn.T)
-        turned = ParticleState(now.position @ turn.T, now.velocity @ turn.T)
-        action = jnp.array([1, 4, 2])
-        _, there = THREE.step(task, turned, action, key)
-        _, here = THREE.step(TASK, now, jnp.asarray(meant)[action], key)
-        np.testing.assert_allclose(there.obs, here.obs @ obs_map.T, atol=1e-5)
+        there = step(landmarks @ turn.T, now.position @ turn.T, now.velocity @ turn.T, action)
+        here = step(landmarks, now.position, now.velocity, np.asarray(meant)[action])
+        np.testing.assert_allclose(there, np.asarray(here) @ np.asarray(obs_map).T, atol=1e-5)
 
 
 def test_turned_policies_act_on_what_they_see_and_keep_their_turn():
-    policy = Turned.by(THREE.symmetries, Recorder())
-    obs = THREE.observe(TASK, state())
-    for seed in range(6):
-        which, inner = policy.start(jax.random.key(seed))
-        action, (still, after) = policy.act((which, inner), obs, jax.random.key(9))
-        seen = np.asarray(obs @ THREE.symmetries.obs[int(which)].T)
-        np.testing.assert_array_equal(action, THREE.symmetries.actions[int(which)][np.argmax(seen[:, :5], axis=1)])
+    policy, obs, turns = Turned.by(THREE.symmetries, Recorder()), seen(), set()
+    for seed in range(60):
+        (which, _), action, (still, after), _ = played(policy, obs, seed)
+        turned = obs @ np.asarray(THREE.symmetries.obs[int(which)]).T
+        np.testing.assert_array_equal(action, THREE.symmetries.actions[int(which)][np.argmax(turned[:, :5], axis=1)])
         assert (int(still), int(after)) == (int(which), 1)
-    assert len({int(policy.start(jax.random.key(seed))[0]) for seed in range(60)}) == 8
+        turns.add(int(which))
+    assert len(turns) == 8
 
 
 def test_sub_teams_are_drawn_anew_and_everyone_acts():
     policy = SubTeams(Recorder(), UniformPolicy(Discrete(5)), THREE.team_view, 3, 2)
-    obs = THREE.observe(TASK, state())
-    teams = set()
+    obs, of_team, teams = seen(), jax.jit(THREE.team_view.of_team), set()
     for seed in range(30):
-        memory = policy.start(jax.random.key(seed))
+        memory, action, after, _ = played(policy, obs, seed)
         order = np.asarray(memory[0])
         teams.add(frozenset(order[:2].tolist()))
-        action, after = policy.act(memory, obs, jax.random.key(1))
-        seen = THREE.team_view.of_team(obs, jnp.asarray(order[:2]))
-        np.testing.assert_array_equal(np.asarray(action)[order[:2]], np.argmax(seen[:, :5], axis=1))
+        assert action.shape == (3,)
+        np.testing.assert_array_equal(np.asarray(action)[order[:2]], np.argmax(of_team(obs, order[:2])[:, :5], axis=1))
         np.testing.assert_array_equal(after[0], order)
     assert teams == {frozenset({0, 1}), frozenset({0, 2}), frozenset({1, 2})}
 
@@ -133,14 +161,13 @@ def test_sub_teams_are_drawn_anew_and_everyone_acts():
 def test_who_holds_wants_the_nearest_place_and_keeps_to_it(saved: Path):
     policy = Transfer(THREE, THREE.spec, "subteams", "hold", at_most=1).deployed(saved)
     assert isinstance(policy, SubTeams)
-    holding = jax.tree.map(lambda leaf: leaf[0], policy.rest.policy.policies)
+    holding = jax.tree.map(lambda leaf: np.asarray(leaf)[0], policy.rest.policy.policies)
     assert isinstance(holding, Holding)
-    obs = THREE.observe(TASK, state())[:1]
-    nearest = int(np.argmin(np.linalg.norm(THREE.team_view.places(obs[0]), axis=1)))
-    _, memory = holding.act(holding.start(jax.random.key(0)), obs, jax.random.key(1))
+    here, elsewhere = seen()[:1], seen(5)[:1]
+    nearest = int(np.argmin(np.linalg.norm(jax.jit(THREE.team_view.places)(here[0]), axis=1)))
+    _, _, memory, _ = played(holding, here, 0)
     assert int(memory[1]) == nearest
-    elsewhere = THREE.observe(TASK, state(5))[:1]
-    _, memory = holding.act(memory, elsewhere, jax.random.key(1))
+    _, memory = jax.jit(lambda policy, *args: policy.act(*args, jax.random.key(1)))(holding, memory, elsewhere)
     assert int(memory[1]) == nearest
 
 
@@ -151,21 +178,23 @@ def test_a_whole_team_is_told_extremes_and_keeps_its_weights():
     shapes = [jax.tree.map(lambda leaf: leaf.shape, recipe.shape(2)) for recipe in (RECIPE, whole)]
     assert jax.tree.leaves(shapes[0]) == jax.tree.leaves(shapes[1])
     assert for_team(REWARD, 5).features.extremes
-    obs = THREE.observe(TASK, state())
-    transition = Transition(obs, jnp.zeros(3, jnp.int32), obs)
-    every = SortedOccupancy(3)(THREE.spec, transition).reshape(3, 3)
-    np.testing.assert_array_equal(
-        SortedOccupancy(3, extremes=True)(THREE.spec, transition).reshape(3, 2), every[:, [0, 2]]
-    )
+
+    @jax.jit
+    def features(obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        transition = Transition(obs, jnp.zeros(3, jnp.int32), obs)
+        return SortedOccupancy(3)(THREE.spec, transition), SortedOccupancy(3, extremes=True)(THREE.spec, transition)
+
+    every, extremes = map(np.asarray, features(seen()))
+    np.testing.assert_array_equal(extremes.reshape(3, 2), every.reshape(3, 3)[:, [0, 2]])
 
 
 @pytest.mark.parametrize("how, rest", [("whole", "hold"), ("subteams", "tour"), ("subteams", "uniform")])
 def test_transferred_explorers_play(saved: Path, how, rest):
     policy = Transfer(THREE, THREE.spec, how, rest, turn=True).deployed(saved)
-    obs = THREE.observe(TASK, state())
-    action, memory = policy.act(policy.start(jax.random.key(0)), obs, jax.random.key(1))
-    assert action.shape == (3,) and int(action.min()) >= 0 and int(action.max()) < 5
-    assert int(policy.label(memory).actor) in (1, 2)
+    _, action, _, label = played(policy, seen(), 0)
+    action = np.asarray(action)
+    assert action.shape == (3,) and action.min() >= 0 and action.max() < 5
+    assert int(label.actor) in (1, 2)
 
 
 @dataclass(frozen=True)

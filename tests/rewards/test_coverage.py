@@ -157,8 +157,9 @@ def test_only_the_reward_changes():
 
 def test_visit_counts():
     state = CoverageState(small_subspace(), jnp.zeros(3))
-    found = REWARD.matches(SPEC, state, episodes_of([[(0, 0), (3, 0), (1, 1), (2, 2)], [(0, 0), (0, 0)]]))
-    np.testing.assert_array_equal(near_clusters(found, 3).sum(axis=1), [[1, 2, 0], [2, 0, 0]])
+    episodes = episodes_of([[(0, 0), (3, 0), (1, 1), (2, 2)], [(0, 0), (0, 0)]])
+    near = jax.jit(lambda state, episodes: near_clusters(REWARD.matches(SPEC, state, episodes), 3))(state, episodes)
+    np.testing.assert_array_equal(np.asarray(near).sum(axis=1), [[1, 2, 0], [2, 0, 0]])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=TIME, max_size=TIME))

@@ -239,21 +239,24 @@ def test_thinned_members_come_from_every_cluster():
     assert np.bincount(nearest).tolist() == [3, 1, 2, 3, 3]
 
 
+match_of = jax.jit(match)
+
+
 def test_padding_never_matches():
     """Padding is all zeros, and so is the point that is asked for: it is near nothing but a real member."""
     subspace = build_subspace(np.full((1, 2), 0.4, np.float32), np.array([0.7]), capacity=5, num_clusters=3, seed=0)
     assert np.asarray(subspace.valid).tolist() == [True] + 4 * [False]
     assert np.asarray(subspace.cluster_valid).tolist() == [True, False, False]
-    origin = match(subspace, jnp.zeros(2), 0.5)
+    origin = match_of(subspace, jnp.zeros(2), 0.5)
     assert (bool(origin.near), int(origin.member), int(origin.cluster)) == (False, 0, 0)
-    assert float(match(subspace, jnp.zeros(2), 0.6).value) == pytest.approx(0.7)
+    assert float(match_of(subspace, jnp.zeros(2), 0.6).value) == pytest.approx(0.7)
 
 
 def test_clusters_never_outnumber_the_members_that_stay():
     """A cluster without members can never be visited: it would keep the union from ever being covered."""
     subspace = build_subspace(*random_pairs(), capacity=4, num_clusters=8, seed=0)
     members = np.asarray(subspace.members)[np.asarray(subspace.valid)]
-    reachable = {int(match(subspace, jnp.asarray(member), 0.1).cluster) for member in members}
+    reachable = {int(match_of(subspace, jnp.asarray(member), 0.1).cluster) for member in members}
     assert reachable == set(np.flatnonzero(subspace.cluster_valid))
 
 

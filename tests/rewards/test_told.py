@@ -1,6 +1,7 @@
 """What an explorer is told of the reward: a player is shown exactly what the learner later learns from."""
 
 from dataclasses import replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -20,11 +21,11 @@ from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.rollout import play_side_by_side
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import Discrete, EnvSpec, Label, tree_index, tree_stack
+from mesax.types import Discrete, EnvSpec, Label, tree_index
 from probes import Walk, WalkTask
 
 ENV = Walk()
-TASKS = tree_stack([WalkTask(jnp.asarray(goal)) for goal in (0.6, 1.0, 99.0)])
+TASKS = WalkTask(jax.device_put(np.array([0.6, 1.0, 99.0], np.float32)))
 WHERE = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
 REWARDS = {
     "Eq. (6)": CoverageReward(WHERE, 0.2, tell_demand=True),
@@ -45,17 +46,11 @@ def state_for(reward) -> CoverageState:
     size, random = reward.feature_size(ENV.spec), np.random.default_rng(0)
     members = np.zeros((8, size), np.float32)
     members[:, :2] = [[0.2, 0.4], [0.4, 0.6], [0.1, 0.3], [0.7, 0.9], [0.5, 0.2], [0.9, 0.5], [0.0, 0.0], [0.0, 0.0]]
-    cluster = np.array([0, 0, 0, 1, 2, 2, 0, 3])
+    cluster = np.array([0, 0, 0, 1, 2, 2, 0, 3], np.int32)
     centroids = random.normal(size=(4, size)).astype(np.float32)
-    subspace = HighRewardSet(
-        jnp.asarray(members),
-        jnp.linspace(0.2, 1.0, 8),
-        jnp.arange(8) < 6,
-        jnp.asarray(cluster),
-        jnp.asarray(centroids),
-        jnp.arange(4) < 3,
-    )
-    return CoverageState(subspace, jnp.array([0.5, 0.0, 2.0, 0.0]))
+    rewards = np.linspace(0.2, 1.0, 8, dtype=np.float32)
+    parts = (members, rewards, np.arange(8) < 6, cluster, centroids, np.arange(4) < 3)
+    return CoverageState(HighRewardSet(*jax.device_put(parts)), jax.device_put(np.array([0.5, 0, 2, 0], np.float32)))
 
 
 class Recorder(eqx.Module):
@@ -149,43 +144,50 @@ def test_deployed_at_its_pace_an_explorer_is_shown_what_it_learnt_from(name: str
 def test_what_is_told_by_hand():
     """Two clusters with centroids (1, 0) and (0, 10); agents at (0, .25) go to (1, 1), then to (2, 2)."""
     reward = RecordReward(WHERE, 0.5, tell_demand=True)
-    subspace = HighRewardSet(
-        jnp.array([[1.0, 1.0], [9.0, 9.0]]),
-        jnp.ones(2),
-        jnp.ones(2, bool),
-        jnp.arange(2),
-        jnp.array([[1.0, 0.0], [0.0, 10.0]]),
-        jnp.ones(2, bool),
+    members, centroids = np.array([[1, 1], [9, 9]], np.float32), np.array([[1, 0], [0, 10]], np.float32)
+    parts = (
+        members,
+        np.ones(2, np.float32),
+        np.ones(2, bool),
+        np.arange(2, dtype=np.int32),
+        centroids,
+        np.ones(2, bool),
     )
-    state = CoverageState(subspace, jnp.array([1.0, 0.0]))
-    policy = reward.equip(ENV.spec, state, Recorder(jnp.zeros((3, 2, 5))))
+    state = CoverageState(HighRewardSet(*jax.device_put(parts)), jax.device_put(np.array([1, 0], np.float32)))
+    policy = reward.equip(ENV.spec, state, Recorder(jax.device_put(np.zeros((3, 2, 5), np.float32))))
     assert isinstance(policy, Told)
-    memory = policy.start(jax.random.key(0))
-    act = jax.jit(lambda memory, obs: policy.act(memory, obs, jax.random.key(0))[1])
-    for first, second in [(0.0, 0.25), (1.0, 1.0), (2.0, 2.0)]:
-        memory = act(memory, jnp.array([[first], [second]]))
+
+    @jax.jit
+    def noted(seen: jax.Array) -> jax.Array:
+        memory = policy.start(jax.random.key(0))
+        for obs in seen:
+            _, memory = policy.act(memory, obs, jax.random.key(0))
+        return policy.label(memory).latent
+
+    latent = noted(np.array([[[0.0], [0.25]], [[1.0], [1.0]], [[2.0], [2.0]]], np.float32))
     # Cluster 0 has had a visit: G = 1 / 32. A step at its member is half a record: half of that is left.
     expected = [
         [[0.0, 1 / 32, 10.0, 0.0, 0.0], [0.25, 1 / 32, 10.0, 0.0, 0.0]],
         [[1.0, 1 / 64, 10.0, 1.0, 1.0]] * 2,
         [[2.0, 1 / 64, 10.0, 2.0, 2.0]] * 2,
     ]
-    np.testing.assert_allclose(policy.label(memory).latent.reshape(3, 2, 5), expected, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(latent).reshape(3, 2, 5), expected, rtol=1e-5)
 
 
 def test_the_most_wanted_is_told_by_its_center():
     reward = RecordReward(WHERE, 0.5, tell_demand=True, wish_decay=0.5, told="most wanted")
     state = state_for(reward)
-    demand = jnp.array([[0.5, 0.2, 0.4, 0.0], [0.1, 0.2, 0.3, 0.0]])
-    np.testing.assert_array_equal(reward.wanted(state, demand), state.subspace.centroids[jnp.array([0, 2])])
-    summed = replace(reward, told="all").wanted(state, demand)
-    np.testing.assert_allclose(summed, demand @ state.subspace.centroids, rtol=1e-6)
+    demand = np.array([[0.5, 0.2, 0.4, 0.0], [0.1, 0.2, 0.3, 0.0]], np.float32)
+    centroids = np.asarray(state.subspace.centroids)
+    np.testing.assert_array_equal(jax.jit(reward.wanted)(state, demand), centroids[[0, 2]])
+    summed = jax.jit(replace(reward, told="all").wanted)(state, demand)
+    np.testing.assert_allclose(summed, demand @ centroids, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", [name for name, reward in REWARDS.items() if not reward.has_wishes])
 def test_nothing_is_told_unless_asked_for(name: str):
     silent = replace(REWARDS[name], tell_demand=False)
-    policy, state = Recorder(jnp.zeros((6, 2, 1))), state_for(silent)
+    policy, state = Recorder(np.zeros((6, 2, 1), np.float32)), state_for(silent)
     assert silent.equip(ENV.spec, state, policy) is policy
     assert silent.learner_spec(ENV.spec) == ENV.spec
     shown, learnt, reached = shown_and_learnt(silent)
@@ -242,7 +244,8 @@ def test_wishes_are_an_order_of_the_clusters_that_there_are(name: str):
     """Every order of three clusters is drawn; the fourth, which is not there, comes last."""
     reward = WISHFUL[name]
     state = state_for(reward)
-    wishes = np.asarray(jax.vmap(lambda key: reward.draw_wish(state, key))(jax.random.split(jax.random.key(0), 200)))
+    draws = jax.jit(lambda key: jax.vmap(partial(reward.draw_wish, state))(jax.random.split(key, 200)))
+    wishes = np.asarray(draws(jax.random.key(0)))
     np.testing.assert_array_equal(np.sort(wishes, axis=1), np.tile([0.125, 0.25, 0.5, 1.0], (200, 1)))
     np.testing.assert_array_equal(wishes[:, 3], 0.125)
     orders, counts = np.unique(wishes, axis=0, return_counts=True)
@@ -252,27 +255,35 @@ def test_wishes_are_an_order_of_the_clusters_that_there_are(name: str):
 
 def test_a_wish_is_paid_and_told_alike():
     """By hand: clusters at 0, 1 and 5, wishes 1, 1/2 and 1/4; a touch of cluster 1, then of cluster 2."""
-    members = jnp.array([[0.0], [1.0], [5.0]])
-    subspace = HighRewardSet(members, jnp.ones(3), jnp.ones(3, bool), jnp.arange(3), members, jnp.ones(3, bool))
-    state, wish = CoverageState(subspace, jnp.zeros(3)), jnp.array([1.0, 0.5, 0.25])
+    members, there = np.array([[0.0], [1.0], [5.0]], np.float32), np.ones(3, bool)
+    parts = (members, np.ones(3, np.float32), there, np.arange(3, dtype=np.int32), members, there)
+    state = CoverageState(HighRewardSet(*jax.device_put(parts)), jax.device_put(np.zeros(3, np.float32)))
+    wish = np.array([1.0, 0.5, 0.25], np.float32)
     where = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
     touch = RecordReward(where, 0.1, tell_demand=True, wish_decay=0.5, width=0.1, stay=0.0)
     visit = CoverageReward(where, 0.1, tell_demand=True, wish_decay=0.5)
     for reward, left in ((touch, [1.0, 0.0, 0.25]), (visit, [1.0, 0.5 / 32, 0.25])):
-        memory = reward.start(state)
-        np.testing.assert_allclose(reward.demand(state, wish, memory), wish, atol=1e-6)
-        memory, pay = reward.step(state, wish, memory, reward.perceive(subspace, jnp.array([1.0])))
-        assert float(pay) == pytest.approx(0.5)
-        np.testing.assert_allclose(reward.demand(state, wish, memory), left, atol=1e-6)
-        _, pay = reward.step(state, wish, memory, reward.perceive(subspace, jnp.array([5.0])))
-        assert float(pay) == pytest.approx(0.25)
+
+        @jax.jit
+        def walk(wish: jax.Array, places: jax.Array, reward=reward) -> tuple[list[jax.Array], list[jax.Array]]:
+            memory = reward.start(state)
+            demands, paid = [reward.demand(state, wish, memory)], []
+            for place in places:
+                memory, pay = reward.step(state, wish, memory, reward.perceive(state.subspace, place))
+                demands.append(reward.demand(state, wish, memory))
+                paid.append(pay)
+            return demands, paid
+
+        demands, paid = walk(wish, np.array([[1.0], [5.0]], np.float32))
+        assert [float(pay) for pay in paid] == pytest.approx([0.5, 0.25])
+        np.testing.assert_allclose(demands[:2], [wish, left], atol=1e-6)
 
 
 def test_learners_of_explorers_keep_their_own_latents():
     """What stands in front of the wishes is the learner's; without wishes all of it is."""
     told = RecordReward(WHERE, 0.1, tell_demand=True)
     wishful = replace(told, wish_decay=0.5)
-    label = Label(jnp.zeros(2, jnp.int32), jnp.arange(12.0).reshape(2, 6))
+    label = Label(*jax.device_put((np.zeros(2, np.int32), np.arange(12, dtype=np.float32).reshape(2, 6))))
     np.testing.assert_array_equal(wishful.wishes_of(state_for(told), label), [[2, 3, 4, 5], [8, 9, 10, 11]])
     np.testing.assert_array_equal(wishful.without_wishes(state_for(told), label).latent, [[0, 1], [6, 7]])
     np.testing.assert_array_equal(told.without_wishes(state_for(told), label).latent, label.latent)

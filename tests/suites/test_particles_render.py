@@ -60,7 +60,7 @@ def tour(family: ParticleClimbFamily, order: list[int], episodes: int = EPISODES
 
 
 def played(family: ParticleClimbFamily, policy, episodes: int) -> ParticlePlay:
-    tasks = jax.tree.map(lambda leaf: leaf[:1], family.split(0, 0, 1).test)
+    tasks = jax.device_get(family.split(0, 0, 1).test)
     found = play_episodes(family.env, tasks, policy, jax.random.key(1), episodes)
     return ParticlePlay.of("mesa on a world, test task 0: policy explorer-1", family, tree_index(tasks, 0), found)
 
@@ -109,9 +109,9 @@ def test_positions_are_read_from_what_agents_saw():
     world = ParticleClimb(num_agents=3, num_landmarks=2, observe_position=True)
     random = np.random.default_rng(0)
     landmarks, places = random.uniform(-1, 1, (2, 2)), random.uniform(-1, 1, (4, 5, 3, 2))
-    task = ParticleTask(jnp.asarray(landmarks, jnp.float32), jnp.array(0), jnp.array(2))
-    seen = [world.observe(task, ParticleState(jnp.asarray(one), jnp.ones((3, 2)))) for one in places.reshape(-1, 3, 2)]
-    obs = np.stack(seen).reshape(4, 5, 3, -1)
+    task = ParticleTask(*jax.device_put((landmarks.astype(np.float32), np.int32(0), np.int32(2))))
+    observe = jax.jit(lambda place: world.observe(task, ParticleState(place, jnp.ones((3, 2)))))
+    obs = np.stack([observe(one) for one in places.reshape(-1, 3, 2).astype(np.float32)]).reshape(4, 5, 3, -1)
     np.testing.assert_allclose(positions_of(world, np.asarray(task.landmarks), obs), places, atol=1e-6)
 
 

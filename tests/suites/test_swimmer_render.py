@@ -3,7 +3,7 @@
 import importlib
 from dataclasses import replace
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
@@ -48,19 +48,19 @@ def episodes_of(env: SwimmerClimb, target: float, number: int, horizon: int) -> 
         for column, value in ((actions, action), (obs, step.obs), (rewards, step.reward)):
             column.append(value)
     return Episode(
-        obs=jnp.asarray(np.stack(obs, axis=1)),
-        action=jnp.asarray(np.stack(actions, axis=1)),
-        reward=jnp.asarray(np.stack(rewards, axis=1)),
-        terminated=jnp.zeros((number, horizon), bool),
-        mask=jnp.ones((number, horizon), bool),
-        label=Label.of(jnp.zeros(number, jnp.int32)),
+        obs=np.stack(obs, axis=1),
+        action=np.stack(actions, axis=1),
+        reward=np.stack(rewards, axis=1),
+        terminated=np.zeros((number, horizon), bool),
+        mask=np.ones((number, horizon), bool),
+        label=Label(np.zeros(number, np.int32), np.zeros((number, 0), np.float32)),
     )
 
 
 def played(degrees: float = 20.0, number: int = EPISODES, **settings) -> SwimmerPlay:
     family = SwimmerFamily(SwimmerClimb(**({"horizon": HORIZON} | settings)))
     found = episodes_of(family.env, degrees * DEGREES, number, family.env.horizon)
-    task = SwimmerTask(jnp.asarray(degrees * DEGREES, jnp.float32))
+    task = SwimmerTask(jax.device_put(np.float32(degrees * DEGREES)))
     return SwimmerPlay.of("mesa on the swimmer, test task 0: policy final", family, task, found)
 
 

@@ -28,7 +28,8 @@ from mesax.types import Elapsed, Label, Linear, tree_index, tree_stack
 from methods.helpers import TWO_STAGE, MemoryServices, Preferences
 
 ENV = TWO_STAGE.env
-TASKS = tree_stack([TWO_STAGE.split(0, 1, 1).train] * 2)
+TASK = jax.device_get(TWO_STAGE.split(0, 1, 1).train)
+TASKS = tree_stack([TASK] * 2)
 KEYS = jax.random.split(jax.random.key(3), 2)
 SCHEDULE = Schedule(80, 4, 2, warmup_steps=16, updates_per_round=3, batch_size=4, replay_capacity=64)
 WARM_UP, ROUNDS = 2, 8
@@ -95,7 +96,7 @@ def test_labels_reach_replay_and_updates_whoever_plays(env):
 
 
 def test_latents_differ_from_episode_to_episode():
-    episodes = play(ENV, tree_index(TASKS, 0), LatentPolicy(), jax.random.key(0), 6)
+    episodes = play_episodes(ENV, TASK, LatentPolicy(), jax.random.key(0), 6)
     assert len(np.unique(episodes.label.latent[:, 0])) == 6
 
 
@@ -119,9 +120,13 @@ def test_a_learner_without_latents_changes_no_random_number():
     loop = LearningLoop(ENV, Silent(), SCHEDULE, Mixing(Linear(1.0, 1.0, 1.0)), keep_episodes=True)
     _, chunk, *_ = learn(loop, TASKS, KEYS, start=EXPLORING, eval_episodes=0)
     assert np.all(chunk.episodes.label.actor == EXPLORER) and chunk.episodes.label.latent.shape[-1] == 0
-    key = jax.random.split(jax.random.fold_in(KEYS[0], WARM_UP))[0]
-    alone = play(ENV, tree_index(TASKS, 0), loop.player((), (), jnp.asarray(WARM_UP), EXPLORING.explorer), key, 4)
-    np.testing.assert_array_equal(chunk.episodes.action[0, 0], alone.action)
+
+    @jax.jit
+    def alone(task, key):
+        player = loop.player((), (), jnp.asarray(WARM_UP), EXPLORING.explorer)
+        return play(ENV, task, player, jax.random.split(jax.random.fold_in(key, WARM_UP))[0], 4).action
+
+    np.testing.assert_array_equal(chunk.episodes.action[0, 0], alone(TASK, KEYS[0]))
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ class Follower(OffPolicy):
 
 def test_what_a_reward_model_tells_reaches_evaluation_and_saved_policies(tmp_path):
     """The special action of every stage of this task is told; without being told, nobody could play it."""
-    task = tree_index(TWO_STAGE.split(0, 1, 3).test, 0)
+    task = tree_index(jax.device_get(TWO_STAGE.split(0, 1, 3).test), 0)
     secret = float(task.special[0])
     assert secret > 0, "or a policy that is told nothing would look obedient"
     experiment = Experiment(Plain(), TWO_STAGE, Follower(), SCHEDULE, num_train_tasks=1, num_test_tasks=3, lanes=3)
@@ -241,15 +246,18 @@ class Undecided(Constant):
         return Preferences(jnp.broadcast_to(100.0 * jnp.eye(3)[:, None], (3, *state.shape)))
 
 
+@jax.jit
+def paid_for_each(task) -> jax.Array:
+    """What playing one action at every stage earns, `[action, stage]`."""
+    stage = jax.vmap(ENV.reward, in_axes=(0, 0, None))
+    return jax.vmap(lambda action: stage(task.count, task.special, jnp.full(2, action)))(jnp.arange(3))
+
+
 @pytest.mark.parametrize("env", [ENV, Hosted(ENV)], ids=["jax", "host"])
 def test_every_form_of_a_policy_is_evaluated(env):
     """All play one action at both stages: what each of the three earns is known from the task."""
-    first, *_ = learn(LearningLoop(env, Undecided(), SCHEDULE), TASKS, KEYS, eval_episodes=3)
-    task = tree_index(tree_index(TASKS, 0), 0)
-    expected = [
-        [float(ENV.reward(task.count[stage], task.special[stage], jnp.full(2, action))) for stage in range(2)]
-        for action in range(3)
-    ]
+    first = next(learn(LearningLoop(env, Undecided(), SCHEDULE), TASKS, KEYS, eval_episodes=3))
+    expected = np.asarray(paid_for_each(tree_index(TASK, 0)))
     np.testing.assert_allclose(first.variants, [expected, expected])
     assert len(np.unique(expected)) > 1
 
@@ -259,29 +267,27 @@ def test_uniform_and_best_forms_are_logged(tmp_path):
     services = MemoryServices(tmp_path, "policies")
     adapt_stage(experiment).run(0, services)
     for row in services.metrics:
-        task = tree_index(TWO_STAGE.split(0, 1, 2).test, row["task"])
-        returns = [
-            np.mean([ENV.reward(k, u, jnp.full(2, action)) for k, u in zip(task.count, task.special, strict=True)])
-            for action in range(3)
-        ]
+        task = tree_index(jax.device_get(TWO_STAGE.split(0, 1, 2).test), row["task"])
+        returns = np.mean(paid_for_each(task), axis=1)
         assert row["uniform_variant_return"] == pytest.approx(np.mean(returns))
         assert row["best_variant_return"] == pytest.approx(max(returns))
 
 
 def test_a_test_task_may_start_from_a_learner():
-    given = jnp.arange(6.0).reshape(2, 3)
-    fresh, *_ = learn(LearningLoop(ENV, Constant(), SCHEDULE), TASKS, KEYS, eval_episodes=0)
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    fresh = next(learn(LearningLoop(ENV, Constant(), SCHEDULE), TASKS, KEYS, eval_episodes=0))
     *_, last = learn(LearningLoop(ENV, Constant(), SCHEDULE), TASKS, KEYS, start=Start(learner=given), eval_episodes=0)
-    np.testing.assert_array_equal(last.learner, jnp.stack([given] * 2))
+    np.testing.assert_array_equal(last.learner, [given] * 2)
     assert not np.array_equal(fresh.learner[0], fresh.learner[1]), "fresh lanes have nets of their own"
 
 
 def test_a_test_task_may_start_from_episodes():
     """They are replayed from the first update on, and belong to one lane each."""
-    loop = LearningLoop(ENV, Constant(), replace(SCHEDULE, batch_size=64))
-    played = play(ENV, tree_index(TASKS, 0), UniformPolicy(ENV.spec.action_space, 5), KEYS[0], 40)
-    paid = eqx.tree_at(lambda e: e.reward, played, jnp.full_like(played.reward, 100.0))
-    lanes = tree_stack([paid, eqx.tree_at(lambda e: e.reward, played, jnp.full_like(played.reward, -100.0))])
+    loop = LearningLoop(ENV, Constant(), SCHEDULE)
+    played = play_episodes(ENV, TASK, UniformPolicy(ENV.spec.action_space, 5), KEYS[0], 40)
+    lanes = tree_stack(
+        [eqx.tree_at(lambda e: e.reward, played, np.full_like(played.reward, pay)) for pay in (100.0, -100.0)]
+    )
     start = Start(episodes=lanes)
     state = jax.eval_shape(lambda key: loop.init(Start(episodes=tree_index(lanes, 0)), (), key), KEYS[0])
     assert state.replay.episodes.reward.shape == (64, 2)
@@ -302,13 +308,13 @@ def test_priorities_are_what_the_learner_last_said():
         80, 4, 2, warmup_steps=16, updates_per_round=30, batch_size=8, replay_capacity=32, first=50.0
     )
     loop = LearningLoop(ENV, Sure(), schedule)
-    tasks = tree_index(TASKS, 0)
 
-    def run(key):
-        state, _ = loop.warm_up(tasks, loop.init(Start(), (), key), key)
-        return state, *loop.advance(tasks, None, state, key, 2)
+    @jax.jit
+    def run(task, key):
+        state, _ = loop.warm_up(task, loop.init(Start(), (), key), key)
+        return state, *loop.advance(task, None, state, key, 2)
 
-    before, after, log = jax.jit(run)(KEYS[0])
+    before, after, log = jax.device_get(run(TASK, KEYS[0]))
     np.testing.assert_array_equal(before.replay.priority, np.where(np.arange(32) < 8, 50.0, 0.0))
     assert log.metrics["episode_error"].shape == (2,)
     said = np.asarray(after.replay.episodes.reward).sum(axis=1) + 0.25
@@ -322,8 +328,13 @@ def test_priorities_are_what_the_learner_last_said():
 
 def test_priorities_are_not_made_up():
     schedule = Prioritized(80, 4, 2, warmup_steps=16, updates_per_round=3, batch_size=4, replay_capacity=64)
+    loop = LearningLoop(ENV, Constant(), schedule)
+
+    def run(task, key):
+        return loop.advance(task, None, loop.init(Start(), (), key), key, 1)
+
     with pytest.raises(UsageError, match="Constant does not say: use a Schedule"):
-        list(learn(LearningLoop(ENV, Constant(), schedule), TASKS, KEYS, eval_episodes=0))
+        jax.eval_shape(run, TASK, KEYS[0])
 
 
 @dataclass(frozen=True)
@@ -335,7 +346,7 @@ class Fleeting(OnPolicy):
 
 def test_an_on_policy_learner_has_no_replay_to_fill():
     loop = LearningLoop(ENV, Fleeting(), Budget(80, 4, 2))
-    episodes = play(ENV, tree_index(TASKS, 0), UniformPolicy(ENV.spec.action_space), KEYS[0], 4)
+    episodes = play_episodes(ENV, TASK, UniformPolicy(ENV.spec.action_space), KEYS[0], 6)
     with pytest.raises(UsageError, match="no replay that could be filled"):
         loop.init(Start(episodes=episodes), (), KEYS[0])
 

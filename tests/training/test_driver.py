@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.algorithms.maddpg import Maddpg
 from mesax.compiling import compiled
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import TrainingError
+from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, NotFiniteError, learn, play_episodes
@@ -18,20 +19,23 @@ from mesax.training.evaluate import evaluation_key
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.types import Linear, tree_index
-from methods.helpers import ONE_STEP, SICK, TINY, TINY_MADDPG, TWO_STAGE, IndependentQ, same_bits
+from methods.helpers import ONE_STEP, SICK, TINY, TWO_STAGE, IndependentQ, same_bits
 
 LEARNER = IndependentQ()
 LOOP = LearningLoop(TWO_STAGE.env, LEARNER, TINY, keep_episodes=True)
 
 
 def tasks_of(lanes: list[int], family: ClimbFamily = TWO_STAGE) -> ClimbTask:
-    tasks = family.split(0, 3, 0).train
-    return jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], tasks)
+    tasks = jax.device_get(family.split(0, 3, 0).train)
+    return tree_index(tasks, np.array(lanes)[:, None])
+
+
+keys_of = jax.jit(jax.vmap(lambda lane: jax.random.fold_in(jax.random.key(7), lane)))
 
 
 def start(loop: LearningLoop, lanes: list[int], **options) -> Iterator[Chunk]:
     """Lane i has task i and key i, wherever it stands."""
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(7), lane) for lane in lanes])
+    keys = keys_of(np.array(lanes))
     family = ONE_STEP if loop.env == ONE_STEP.env else TWO_STAGE
     return learn(loop, tasks_of(lanes, family), keys, eval_episodes=2, **options)
 
@@ -111,7 +115,7 @@ def test_neighbors_and_position_change_nothing(chunks: list[Chunk], lanes: list[
 
 def test_neighbors_and_position_change_nothing_for_maddpg():
     """With networks too: at a given width, a lane is a function of its task and key, bit for bit."""
-    loop = LearningLoop(ONE_STEP.env, TINY_MADDPG, TINY)
+    loop = LearningLoop(ONE_STEP.env, Maddpg(actor_net=Mlp(()), critic_net=Mlp(())), TINY)
     for pair, swapped, same in zip(*(start(loop, lanes) for lanes in ([0, 1], [1, 2], [1, 1])), strict=True):
         assert same_bits(parts(pair, 1), parts(swapped, 0))
         assert same_bits(parts(pair, 1), parts(same, 1))
@@ -136,22 +140,36 @@ def test_how_a_run_is_cut_changes_nothing(chunks: list[Chunk]):
 
 def test_no_key_is_used_twice(chunks: list[Chunk]):
     """Neither the learner's first key nor what is split from it is the key of a round or of an evaluation."""
+    steps, rounds = np.array([chunk.step for chunk in chunks]), np.arange(TINY.rounds(2))
+
+    @jax.jit
+    def keys(key: jax.Array, born: jax.Array) -> list[jax.Array]:
+        """Those of rounds, of evaluations, and those split from the learner's own."""
+        evaluations = jax.vmap(lambda step: evaluation_key(key, step))(steps)
+        of_rounds = jax.vmap(lambda number: jax.random.fold_in(key, number))(rounds)
+        own = jax.random.split(jax.random.wrap_key_data(born), 4)
+        return [jax.random.key_data(some) for some in (of_rounds, evaluations, own)]
+
     for lane in (0, 1):
-        key = jax.random.fold_in(jax.random.key(7), lane)
-        rounds = [jax.random.fold_in(key, number) for number in range(TINY.rounds(2))]
-        evaluations = [evaluation_key(key, chunk.step) for chunk in chunks]
-        born = jax.random.wrap_key_data(chunks[0].learner["born_from"][lane])
-        used = {tuple(jax.random.key_data(one).tolist()) for one in (*rounds, *evaluations)}
-        assert not used & {tuple(row) for row in jax.random.key_data(jax.random.split(born, 4)).tolist()}
+        found = keys(keys_of(np.array([lane, lane]))[0], chunks[0].learner["born_from"][lane])
+        of_rounds, evaluations, own = ({tuple(row) for row in np.asarray(some).tolist()} for some in found)
+        assert (len(of_rounds), len(evaluations), len(own)) == (len(rounds), len(steps), 4)
+        assert not (of_rounds | evaluations) & own
 
 
 def finite(tree) -> bool:
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
+def sick_run(learner: IndependentQ) -> Iterator[Chunk]:
+    """Learners that fall ill; begun as they are, they go on in the program of those who do not."""
+    state = jax.jit(lambda key: learner.init(TWO_STAGE.env.spec, key))(jax.random.key(0))
+    return start(LOOP, [0, 1], start=Start(learner=state))
+
+
 def test_a_loss_that_is_not_a_number_stops_the_run():
     """Updates 20 to 39 belong to the second chunk of learning: the learner of the first is the last good one."""
-    sick = start(replace(LOOP, algorithm=SICK), [0, 1])
+    sick = sick_run(SICK)
     first, second = next(sick), next(sick)
     with pytest.raises(NotFiniteError, match="loss is not finite in lane 0, 1 by step 600") as error:
         next(sick)
@@ -162,7 +180,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run():
 
 def test_the_last_good_learner_is_finite_even_if_losses_hide_the_trouble():
     """The chunk's last update spoils the weights, after its loss was computed."""
-    sick = start(replace(LOOP, algorithm=IndependentQ(bad_weights_from=39.0)), [0, 1])
+    sick = sick_run(IndependentQ(bad_weights_from=39.0))
     with pytest.raises(NotFiniteError) as error:
         list(sick)
     assert finite(error.value.last_good)

@@ -1,9 +1,9 @@
 """The host path: the same episodes and the same learning as the JAX path, early ends, faults that lose nothing."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,29 +19,36 @@ from mesax.training.driver import BrokenEnvironmentError, learn, play_episodes
 from mesax.training.host_rollout import as_lane, play_on_host, running
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
-from mesax.training.rollout import play
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import Discrete, Linear, tree_index, tree_stack
+from mesax.types import Discrete, Linear, tree_index
 from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame, Walk, WalkTask
 
-TABULAR = tree_stack([PROBES[name].task for name in ("early termination", "delayed reward", "truncation only")])
-WALKS = WalkTask(jnp.array([0.5, 1.5, 9.0]))
+PROBE_TASKS = [PROBES[name].task for name in ("early termination", "delayed reward", "truncation only")]
+TABULAR = jax.tree.map(lambda *leaves: np.stack(leaves), *PROBE_TASKS)
+WALKS = WalkTask(np.array([0.5, 1.5, 9.0], np.float32))
 GAMES = {
     "tabular": (TabularGame(), TABULAR),
     "walk": (Walk(), WALKS),
-    "continuous": (ContinuousGame(), ContinuousTask(jnp.linspace(-1.0, 1.0, 12).reshape(3, 2, 2, 1))),
+    "continuous": (ContinuousGame(), ContinuousTask(np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 2, 2, 1))),
 }
+
+
+@pytest.fixture(autouse=True)
+def fresh_copies() -> Iterator[None]:
+    """Copies that break or cut episodes are equal to those that do not: no test may find another's open."""
+    running.cache_clear()
+    yield
+    running.cache_clear()
 
 
 @pytest.mark.parametrize("name", GAMES)
 def test_the_host_path_plays_the_same_episodes(name: str):
     """Tasks drawn, actions, observations, rewards, masks: whatever happened is the same; padding is silent."""
     env, tasks = GAMES[name]
-    policy = ExploreOrExploit(
-        UniformPolicy(env.spec.action_space), UniformPolicy(env.spec.action_space, EXPLORER), jnp.asarray(0.5)
-    )
+    actions, half = env.spec.action_space, jax.device_put(np.float32(0.5))
+    policy = ExploreOrExploit(UniformPolicy(actions), UniformPolicy(actions, EXPLORER), half)
     key = jax.random.key(3)
-    expected = jax.tree.map(np.asarray, jax.jit(lambda: play(env, tasks, policy, key, 40))())
+    expected = play_episodes(env, tasks, policy, key, 40)
     found = play_episodes(Hosted(env), tasks, policy, key, 40)
     np.testing.assert_array_equal(found.mask, expected.mask)
     np.testing.assert_array_equal(found.label.actor, expected.label.actor)
@@ -52,18 +59,19 @@ def test_the_host_path_plays_the_same_episodes(name: str):
     np.testing.assert_allclose(found.obs[:, 1:][happened], expected.obs[:, 1:][happened], atol=1e-6)
     np.testing.assert_array_equal(found.obs[:, 0], expected.obs[:, 0])
     assert not np.any(found.reward[~happened]) and not np.any(found.obs == 77.0)
+    assert found.action.dtype == (np.int32 if isinstance(env.spec.action_space, Discrete) else np.float32)
 
 
 def test_lanes_share_a_batch_and_do_not_mix():
     """Each lane equals itself alone: its own tasks, policy and key."""
     env = Hosted(Walk())
-    tasks = WalkTask(jnp.array([[0.5, 9.0], [1.5, 1.5]]))
+    tasks = WalkTask(np.array([[0.5, 9.0, 9.0], [1.5, 1.5, 1.5]], np.float32))
     keys = jax.random.split(jax.random.key(1), 2)
     policy = UniformPolicy(env.spec.action_space)
-    both = play_on_host(env, tasks, policy, keys, 5)
-    assert both.reward.shape == (2, 5, 6)
+    both = play_on_host(env, tasks, policy, keys, 40)
+    assert both.reward.shape == (2, 40, 6)
     for lane in (0, 1):
-        alone = play_on_host(env, as_lane(tree_index(tasks, lane)), policy, keys[lane][None], 5)
+        alone = play_on_host(env, as_lane(tree_index(tasks, lane)), policy, keys[lane][None], 40)
         jax.tree.map(np.testing.assert_array_equal, tree_index(both, lane), tree_index(alone, 0))
 
 
@@ -71,43 +79,39 @@ def test_every_episode_has_a_seed_of_its_own_and_keys_decide_it():
     env = Hosted(Walk(), truncate_at=6)
     policy = UniformPolicy(env.spec.action_space)
     for seed in (0, 0, 1):
-        play_episodes(env, WALKS, policy, jax.random.key(seed), 7)
-    first, again, other = running(env, 7, 1).resets[-3:]
-    assert len(set(first.tolist())) == 7
+        play_episodes(env, WALKS, policy, jax.random.key(seed), 40)
+    first, again, other = running(env, 40, 1).resets[-3:]
+    assert len(set(first.tolist())) == 40
     np.testing.assert_array_equal(first, again)
     assert not np.any(first == other)
 
 
 def test_an_episode_cut_short_is_masked_and_not_terminated():
-    env, far = Hosted(Walk(), truncate_at=3), tree_index(WALKS, slice(2, 3))
-    cut = play_episodes(env, far, UniformPolicy(env.spec.action_space), jax.random.key(0), 4)
-    np.testing.assert_array_equal(cut.mask, [[True] * 3 + [False] * 3] * 4)
+    env, far = Hosted(Walk(), truncate_at=3), WalkTask(np.full(3, 9.0, np.float32))
+    cut = play_episodes(env, far, UniformPolicy(env.spec.action_space), jax.random.key(0), 40)
+    np.testing.assert_array_equal(cut.mask, [[True] * 3 + [False] * 3] * 40)
     assert not cut.terminated.any()
     assert np.all(np.abs(cut.obs[:, 3]).sum(axis=(1, 2)) > 0), "the observation to bootstrap from is there"
     assert not cut.obs[:, 4:].any() and not cut.reward[:, 3:].any()
 
 
 SCHEDULE = Schedule(96, 4, 2, warmup_steps=24, updates_per_round=2, batch_size=4, replay_capacity=32)
-MADDPG = Maddpg(Mlp((8,)), Mlp((8,)), num_critics=2, exploration=Linear(0.3, 0.1, 1.0))
-LANES = WalkTask(jnp.array([[0.5, 9.0], [1.5, 9.0]]))
+MADDPG = Maddpg(Mlp(()), Mlp(()), exploration=Linear(0.3, 0.1, 1.0))
+LANES = WalkTask(np.array([[0.5, 9.0], [1.5, 9.0]], np.float32))
 KEYS = jax.random.split(jax.random.key(5), 2)
-ON_POLICY = LearningLoop(Walk(), Mappo(Mlp((8,)), Mlp((8,)), epochs=2, minibatches=2), Budget(96, 4, 2))
-LOOPS = {
-    "off-policy": (LearningLoop(Walk(), MADDPG, SCHEDULE, keep_episodes=True), None),
-    "with an explorer": (
-        LearningLoop(Walk(), MADDPG, SCHEDULE, Mixing(Linear(0.7, 0.3, 1.0)), keep_episodes=True),
-        UniformPolicy(Walk().spec.action_space, EXPLORER),
-    ),
-    "on-policy": (ON_POLICY, None),
-}
+ON_POLICY = LearningLoop(Walk(), Mappo(Mlp(()), Mlp(()), epochs=2, minibatches=2), Budget(96, 4, 2))
+LOOP = LearningLoop(Walk(), MADDPG, SCHEDULE, Mixing(Linear(0.7, 0.3, 1.0)), keep_episodes=True)
+EXPLORING = Start(explorer=UniformPolicy(Walk().spec.action_space, EXPLORER))
+LOOPS = {"off-policy, with an explorer": (LOOP, EXPLORING), "on-policy, alone": (ON_POLICY, Start())}
+"""Alone and off-policy, `methods/test_mesa_on_host.py` compares every row of whole stages."""
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_the_host_path_learns_the_same(name: str):
     """Chunk by chunk: steps, metrics, evaluation, learner; on programs cut differently, so to rounding."""
-    loop, explorer = LOOPS[name]
-    ours = learn(replace(loop, env=Hosted(loop.env)), LANES, KEYS, start=Start(explorer=explorer), eval_episodes=3)
-    theirs = learn(loop, LANES, KEYS, start=Start(explorer=explorer), eval_episodes=3)
+    loop, start = LOOPS[name]
+    ours = learn(replace(loop, env=Hosted(loop.env)), LANES, KEYS, start=start, eval_episodes=3)
+    theirs = learn(loop, LANES, KEYS, start=start, eval_episodes=3)
     for found, expected in zip(ours, theirs, strict=True):
         assert found.step == expected.step
         assert found.metrics.keys() == expected.metrics.keys()
@@ -123,22 +127,22 @@ def test_the_host_path_learns_the_same(name: str):
 
 
 def test_evaluation_may_have_longer_episodes():
-    loop = LearningLoop(Hosted(Walk(horizon=3)), MADDPG, SCHEDULE)
-    chunk = next(iter(learn(loop, LANES, KEYS, eval_episodes=2, eval_env=Hosted(Walk(horizon=6)))))
-    assert chunk.rewards.shape == (2, 6)
+    loop = replace(LOOP, env=Hosted(Walk()))
+    chunk = next(iter(learn(loop, LANES, KEYS, start=EXPLORING, eval_episodes=2, eval_env=Hosted(Walk(horizon=9)))))
+    assert chunk.rewards.shape == (2, 9)
 
 
 def test_cut_episodes_are_counted():
-    loop = LearningLoop(Hosted(Walk(), truncate_at=2), MADDPG, SCHEDULE)
-    far = WalkTask(jnp.full((2, 1), 99.0))
-    chunks = list(learn(loop, far, KEYS, eval_episodes=1))
+    loop = replace(LOOP, env=Hosted(Walk(), truncate_at=2))
+    far = WalkTask(np.full((2, 2), 99.0, np.float32))
+    chunks = list(learn(loop, far, KEYS, start=EXPLORING, eval_episodes=3))
     assert [chunk.metrics["cut_short"].tolist() for chunk in chunks] == [[1.0, 1.0]] * len(chunks)
 
 
 def test_a_broken_environment_keeps_what_was_learnt():
     """The fault arrives in the second chunk; the first chunk's learner travels with the error."""
-    loop = LearningLoop(Hosted(Walk(), break_at=30), MADDPG, SCHEDULE)
-    chunks = learn(loop, LANES, KEYS, eval_episodes=1)
+    loop = replace(LOOP, env=Hosted(Walk(), break_at=30))
+    chunks = learn(loop, LANES, KEYS, start=EXPLORING, eval_episodes=3)
     good = [next(chunks), next(chunks)]
     with pytest.raises(BrokenEnvironmentError, match="broken on purpose at step 30") as caught:
         list(chunks)
@@ -146,9 +150,9 @@ def test_a_broken_environment_keeps_what_was_learnt():
 
 
 def test_a_broken_warm_up_is_a_plain_fault():
-    loop = LearningLoop(Hosted(Walk(), break_at=2), MADDPG, SCHEDULE)
+    loop = replace(LOOP, env=Hosted(Walk(), break_at=2))
     with pytest.raises(EnvironmentFault, match="step 2"):
-        list(learn(loop, LANES, KEYS))
+        list(learn(loop, LANES, KEYS, start=EXPLORING))
 
 
 def test_actions_are_repeated_until_the_end():
@@ -162,11 +166,3 @@ def test_actions_are_repeated_until_the_end():
     np.testing.assert_allclose(found.reward, expected.reward, atol=1e-5)
     happened = np.asarray(expected.mask)
     np.testing.assert_allclose(found.obs[:, 1:][happened], np.asarray(expected.obs)[:, 1:][happened], atol=1e-5)
-
-
-def test_discrete_actions_are_integers():
-    env, tasks = GAMES["tabular"]
-    assert isinstance(env.spec.action_space, Discrete)
-    assert play_episodes(
-        Hosted(env), tasks, UniformPolicy(env.spec.action_space), jax.random.key(0), 2
-    ).action.dtype == (np.int32)

@@ -1,6 +1,7 @@
 """The loop: steps, warm-up, what reaches the replay, chunks and lanes that change nothing, who plays."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from mesax.types import Linear, masked_mean, tree_index, tree_stack
 from methods.helpers import Preferences
 
 FAMILY = ClimbFamily(num_actions=3, num_stages=2)
-TASKS = FAMILY.split(0, 2, 1).train
+TASKS = jax.device_get(FAMILY.split(0, 2, 1).train)
 # Forty episodes per round into a ring of a hundred: it wraps around in the middle of a batch.
 SCHEDULE = Schedule(
     total_steps=800, warmup_steps=100, num_envs=40, updates_per_round=2, batch_size=8, replay_capacity=100
@@ -74,7 +75,7 @@ class Tenfold:
         return state + len(episodes.reward), replace(episodes, reward=10.0 * episodes.reward)
 
 
-EXPLORERS = ExplorationPolicySet(Preferences(1e3 * jax.nn.one_hot(jnp.array([[0, 1], [2, 2]]), 3)))
+EXPLORERS = ExplorationPolicySet(Preferences(1e3 * np.eye(3, dtype=np.float32)[np.array([[0, 1], [2, 2]])]))
 LOOP = LearningLoop(FAMILY.env, TableLearner(), SCHEDULE, reward_model=Tenfold(), keep_episodes=True)
 
 
@@ -99,7 +100,7 @@ def run():
     """A whole run: after the warm-up and at its end, with both logs."""
     start, warm_up_log = jit_begin(LOOP, TASKS, KEY)
     end, log = jit_advance(LOOP, TASKS, start, KEY, 4)
-    return start, warm_up_log, end, log
+    return jax.device_get((start, warm_up_log, end, log))
 
 
 def test_steps_are_counted(run):
@@ -155,23 +156,26 @@ def test_how_a_run_is_cut_changes_nothing(run):
     assert_same(jax.tree.map(lambda *leaves: np.concatenate(leaves), *logs), log)
 
 
+elapsed = jax.jit(LOOP.elapsed)
+
+
 def test_progress_is_a_fraction_of_what_follows_the_warm_up(run):
     start, _, end, _ = run
-    assert float(LOOP.elapsed(start.round).fraction) == 0.0
-    assert float(LOOP.elapsed(end.round).fraction) == pytest.approx(4 / (ROUNDS - WARM_UP))
+    assert float(elapsed(start.round).fraction) == 0.0
+    assert float(elapsed(end.round).fraction) == pytest.approx(4 / (ROUNDS - WARM_UP))
 
 
 def test_elapsed_steps_include_the_warm_up(run):
     start, _, end, _ = run
     per_round = SCHEDULE.steps_per_round(LOOP.env.spec.horizon)
-    assert float(LOOP.elapsed(start.round).steps) == WARM_UP * per_round
-    assert float(LOOP.elapsed(end.round).steps) == (WARM_UP + 4) * per_round
-    assert [float(LOOP.elapsed(state.round).own_steps) for state in (start, end)] == [0.0, 4 * per_round]
+    assert float(elapsed(start.round).steps) == WARM_UP * per_round
+    assert float(elapsed(end.round).steps) == (WARM_UP + 4) * per_round
+    assert [float(elapsed(state.round).own_steps) for state in (start, end)] == [0.0, 4 * per_round]
 
 
 def test_nothing_is_kept_unless_asked_for():
     loop = replace(LOOP, keep_episodes=False)
-    _, log = jax.eval_shape(lambda key: begin(loop, TASKS, key), KEY)
+    _, log = jax.eval_shape(partial(begin, loop), TASKS, KEY)
     assert log.episodes is None
 
 
@@ -208,11 +212,17 @@ class KeyKeeper(TableLearner):
 
 
 def test_a_fresh_learner_shares_no_key_with_a_round():
-    fresh = replace(LOOP, algorithm=KeyKeeper()).init(Start(), jnp.zeros((), jnp.int32), KEY)
-    learner_key = jax.random.wrap_key_data(fresh.learner)
-    rounds = {jax.random.key_data(jax.random.fold_in(KEY, r)).tobytes() for r in range(50)}
-    own = {jax.random.key_data(key).tobytes() for key in [learner_key, *jax.random.split(learner_key, 2)]}
-    assert not own & rounds
+
+    @jax.jit
+    def keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(the learner's key and what it is split into, keys of fifty rounds)."""
+        fresh = replace(LOOP, algorithm=KeyKeeper()).init(Start(), jnp.zeros((), jnp.int32), key)
+        own = jax.random.split(jax.random.wrap_key_data(fresh.learner), 2)
+        rounds = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(50))
+        return jnp.concatenate([fresh.learner[None], jax.random.key_data(own)]), jax.random.key_data(rounds)
+
+    own, rounds = ({key.tobytes() for key in np.asarray(some)} for some in keys(KEY))
+    assert len(own) == 3 and len(rounds) == 50 and not own & rounds
 
 
 @given(
@@ -279,18 +289,26 @@ def climb(task, key):
 
 def test_lanes():
     """Runs side by side share a program; all that they may share. One test, because the program is slow to compile."""
-    tasks, keys = CLIMB.split(0, 3, 1).train, jax.random.split(jax.random.key(2), 3)
-    program = jax.jit(jax.vmap(climb))
-    states, rewards = program(tasks, keys)
+    tasks, seeds = jax.device_get(CLIMB.split(0, 3, 1).train), np.arange(3)
+
+    @jax.jit
+    def run(tasks, seeds):
+        keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(2), seed))(seeds)
+        return jax.vmap(climb)(tasks, keys)
+
+    def program(tasks, seeds):
+        return jax.device_get(run(tasks, seeds))
+
+    states, rewards = program(tasks, seeds)
     # The loop learns what only a joint move improves.
     np.testing.assert_array_equal(rewards, np.ones((3, 1)))
     # A lane does not see its neighbors: bit for bit the same, whatever runs beside it and wherever it stands.
-    order = jnp.array([2, 0, 0])
-    others = program(tree_index(tasks, order), keys[order])
-    for lane, source in enumerate(order):
+    order = np.array([2, 0, 0])
+    others = program(tree_index(tasks, order), seeds[order])
+    for lane, source in enumerate(order.tolist()):
         assert_same(tree_index(others, lane), tree_index((states, rewards), source))
     # Alone, it plays the same; its nets agree to rounding only, because XLA sums in another order for one lane.
-    alone, alone_rewards = program(tree_index(tasks, slice(1, 2)), keys[1:2])
+    alone, alone_rewards = program(tree_index(tasks, slice(1, 2)), seeds[1:2])
     alone, together = tree_index(alone, 0), tree_index(states, 1)
     assert_same((alone.replay, alone_rewards[0]), (together.replay, rewards[1]))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), alone.learner, together.learner)

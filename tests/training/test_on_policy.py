@@ -14,11 +14,13 @@ from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, learn
+from mesax.training.engines import _Advance, _Begin
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget
 from mesax.types import tree_index
 from methods.helpers import TWO_STAGE, Preferences, same_bits
+from probes import Walk, WalkTask
 
 BUDGET = Budget(total_steps=780, num_envs=10, num_evaluations=3)
 
@@ -75,11 +77,13 @@ class Tenfold:
 LOOP = LearningLoop(TWO_STAGE.env, TableLearner(), BUDGET, reward_model=Tenfold(), keep_episodes=True)
 
 
+keys_of = jax.jit(jax.vmap(lambda lane: jax.random.fold_in(jax.random.key(7), lane)))
+
+
 def start(loop: LearningLoop, lanes: list[int], eval_episodes: int = 2, **options) -> Iterator[Chunk]:
     """Lane i has task i and key i, wherever it stands."""
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(7), lane) for lane in lanes])
-    tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], TWO_STAGE.split(0, 3, 0).train)
-    return learn(loop, tasks, keys, eval_episodes=eval_episodes, **options)
+    tasks = tree_index(jax.device_get(TWO_STAGE.split(0, 3, 0).train), np.array(lanes)[:, None])
+    return learn(loop, tasks, keys_of(np.array(lanes)), eval_episodes=eval_episodes, **options)
 
 
 @pytest.fixture(scope="module")
@@ -149,13 +153,28 @@ def test_a_lane_alone_computes_the_same_to_rounding(chunks: list[Chunk]):
 
 def test_neighbors_and_position_change_nothing_for_mappo():
     """With networks too, bit for bit; leaves without numbers (no deviations of discrete actions) pass the driver."""
-    loop = LearningLoop(TWO_STAGE.env, Mappo(Mlp((4,)), Mlp((4,)), epochs=1), Budget(60, 10, 1))
+    loop = LearningLoop(TWO_STAGE.env, Mappo(Mlp(()), Mlp(()), epochs=1), Budget(60, 10, 1))
     runs = [list(start(loop, lanes, eval_episodes=0)) for lanes in ([0, 1], [1, 2])]
     assert [chunk.step for chunk in runs[0]] == [0, 60]
     for pair, swapped in zip(*runs, strict=True):
         assert same_bits(parts(pair, 1), parts(swapped, 0))
         assert not pair.step or set(pair.metrics) >= {"actor_loss", "critic_loss", "entropy", "clipped", "train_return"}
     assert not same_bits(runs[0][0].learner, runs[0][1].learner)
+
+
+def test_the_first_round_has_the_program_of_all_others():
+    """Standard deviations are numbers without a type of their own at first; what rounds are given has one."""
+    loop = LearningLoop(Walk(), Mappo(Mlp(()), Mlp(())), Budget(60, 10, 1))
+    tasks, keys = WalkTask(np.ones((1, 1), np.float32)), keys_of(np.arange(1))
+    learner = jax.eval_shape(lambda key: loop.algorithm.init(loop.env.spec, key), keys[0])
+    assert learner.actors.net.log_std.weak_type
+    before, _ = jax.eval_shape(_Begin(loop), tasks, Start(), (), keys)
+    after, _ = jax.eval_shape(_Advance(loop, 1), tasks, None, before, keys)
+
+    def types(state) -> list:
+        return [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(state)]
+
+    assert types(before) == types(after)
 
 
 def test_nobody_else_may_play():

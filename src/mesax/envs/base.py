@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from mesax.compiling import compiled
 from mesax.errors import UsageError
-from mesax.types import Action, EnvSpec, Key, Transition, tree_where
+from mesax.types import Action, EnvSpec, Episode, Key, Transition, tree_where
 
 Task: TypeAlias = PyTree
 State: TypeAlias = PyTree
@@ -276,3 +277,17 @@ class TaskFamily(Protocol):
 
         None if nobody knows: then coverage is not measured.
         """
+
+
+def configurations_of(family: TaskFamily, episodes: Episode) -> np.ndarray:
+    """What each step of stacked episodes visits, as the family counts it, `[episodes, time]`."""
+    return np.asarray(compiled(_Configurations(family))(episodes))
+
+
+@dataclass(frozen=True)
+class _Configurations:
+    family: TaskFamily
+
+    def __call__(self, episodes: Episode) -> Int[Array, "episodes time"]:
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        return jax.vmap(jax.vmap(self.family.configuration))(transitions)

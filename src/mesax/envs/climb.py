@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import AnyEnvironment, Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
-from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_size, tree_index
+from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_size, on_device
 
 MOST_CHOICES, MOST_AGENTS = 2**31 - 1, 30
 """More would not fit into the integers that count what is visited."""
@@ -219,24 +219,25 @@ class ClimbFamily:
             )
         random = np.random.default_rng((seed, 0xC11B))
         draw = self._draw_one_step if self.num_stages == 1 else self._draw_multi_stage
-        tasks = draw(random, num_train + num_test)
-        return TaskSplit(tree_index(tasks, slice(num_train)), tree_index(tasks, slice(num_train, None)))
+        drawn = draw(random, num_train + num_test)
+        parts = ([part[:num_train] for part in drawn], [part[num_train:] for part in drawn])
+        return TaskSplit(*(ClimbTask(*on_device(part)) for part in parts))
 
-    def _draw_one_step(self, random: np.random.Generator, number: int) -> ClimbTask:
+    def _draw_one_step(self, random: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
         counts = random.permutation(self.possible_counts)
         columns = np.stack([random.permutation(self.num_actions) for _ in counts])
         pairs = [(counts[i], columns[i, j]) for j in range(self.num_actions) for i in range(len(counts))]
         chosen = np.array(pairs[:number], np.int32).reshape(number, 2)
-        return ClimbTask(jnp.asarray(chosen[:, :1]), jnp.asarray(chosen[:, 1:]))
+        return chosen[:, :1], chosen[:, 1:]
 
-    def _draw_multi_stage(self, random: np.random.Generator, number: int) -> ClimbTask:
+    def _draw_multi_stage(self, random: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
         drawn: dict[tuple[int, ...], None] = {}
         options = len(self.possible_counts) * self.num_actions
         while len(drawn) < number:
             drawn.setdefault(tuple(random.integers(0, options, self.num_stages).tolist()))
         codes = np.array(list(drawn), np.int32).reshape(number, self.num_stages)
         counts = np.array(self.possible_counts, np.int32)[codes // self.num_actions]
-        return ClimbTask(jnp.asarray(counts), jnp.asarray(codes % self.num_actions))
+        return counts, codes % self.num_actions
 
     def describe(self, task: ClimbTask) -> TaskInfo:
         """For example `k=2 u=7`, or one such pair per stage."""

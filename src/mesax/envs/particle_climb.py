@@ -29,7 +29,7 @@ from mesax.envs.particles import (
 )
 from mesax.envs.structure import Symmetries, TeamView
 from mesax.errors import UsageError
-from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, tree_index
+from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, on_device
 
 PLACEMENT_TRIES = 2_000
 
@@ -249,8 +249,9 @@ class ParticleClimbFamily(ClimbReturns):
         tasks += [self._draw(seed, -1 - number) for number in range(num_test)]
         layouts = np.array([layout for layout, _ in tasks], np.float32).reshape(-1, self.world.num_landmarks, 2)
         targets = np.array([target for _, target in tasks], np.int32)
-        stacked = ParticleTask(jnp.asarray(layouts), jnp.asarray(targets), jnp.full(len(tasks), self.count, jnp.int32))
-        return TaskSplit(tree_index(stacked, slice(num_train)), tree_index(stacked, slice(num_train, None)))
+        drawn = (layouts, targets, np.full(len(tasks), self.count, np.int32))
+        parts = ([part[:num_train] for part in drawn], [part[num_train:] for part in drawn])
+        return TaskSplit(*(ParticleTask(*on_device(part)) for part in parts))
 
     def _draw(self, seed: int, number: int) -> tuple[np.ndarray, int]:
         """Layout and target of one task, from a stream of its own."""

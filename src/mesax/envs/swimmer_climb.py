@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import AnyEnvironment, ClimbReturns, HostStep, TaskInfo, TaskSplit
 from mesax.errors import TrainingError, UsageError
-from mesax.types import AnyArray, Box, EnvSpec, Transition
+from mesax.types import AnyArray, Box, EnvSpec, Transition, on_device
 
 Numbers = TypeVar("Numbers", Array, np.ndarray)
 NUM_AGENTS = 2
@@ -297,7 +297,7 @@ class SwimmerFamily(ClimbReturns):
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Targets drawn uniformly, each from a stream of its own."""
         parts = ([self._draw(seed, test, index) for index in range(n)] for test, n in enumerate((num_train, num_test)))
-        return TaskSplit(*(SwimmerTask(jnp.asarray(np.deg2rad(part), jnp.float32)) for part in parts))
+        return TaskSplit(*(SwimmerTask(*on_device([np.deg2rad(part).astype(np.float32)])) for part in parts))
 
     def _draw(self, seed: int, test: int, index: int) -> float:
         """Degrees; of a million fine cells test tasks take the odd and training tasks the even ones: none is shared."""

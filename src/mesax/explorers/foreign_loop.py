@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -26,7 +25,7 @@ from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
 from mesax.store.settings import UnknownName, from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
-from mesax.types import Action, Actions, Box, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size
+from mesax.types import Action, Actions, Box, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size, tree_index
 
 KINDS = settings_in(
     *("mesax.algorithms", "mesax.explorers.recipe", "mesax.explorers.shared_latent", "mesax.nets", "mesax.policy"),
@@ -98,10 +97,11 @@ class Explorers:
             which = int(np.random.default_rng(seed).integers(len(self))) + EXPLORER
         if not 1 <= which <= len(self):
             raise UsageError(f"there is no explorer {which}; there are 1 to {len(self)}")
-        policy = self.recipe.deployed(jax.tree.map(lambda leaf: jnp.asarray(leaf)[which - EXPLORER], self.policies))
+        # Chosen on the host: of every shape of a weight, JAX would compile a program for it.
+        policy = self.recipe.deployed(tree_index(jax.device_get(self.policies), which - EXPLORER))
         key = jax.random.key(seed)
         keys = key[None] if copies is None else jax.random.split(key, copies)
-        memory = compiled(_start)(policy, jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
+        memory = compiled(_start)(policy, keys)
         return Player(self.spec, which, policy, keys, memory, copies is None)
 
 
@@ -135,7 +135,7 @@ class Player:
 
 
 def _start(policy: Policy, keys: Keys) -> Memory:
-    return jax.vmap(policy.start)(keys)
+    return jax.vmap(lambda key: policy.start(jax.random.fold_in(key, 0)))(keys)
 
 
 def _act(

@@ -88,7 +88,8 @@ class ExplorerRecipe:
 
 def save_explorers(recipe: Recipe, policies: list[PyTree], directory: Path) -> None:
     """Stack the policies and save them as one tree, with their recipe in plain words."""
-    save_tree(directory, tree_stack(policies), {"num_explorers": len(policies), "recipe": to_plain(recipe)})
+    stacked = tree_stack(jax.device_get(policies))
+    save_tree(directory, stacked, {"num_explorers": len(policies), "recipe": to_plain(recipe)})
 
 
 def saved_explorers(recipe: Recipe, directory: Path) -> ExplorationPolicySet:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, padded
+from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
 from mesax.store.trees import save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn
@@ -75,7 +75,7 @@ def adapt_stage(
         group = groups[job]
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
         lanes = padded(group, experiment.lanes)
-        tasks = jax.tree.map(lambda leaf: leaf[jnp.array([t for t, _ in lanes])][:, None], split.test)
+        tasks = of_lanes(split.test, [task for task, _ in lanes])
         keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
         start = start_of(services) if start_on is None else start_on(services, tasks)
         chunks = learn(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
@@ -23,7 +24,7 @@ from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.trees import save_tree
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import Key
+from mesax.types import Key, tree_index
 
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
@@ -184,6 +185,11 @@ def keeping_last_good(services: Services) -> Iterator[None]:
 def padded(group: list[Item], size: int) -> list[Item]:
     """A group repeated at its end up to `size`: a program of another width rounds differently."""
     return group + group[-1:] * (size - len(group))
+
+
+def of_lanes(tasks: PyTree, lanes: list[int]) -> PyTree:
+    """Of stacked tasks the one of each lane, `[lanes, 1, ...]`; chosen on the host, where it takes no program."""
+    return jax.device_put(tree_index(jax.device_get(tasks), np.array(lanes)[:, None]))
 
 
 def groups_of(items: list[Item], size: int) -> list[list[Item]]:

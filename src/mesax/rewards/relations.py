@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
 from mesax.errors import UsageError
-from mesax.types import Discrete, EnvSpec, Key
+from mesax.types import Discrete, EnvSpec, Key, on_device
 
 Joint: TypeAlias = Int[Array, " agents"]
 """A joint action, or its code."""
@@ -244,13 +244,14 @@ def relation_density(relation: Relation, members: Members, spec: EnvSpec, smooth
     counted = _count(relation, members, check_relations(spec, members.num_tasks), spec.horizon)
     share, known = _shares(counted.weight.sum(axis=0))
     steps = spec.horizon
-    return RelationDensity(
-        jnp.asarray(np.broadcast_to(counted.codes, (steps, *counted.codes.shape)), jnp.int32),
-        jnp.asarray(np.broadcast_to(share, (steps, share.shape[1])), jnp.float32),
-        jnp.asarray(np.broadcast_to(np.where(known, smoothing, 1.0), (steps,)), jnp.float32),
-        relation,
-        counted.num_actions,
+    codes, shares, smoothed = on_device(
+        (
+            np.broadcast_to(counted.codes, (steps, *counted.codes.shape)).astype(np.int32),
+            np.broadcast_to(share, (steps, share.shape[1])).astype(np.float32),
+            np.broadcast_to(np.where(known, smoothing, 1.0), (steps,)).astype(np.float32),
+        )
     )
+    return RelationDensity(codes, shares, smoothed, relation, counted.num_actions)
 
 
 def held_out_score(relation: Relation, members: Members, spec: EnvSpec, smoothing: float) -> float:
@@ -297,7 +298,7 @@ class _Counted(NamedTuple):
 
 
 def _count(relation: Relation, members: Members, space: Discrete, horizon: int) -> _Counted:
-    coded = compiled(_Coded(relation, space.num_actions))(jnp.asarray(members.action, jnp.int32))
+    coded = compiled(_Coded(relation, space.num_actions))(members.action.astype(np.int32))
     all_codes, log_size = map(np.asarray, coded)
     codes, which = np.unique(all_codes, axis=0, return_inverse=True)
     which = which.reshape(-1)

@@ -69,14 +69,26 @@ class OnDevice:
         return np.asarray(rewards), None if forms is None else np.asarray(forms)
 
 
+def _initial(loop: Loop, learner: PyTree, episodes: Episode | None, reward_state: PyTree, key: Key) -> LoopState:
+    """A lane's state before the first round, of the very types that a round gives back.
+
+    A number whose type is weak, as that of `jnp.full(3, 0.5)`, would have the first round compiled for itself alone.
+    """
+
+    def settled(leaf: AnyArray) -> Array:
+        leaf = jnp.asarray(leaf)
+        return jax.lax.convert_element_type(leaf, leaf.dtype) if leaf.weak_type else leaf
+
+    return jax.tree.map(settled, loop.init(Start(learner=learner, episodes=episodes), reward_state, key))
+
+
 @dataclass(frozen=True)
 class _Begin:
     loop: Loop
 
     def __call__(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, RoundLog]:
         def lane(tasks: PyTree, episodes: Episode | None, key: Key) -> tuple[LoopState, RoundLog]:
-            state = self.loop.init(Start(learner=start.learner, episodes=episodes), reward_state, key)
-            return self.loop.warm_up(tasks, state, key)
+            return self.loop.warm_up(tasks, _initial(self.loop, start.learner, episodes, reward_state, key), key)
 
         return over_lanes(lane)(tasks, start.episodes, keys)
 
@@ -178,7 +190,7 @@ class _Init:
 
     def __call__(self, start: Start, reward_state: PyTree, keys: Keys) -> LoopState:
         def lane(episodes: Episode | None, key: Key) -> LoopState:
-            return self.loop.init(Start(learner=start.learner, episodes=episodes), reward_state, key)
+            return _initial(self.loop, start.learner, episodes, reward_state, key)
 
         return over_lanes(lane)(start.episodes, keys)
 
@@ -265,7 +277,7 @@ def unpacked(saved: LoopState, like: LoopState) -> LoopState:
     def whole(part: AnyArray, like: jax.ShapeDtypeStruct) -> jax.Array:
         full = np.zeros(like.shape, like.dtype)
         full[:, : part.shape[1]] = part
-        return jnp.array(full)
+        return jax.device_put(full, may_alias=False)
 
     episodes = jax.tree.map(whole, saved.replay.episodes, like.replay.episodes)
     return _with_replayed(saved, episodes)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt32
 
@@ -131,4 +130,4 @@ def _seeds(step_keys: Keys) -> UInt32[Array, " episodes"]:
 
 def as_lane(tree: PyTree) -> PyTree:
     """A leading lane axis of one."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import Environment, Task, TaskInfo, TaskSplit
-from mesax.types import Transition
+from mesax.types import Transition, on_device
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Copies:
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Copies by number."""
         del seed
-        return TaskSplit(jnp.arange(num_train), num_train + jnp.arange(num_test))
+        numbers = np.arange(num_train + num_test, dtype=np.int32)
+        return TaskSplit(*on_device((numbers[:num_train], numbers[num_train:])))
 
     def describe(self, task: Task) -> TaskInfo:
         """Its number."""

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mesax.envs.base import Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
-from mesax.types import AnyArray, Box, EnvSpec, Key, Transition
+from mesax.types import AnyArray, Box, EnvSpec, Key, Transition, on_device
 
 
 class HalfCircleTask(eqx.Module):
@@ -130,7 +130,7 @@ class HalfCircleFamily:
     def _tasks(self, random: np.random.Generator, dense: np.ndarray) -> HalfCircleTask:
         angles = math.pi * random.random(len(dense))
         goal = self.world.radius * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
-        return HalfCircleTask(jnp.asarray(goal, jnp.float32), jnp.asarray(dense))
+        return HalfCircleTask(*on_device((goal.astype(np.float32), dense)))
 
     def describe(self, task: HalfCircleTask) -> TaskInfo:
         """The direction of the goal in degrees."""

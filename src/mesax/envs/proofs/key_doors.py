@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mesax.envs.base import Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
-from mesax.types import Action, AnyArray, Discrete, EnvSpec, Key, Transition, random_index, tree_index
+from mesax.types import Action, AnyArray, Discrete, EnvSpec, Key, Transition, on_device, random_index
 
 MOVES = np.array([[0, 1], [0, -1], [-1, 0], [1, 0], [0, 0]], np.int32)
 """Up, down, left, right; the last action is to use what is here."""
@@ -165,8 +165,8 @@ class KeyDoorFamily:
         drawn: dict[int, None] = {}
         while len(drawn) < num_train + num_test:
             drawn.setdefault(int(random.integers(self.num_tasks)))
-        tasks = self._layouts(np.array(list(drawn), np.int64))
-        return TaskSplit(tree_index(tasks, slice(num_train)), tree_index(tasks, slice(num_train, None)))
+        numbers = np.array(list(drawn), np.int64)
+        return TaskSplit(self._layouts(numbers[:num_train]), self._layouts(numbers[num_train:]))
 
     def _layouts(self, numbers: Int[np.ndarray, " tasks"]) -> KeyDoorTask:
         width, height = self.world.width, self.world.height
@@ -175,7 +175,7 @@ class KeyDoorFamily:
         key, goal = (np.stack([place % width, place // width], axis=-1) for place in places)
         door = np.stack([np.full_like(row, width), row], axis=-1)
         parts = (key, door, goal + np.array([width + 1, 0]))
-        return KeyDoorTask(*(jnp.asarray(part, jnp.int32) for part in parts))
+        return KeyDoorTask(*on_device([part.astype(np.int32) for part in parts]))
 
     def describe(self, task: KeyDoorTask) -> TaskInfo:
         """Where things are."""

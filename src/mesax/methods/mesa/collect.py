@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
 from mesax.envs.base import TaskFamily
-from mesax.methods.base import Experiment, Services, keeping_last_good, padded
+from mesax.methods.base import Experiment, Services, keeping_last_good, of_lanes, padded
 from mesax.methods.mesa.unfinished import all_episodes, put_episodes
 from mesax.rewards.high_reward import Collected, Threshold, deduplicate, valuable
 from mesax.store.trees import load_tree, read_manifest, save_tree
@@ -60,7 +60,7 @@ def collect_group(
     family = experiment.family
     split = family.split(experiment.seed, experiment.num_train_tasks, 0)
     lanes = padded(group, experiment.lanes)
-    tasks = jax.tree.map(lambda leaf: leaf[jnp.array(lanes)][:, None], split.train)
+    tasks = of_lanes(split.train, lanes)
     keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in lanes])
     with keeping_last_good(services):
         for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=services):

@@ -307,7 +307,8 @@ class Mesa:
         state = self._high_reward_set(experiment, pairs)
         policies = []
         for directory in services.outputs("explore"):
-            trained = saved_explorers(recipe, directory / "explorers").policies
+            # With NumPy, or every shape of a weight would have programs that take explorers apart and stack them.
+            trained = jax.device_get(saved_explorers(recipe, directory / "explorers").policies)
             policies += [tree_index(trained, index) for index in range(leading_size(trained))]
         save_explorers(recipe, policies, services.directory / "explorers")
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}

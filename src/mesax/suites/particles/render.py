@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -16,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 
+from mesax.envs.base import configurations_of
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, ParticleTask
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
@@ -74,7 +74,6 @@ class ParticlePlay:
     @classmethod
     def of(cls, title: str, family: ParticleClimbFamily, task: ParticleTask, episodes: Episode) -> ParticlePlay:
         """Stacked episodes of one task."""
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         world, landmarks = family.env, np.asarray(task.landmarks)
         return cls(
             title=title,
@@ -87,7 +86,7 @@ class ParticlePlay:
             safe_reward=1.0 - world.delta,
             positions=positions_of(world, landmarks, np.asarray(episodes.obs)),
             rewards=np.asarray(episodes.reward),
-            configurations=np.asarray(jax.vmap(jax.vmap(family.configuration))(transitions)),
+            configurations=configurations_of(family, episodes),
         )
 
     @property

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Wedge
 
+from mesax.envs.base import configurations_of
 from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, SwimmerTask
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
@@ -69,7 +69,6 @@ class SwimmerPlay:
     def of(cls, title: str, family: SwimmerFamily, task: SwimmerTask, episodes: Episode) -> SwimmerPlay:
         """Stacked episodes of one task."""
         world, obs = family.env, np.asarray(episodes.obs, np.float64)
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
         return cls(
             title=title,
             target=float(np.rad2deg(np.float64(task.target))),
@@ -79,7 +78,7 @@ class SwimmerPlay:
             headings=np.rad2deg(world.heading(obs)),
             rewards=np.asarray(episodes.reward),
             lengths=np.asarray(episodes.mask).sum(axis=1),
-            places=np.asarray(jax.vmap(jax.vmap(family.configuration))(transitions)),
+            places=configurations_of(family, episodes),
         )
 
     @property
