@@ -166,7 +166,8 @@ def facts_of(directory: Path) -> Json:
     facts["clocks"] = {
         "wall_seconds": round(float(run.summary["wall_seconds"]), 1),
         "job_seconds": round(sum(float(job["seconds"]) for job in jobs), 1),
-        "cpu_seconds": round(sum(float(job.get("cpu_seconds", job["seconds"])) for job in jobs), 1),
+        # Jobs of before have no clock of the processor.
+        "cpu_seconds": round(sum(float(job["cpu_seconds" if "cpu_seconds" in job else "seconds"]) for job in jobs), 1),
     }
     facts["made_with"] = {"command": command_of(run.run)} | {
         name: run.run.get(name) for name in ("config_hash", "git_commit", "versions", "machine")
