@@ -8,7 +8,8 @@
         N(c)      += near                                                  N starts each episode at the global count
 
     RecordReward, ours: pays for records, so what it pays in an episode telescopes
-        kappa_c    = exp(-(max(d_c - distance_threshold, 0) / width)^2 / 2), d_c to the nearest member of cluster c
+        kappa_c    = exp(-x^2 / 2), or exp(-x) with a peak, x = max(d_c - distance_threshold, 0) / width,
+                     d_c to the nearest member of cluster c
         e_c       <- stay e_c + (1 - stay) kappa_c                         dwell: passing through is not enough
         B_c       <- max(B_c, e_c)                                         the episode's record
         r_t        = sum_c w_c G_c (B_c' - B_c),   G_c = ((min N + 1) / (N(c) + 1))^power
@@ -18,7 +19,8 @@ point in feature space, sum_c demand_c centroid_c, beside the features of the st
 
 An explorer that is told may have wishes, ours: every episode draws an order of the clusters, and the one of rank j is
 worth w = wish_decay^j of its bonus, in Eq. (6) and in records. An explorer without wishes has habits: in some layouts
-it never visits one of the clusters. With them it is as many explorers as there are orders.
+it never visits one of the clusters. With them it is as many explorers as there are orders. In turn, only one wish is
+told and paid at a time: w = 1 for the first in the order whose record B is not yet `fulfilled`, and 0 for the others.
 
 Deviation(visit-index): f_d is taken at N + 1, the visit's own number, because N starts at 0 and f_d(0) is infinite.
 Deviation(near-only): steps far from M_* do not count as visits; their "nearest" cluster means nothing.
