@@ -91,7 +91,7 @@ QUICK_QMIX = ValueDecomposition(
     optimizer=Adam(1e-3),
     discount=0.95,
     target=Soft(0.05),
-    exploration=LinearSteps(1.0, 0.05, 200_000),
+    exploration=LinearSteps(1.0, 0.05, 250_000),
 )
 # As released: two ways to play, single-layer hypernetworks, a random action with a chance that falls over 50K steps.
 MAVEN: dict[str, Binned | Normalized] = columns(
@@ -202,7 +202,7 @@ def _paper(family: SwimmerFamily) -> Experiment:
 def _quick(family: SwimmerFamily) -> Experiment:
     """Training episodes are 200 steps long, and evaluation takes the whole horizon."""
     schedule = Schedule(
-        400_000,
+        512_000,
         num_envs=16,
         num_evaluations=24,
         warmup_steps=12_800,
@@ -233,7 +233,7 @@ def _quick(family: SwimmerFamily) -> Experiment:
         num_explorers=1,
         global_count="none",
         coverage_episodes=20,
-        mixing=Mixing(Linear(0.9, 0.0, 0.45)),
+        mixing=Mixing(Linear(0.9, 0.0, 0.6)),
         placement="spread",  # uniform play seldom gets to the outermost angles: KMeans has few clusters there
     )
     return Experiment(
