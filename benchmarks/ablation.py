@@ -18,7 +18,7 @@ configure()
 from mesax.experiments.catalogue import experiment as named  # noqa: E402  (the runtime must be configured first)
 from mesax.methods.base import Experiment  # noqa: E402
 from mesax.methods.mesa.method import Mesa  # noqa: E402
-from mesax.rewards.coverage import CoverageReward  # noqa: E402
+from mesax.rewards.coverage import CoverageModel, CoverageReward, RecordReward  # noqa: E402
 from mesax.rewards.features import ObsActionFeatures  # noqa: E402
 from mesax.training.schedule import Schedule  # noqa: E402
 
@@ -47,6 +47,13 @@ def of_mesa(change: Callable[[Mesa, Experiment], Mesa]) -> Arm:
     return arm
 
 
+def without_wishes(reward: CoverageModel) -> CoverageModel:
+    """Every cluster is worth the same, and none has to wait for its turn."""
+    if isinstance(reward, RecordReward):
+        return replace(reward, wish_decay=1.0, fulfilled=None)
+    return replace(reward, wish_decay=1.0)
+
+
 def untold(mesa: Mesa) -> Mesa:
     """Explorers that are told nothing have no wishes either, and nets without the ears for it."""
     explorer = mesa.explorer
@@ -57,7 +64,7 @@ def untold(mesa: Mesa) -> Mesa:
     }
     return replace(
         mesa,
-        reward=replace(mesa.reward, tell_demand=False, wish_decay=1.0),
+        reward=replace(without_wishes(mesa.reward), tell_demand=False),
         explorer=replace(explorer, **nets) if nets else explorer,
     )
 
@@ -66,7 +73,9 @@ def eq_6(mesa: Mesa, experiment: Experiment) -> Mesa:
     """The paper's reward in place of records, with the same features, wishes and told demand."""
     del experiment
     old = mesa.reward
-    reward = CoverageReward(old.features, 0.3, old.decay_power, old.tell_demand, old.wish_decay, normalize=True)
+    reward = CoverageReward(
+        old.features, 0.3, old.decay_power, old.tell_demand, old.wish_decay, old.told, normalize=True
+    )
     return replace(mesa, reward=reward)
 
 
@@ -91,7 +100,7 @@ ARMS: dict[str, Arm] = {
     "filled-own": filled("own"),
     "filled-test": filled("test"),
     "mesa": by_name("mesa"),
-    "without-wishes": of_mesa(lambda mesa, _: replace(mesa, reward=replace(mesa.reward, wish_decay=1.0))),
+    "without-wishes": of_mesa(lambda mesa, _: replace(mesa, reward=without_wishes(mesa.reward))),
     "told-nothing": of_mesa(lambda mesa, _: untold(mesa)),
     "eq-6": of_mesa(eq_6),
     "off-policy-explorers": of_mesa(off_policy_explorers),

@@ -8,7 +8,7 @@ from mesax.methods.mesa.method import Mesa
 from mesax.rewards.coverage import CoverageReward
 
 
-@pytest.mark.parametrize("env", ["mpe-2a5l", "climb-multi"])
+@pytest.mark.parametrize("env", ["mpe-2a5l", "climb-multi", "swimmer"])
 def test_arms_differ_where_they_say(env: str):
     arms = {name: arm(env, "quick") for name, arm in ARMS.items()}
     for name in ("without-wishes", "told-nothing", "eq-6", "raw-features", "two-explorers"):
@@ -20,7 +20,7 @@ def test_arms_differ_where_they_say(env: str):
     assert [arms[name].method.labels for name in ("filled-own", "filled-test")] == ["own", "test"]
     assert isinstance(arms["filled-own"].method, Filled)
     assert arms["off-policy-explorers"].method.explorer == (
-        arms["mesa"].algorithm if env == "mpe-2a5l" else arms["mesa"].method.explorer
+        arms["mesa"].method.explorer if env == "climb-multi" else arms["mesa"].algorithm
     )
 
 

@@ -18,7 +18,9 @@ from mesax.rewards.high_reward import (
     balanced_subset,
     build_subspace,
     deduplicate,
+    nearest,
     relabel,
+    spread_out,
     valuable,
 )
 
@@ -235,8 +237,37 @@ def test_thinned_members_come_from_every_cluster():
     far = np.repeat(10.0 * np.eye(5), [30, 1, 2, 30, 30], axis=0)
     features = (far + np.random.default_rng(0).normal(scale=0.1, size=far.shape)).astype(np.float32)
     subspace = build_subspace(features, np.ones(len(features)), 12, 5, 0)
-    nearest = np.asarray(subspace.members)[np.asarray(subspace.valid)].argmax(axis=1)
-    assert np.bincount(nearest).tolist() == [3, 1, 2, 3, 3]
+    largest = np.asarray(subspace.members)[np.asarray(subspace.valid)].argmax(axis=1)
+    assert np.bincount(largest).tolist() == [3, 1, 2, 3, 3]
+
+
+def test_spread_out_by_hand():
+    """A crowd near 0 and few points far from it: the farthest first, then the one farthest from all chosen."""
+    points = np.array([[0.0], [0.1], [0.2], [0.3], [4.0], [10.0]])
+    assert spread_out(points, 3).tolist() == [5, 0, 4]
+    assert spread_out(points, 9).tolist() == [5, 0, 4, 3, 1, 2]
+    assert nearest(points, points[[5, 0, 4]]).tolist() == [1, 1, 1, 1, 2, 0]
+
+
+def test_spread_clusters_are_few_where_much_was_seen():
+    """Of four clusters three are among the three rare points; KMeans on the same pairs has at most two there."""
+    crowd = np.linspace(0.0, 0.5, 200)[:, None]
+    features = np.concatenate([crowd, [[2.0], [3.0], [4.0]]]).astype(np.float32)
+    subspace = build_subspace(features, np.ones(len(features)), 16, 4, 0, "spread")
+    np.testing.assert_allclose(np.sort(subspace.centroids[:, 0]), [0.0, 2.0, 3.0, 4.0])
+    members = np.asarray(subspace.members)[np.asarray(subspace.valid)]
+    assert len(members) == 16
+    assert {2.0, 3.0, 4.0} <= set(members[:, 0].tolist())
+    labels = np.asarray(subspace.member_cluster)
+    np.testing.assert_allclose(np.asarray(subspace.centroids)[labels[-3:]], members[-3:])
+    by_density = build_subspace(features, np.ones(len(features)), 16, 4, 0)
+    assert np.sum(np.asarray(by_density.centroids) > 1.5) <= 2
+
+
+def test_spread_clusters_never_outnumber_the_members():
+    subspace = build_subspace(*random_pairs(), capacity=4, num_clusters=8, seed=0, placement="spread")
+    assert np.asarray(subspace.cluster_valid).sum() == 4
+    assert set(np.asarray(subspace.member_cluster)[:4].tolist()) == {0, 1, 2, 3}
 
 
 match_of = jax.jit(match)

@@ -90,6 +90,14 @@ def test_nearness_at_known_distances():
     np.testing.assert_allclose(paid, [1.0, 1.0, 1.0, np.exp(-0.5), np.exp(-2.0), 0.0], rtol=1e-4)
 
 
+def test_nearness_with_a_peak():
+    """1 up to the threshold of .5, then exp(-x / .3): exp(-1) at -.8, exp(-2) at -1.1."""
+    peaked = replace(TOUCH, kernel="peaked")
+    paid = rewards_of(*[[place] for place in (0.0, -0.5, -0.8, -1.1, FAR)], reward=peaked)[:, 0]
+    # The other cluster, at 3, is not quite out of sight: exp(-2.5 / .3) = .0002.
+    np.testing.assert_allclose(paid, [1.0, 1.0, np.exp(-1.0), np.exp(-2.0), 0.0], atol=3e-4)
+
+
 def test_dwelling_by_hand():
     """e = .303, .652, .826, .413, .706: each new record pays its growth, and the way back up to it pays nothing."""
     half = 0.5 * np.exp(-0.5)

@@ -38,6 +38,9 @@ REWARDS = {
     "records with wishes, the most wanted told": RecordReward(
         WHERE, 0.1, tell_demand=True, wish_decay=0.5, told="most wanted"
     ),
+    "records with wishes in turn": RecordReward(
+        WHERE, 0.1, tell_demand=True, wish_decay=0.5, told="most wanted", fulfilled=0.4
+    ),
 }
 
 
@@ -277,6 +280,42 @@ def test_a_wish_is_paid_and_told_alike():
         demands, paid = walk(wish, np.array([[1.0], [5.0]], np.float32))
         assert [float(pay) for pay in paid] == pytest.approx([0.5, 0.25])
         np.testing.assert_allclose(demands[:2], [wish, left], atol=1e-6)
+
+
+def test_wishes_in_turn():
+    """By hand: records grow by half of what is missing. Only the wish whose turn it is pays; others grow unpaid."""
+    members = jnp.array([[0.0], [1.0], [5.0]])
+    subspace = HighRewardSet(members, jnp.ones(3), jnp.ones(3, bool), jnp.arange(3), members, jnp.ones(3, bool))
+    state, wish = CoverageState(subspace, jnp.zeros(3)), jnp.array([0.5, 1.0, 0.25])
+    where = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
+    reward = RecordReward(
+        where, 0.1, tell_demand=True, wish_decay=0.5, width=0.1, stay=0.5, told="most wanted", fulfilled=0.7
+    )
+    memory, told, paid = reward.start(state), [], []
+    for place in (0.0, 1.0, 1.0, 5.0, 0.0, 0.0, 5.0):
+        told.append(float(reward.wanted(state, reward.demand(state, wish, memory))[0]))
+        memory, pay = reward.step(state, wish, memory, reward.perceive(subspace, jnp.array([place])))
+        paid.append(float(pay))
+    # The first step is half a record at 0, where it is not wanted yet: of that wish, another quarter is left to pay.
+    assert told == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 5.0]
+    np.testing.assert_allclose(paid, [0.0, 0.5, 0.25, 0.0, 0.03125, 0.234375, 0.0625], atol=1e-6)
+    np.testing.assert_allclose(memory.best, [0.765625, 0.75, 0.5625], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fulfilled": 1.0}, "fulfilled must lie between 0 and 1, not 1.0"),
+        ({"fulfilled": 0.0}, "fulfilled must lie between 0 and 1, not 0.0"),
+        ({"fulfilled": 0.5, "wish_decay": 1.0}, "need wishes"),
+        ({"fulfilled": 0.5, "told": "all"}, "told most wanted"),
+    ],
+)
+def test_turns_that_cannot_be(settings: dict[str, float | str], message: str):
+    reward = RecordReward(WHERE, tell_demand=True, wish_decay=0.5, told="most wanted")
+    with pytest.raises(UsageError, match=message) as refusal:
+        replace(reward, **settings)
+    assert "\n" not in str(refusal.value)
 
 
 def test_learners_of_explorers_keep_their_own_latents():

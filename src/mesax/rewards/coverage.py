@@ -8,7 +8,8 @@
         N(c)      += near                                                  N starts each episode at the global count
 
     RecordReward, ours: pays for records, so what it pays in an episode telescopes
-        kappa_c    = exp(-(max(d_c - distance_threshold, 0) / width)^2 / 2), d_c to the nearest member of cluster c
+        kappa_c    = exp(-x^2 / 2), or exp(-x) with a peak, x = max(d_c - distance_threshold, 0) / width,
+                     d_c to the nearest member of cluster c
         e_c       <- stay e_c + (1 - stay) kappa_c                         dwell: passing through is not enough
         B_c       <- max(B_c, e_c)                                         the episode's record
         r_t        = sum_c w_c G_c (B_c' - B_c),   G_c = ((min N + 1) / (N(c) + 1))^power
@@ -18,7 +19,8 @@ point in feature space, sum_c demand_c centroid_c, beside the features of the st
 
 An explorer that is told may have wishes, ours: every episode draws an order of the clusters, and the one of rank j is
 worth w = wish_decay^j of its bonus, in Eq. (6) and in records. An explorer without wishes has habits: in some layouts
-it never visits one of the clusters. With them it is as many explorers as there are orders.
+it never visits one of the clusters. With them it is as many explorers as there are orders. In turn, only one wish is
+told and paid at a time: w = 1 for the first in the order whose record B is not yet `fulfilled`, and 0 for the others.
 
 Deviation(visit-index): f_d is taken at N + 1, the visit's own number, because N starts at 0 and f_d(0) is infinite.
 Deviation(near-only): steps far from M_* do not count as visits; their "nearest" cluster means nothing.
@@ -353,16 +355,32 @@ class RecordReward(EpisodeReward[Record, Array]):
     """Distance over which nearness falls off beyond the threshold."""
     stay: float = 0.5
     """Weight of the past in the dwell average; 0 pays for a touch."""
+    kernel: Literal["smooth", "peaked"] = added("smooth")
+    """How nearness falls off beyond the threshold: as exp(-x^2 / 2), or as exp(-x), where the last bit of the way pays
+    most per step."""
+    fulfilled: float | None = added(None)
+    """Record from which a wish is fulfilled: then wishes are told and paid in turn, one at a time, and hard ones get
+    the time that they take. None: all at once, each by its worth."""
 
     def __post_init__(self) -> None:
         """Refuse kernels without width."""
         super().__post_init__()
         if self.width <= 0 or not 0.0 <= self.stay < 1.0:
             raise UsageError(f"width must be above 0 and stay in [0, 1), not {self.width} and {self.stay}")
+        if self.fulfilled is None:
+            return
+        if not 0.0 < self.fulfilled < 1.0:
+            raise UsageError(f"fulfilled must lie between 0 and 1, not {self.fulfilled}: no record is ever whole")
+        if not self.has_wishes or self.told != "most wanted":
+            raise UsageError(
+                "wishes in turn (fulfilled) need wishes (wish-decay below 1), each told on its own (told most wanted)"
+            )
 
     def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Float[Array, " clusters"]:
         """Nearness kappa to every cluster."""
         beyond = jnp.maximum(cluster_distances(subspace, features) - self.distance_threshold, 0.0)
+        if self.kernel == "peaked":
+            return jnp.exp(-beyond / self.width)
         return jnp.exp(-0.5 * jnp.square(beyond / self.width))
 
     def start(self, state: CoverageState) -> Record:
@@ -375,7 +393,15 @@ class RecordReward(EpisodeReward[Record, Array]):
         """Pay what the records grow by."""
         dwell = self.stay * memory.dwell + (1.0 - self.stay) * percept
         best = jnp.maximum(memory.best, dwell)
-        return Record(dwell, best), jnp.sum(wish * self.gains(state) * (best - memory.best))
+        return Record(dwell, best), jnp.sum(self.worth(state, wish, memory) * (best - memory.best))
+
+    def worth(self, state: CoverageState, wish: Float[Array, " clusters"], memory: Record) -> Float[Array, " clusters"]:
+        """What the whole record of each cluster is worth now."""
+        gains = self.gains(state)
+        if self.fulfilled is None:
+            return wish * gains
+        waiting = jnp.where(memory.best < self.fulfilled, wish * gains, 0.0)
+        return jnp.where(jnp.arange(wish.size) == jnp.argmax(waiting), gains, 0.0)
 
     def gains(self, state: CoverageState) -> Float[Array, " clusters"]:
         """G_c: clusters that earlier policies visit pay less."""
@@ -386,7 +412,7 @@ class RecordReward(EpisodeReward[Record, Array]):
         self, state: CoverageState, wish: Float[Array, " clusters"], memory: Record
     ) -> Float[Array, " clusters"]:
         """What is left to gain."""
-        return wish * self.gains(state) * (1.0 - memory.best)
+        return self.worth(state, wish, memory) * (1.0 - memory.best)
 
 
 CoverageModel: TypeAlias = CoverageReward | RecordReward

@@ -10,13 +10,16 @@ says what is high, and rewards count by their height above what a step usually p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
 from mesax.errors import UsageError
 from mesax.rewards.coverage import HighRewardSet
+
+Placement: TypeAlias = Literal["density", "spread"]
+"""Where clusters of M_* lie: KMeans puts more of them where stage 1 saw more; or spread evenly over all that it saw."""
 
 
 class Levels(NamedTuple):
@@ -128,23 +131,29 @@ def deduplicate(features: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, n
 
 
 def build_subspace(
-    features: np.ndarray, values: np.ndarray, capacity: int, num_clusters: int, seed: int
+    features: np.ndarray,
+    values: np.ndarray,
+    capacity: int,
+    num_clusters: int,
+    seed: int,
+    placement: Placement = "density",
 ) -> HighRewardSet:
     """Cluster M_*, which must not be empty, thin it to `capacity` evenly over clusters, and pad."""
-    from sklearn.cluster import KMeans  # noqa: PLC0415  (slow to import, needed once a run)
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415
-
     features, values = deduplicate(features, values)
     clusters = min(num_clusters, capacity, len(features))
-    with threadpool_limits(1):  # more threads add in another order
-        kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))
-    keep = balanced_subset(kmeans.labels_, capacity, np.random.default_rng(seed))
+    if placement == "density":
+        centers, cluster_of = _means(features, clusters, seed)
+        keep = balanced_subset(cluster_of, capacity, np.random.default_rng(seed))
+    else:
+        order = spread_out(features, capacity)
+        centers, keep = features[order[:clusters]], np.sort(order)
+        cluster_of = nearest(features, centers)
     size = features.shape[1]
     members, stored, labels = np.zeros((capacity, size)), np.zeros(capacity), np.zeros(capacity, int)
     members[: len(keep)], stored[: len(keep)] = features[keep], values[keep]
-    labels[: len(keep)] = kmeans.labels_[keep]
+    labels[: len(keep)] = cluster_of[keep]
     centroids = np.zeros((num_clusters, size))
-    centroids[:clusters] = kmeans.cluster_centers_
+    centroids[:clusters] = centers
     return HighRewardSet(
         jnp.asarray(members, jnp.float32),
         jnp.asarray(stored, jnp.float32),
@@ -153,6 +162,38 @@ def build_subspace(
         jnp.asarray(centroids, jnp.float32),
         jnp.arange(num_clusters) < clusters,
     )
+
+
+def _means(features: np.ndarray, clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """KMeans: centers, and the cluster of each point."""
+    from sklearn.cluster import KMeans  # noqa: PLC0415  (slow to import, needed once a run)
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
+
+    with threadpool_limits(1):  # more threads add in another order
+        kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))
+    return kmeans.cluster_centers_, kmeans.labels_
+
+
+def spread_out(points: np.ndarray, number: int) -> np.ndarray:
+    """Indices of at most `number` points: the one farthest from the mean, then always the one farthest from all chosen.
+
+    Every point is then at most twice as far from a chosen one as the best choice could make it (Gonzalez 1985), however
+    often each place was seen.
+    """
+    points = points.astype(np.float64)
+    distance = np.linalg.norm(points - points.mean(axis=0), axis=1)
+    chosen = [int(np.argmax(distance))]
+    distance = np.linalg.norm(points - points[chosen[0]], axis=1)
+    while len(chosen) < min(number, len(points)):
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, np.linalg.norm(points - points[chosen[-1]], axis=1))
+    return np.array(chosen)
+
+
+def nearest(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The number of the center nearest to each point."""
+    apart = np.linalg.norm(points.astype(np.float64)[:, None] - centers.astype(np.float64)[None], axis=-1)
+    return np.argmin(apart, axis=1)
 
 
 def balanced_subset(labels: np.ndarray, capacity: int, random: np.random.Generator) -> np.ndarray:

@@ -63,7 +63,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "explorer-nets": "`quick`, `smoke`, particle worlds: explorers' nets know landmarks as entities",
         "global-count": "grows by mean visits over fresh episodes, by the chance of a visit, or not at all",
         "normalize": "`quick`, `smoke`, climb games: rewards are divided by the largest bonus left",
-        "clusters": "scikit-learn's KMeans, ten restarts",
+        "clusters": "scikit-learn's KMeans, ten restarts; `quick`, `smoke`, swimmer: members far apart",
         "enough": "at most E policies, and none after 95% of the clusters are covered",
         "hidden-counts": "neither actor nor critic sees the counts",
         "explorer-training": "each episode of stage 2 draws one of the training tasks",

@@ -43,8 +43,8 @@ from mesax.methods.mesa.coverage import (
 from mesax.methods.mesa.unfinished import explorer_like, get_explorer, put_explorer
 from mesax.policy import ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
-from mesax.rewards.high_reward import Threshold, build_subspace
-from mesax.store.settings import to_plain
+from mesax.rewards.high_reward import Placement, Threshold, build_subspace
+from mesax.store.settings import added, to_plain
 from mesax.store.trees import copy_tree, read_manifest, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
@@ -118,6 +118,9 @@ class Mesa:
     """What agents outside of the sub-team do: tour places, hold the nearest one, or move uniformly at random."""
     turn: bool = False
     """Whether explorers play every episode in a world turned by one of its symmetries."""
+    placement: Placement = added("density")
+    """Where the clusters lie: KMeans has more of them where stage 1 saw more, spread has them evenly over all that it
+    saw; then what uniform play hardly reaches gets its share of wishes."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot explore."""
@@ -256,7 +259,9 @@ class Mesa:
         """M_* with its clusters, which nobody has visited yet."""
         if not len(pairs.features):
             raise TrainingError(self.threshold.nothing_found(pairs.collected))
-        subspace = build_subspace(pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed)
+        subspace = build_subspace(
+            pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed, self.placement
+        )
         return CoverageState(subspace, jnp.zeros(self.num_clusters))
 
     def _explore(self, experiment: Experiment, numbers: list[int], services: Services) -> None:
@@ -287,8 +292,8 @@ class Mesa:
                 put_explorer(services, number, (policy, report))
             policies.append(policy)
             if self.global_count != "none":
-                added = report.visit_chance if self.global_count == "probability" else report.mean_visits
-                state = CoverageState(subspace, state.visits + jnp.asarray(added))
+                gained = report.visit_chance if self.global_count == "probability" else report.mean_visits
+                state = CoverageState(subspace, state.visits + jnp.asarray(gained))
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
