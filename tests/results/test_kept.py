@@ -1,7 +1,7 @@
 """The store of results: what is written can be read like the run, and is known to be stale when settings change."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +71,27 @@ def test_a_result_of_another_request_is_not_replaced(run: Path, tmp_path: Path):
     second = keep(run, tmp_path)
     assert second != first and second.name.startswith("mesa-climb-one-quick-seed0-")
     assert keep(run, tmp_path) == second
+
+
+def test_a_result_of_borrowed_explorers_names_no_place(run: Path, tmp_path: Path):
+    lender = write_run(tmp_path / "lender", FakeRun("mesa", seed=7, evaluations=8))
+    request = Request("mesa", "climb-one", "quick", 0, 4, (("method.explorers-from", str(lender)),))
+    experiment = request.experiment()
+    described = json.loads((run / "run.json").read_text()) | {
+        "request": asdict(request),
+        "overrides": dict(request.overrides),
+        "config": to_plain(experiment),
+        "config_hash": digest(experiment),
+    }
+    (run / "run.json").write_text(json.dumps(described))
+    kept = read_kept(keep(seal(run), tmp_path / "store"))
+    assert str(tmp_path) not in kept.path.read_text()
+    assert kept.overrides == {"method.explorers-from": "RUN_DIR"}
+    assert kept.facts["made_with"]["command"].endswith("--method.explorers-from RUN_DIR")
+    assert (kept.facts["borrowed"][0]["env"], kept.facts["borrowed"][0]["seed"]) == ("climb-one", 7)
+    anywhere = replace(request, overrides=(("method.explorers-from", "RUN_DIR"),))
+    assert kept.config_hash == digest(anywhere.experiment())
+    assert freshness(kept) == "fresh", "wherever the explorers lay"
 
 
 @dataclass(frozen=True)

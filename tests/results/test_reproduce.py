@@ -7,17 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fake_store import FakeRun, seal, write_run
+from fake_store import FakeRun, write_run
+from mesax.algorithms.maddpg import Maddpg
 from mesax.cli.parser import main
-from mesax.errors import UsageError
+from mesax.errors import DamageError, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS
+from mesax.experiments.request import Request
 from mesax.results.evidence.kept import keep
+from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
 from mesax.results.paper.cells import Cell, cost_lines, find_runs, missing_commands, status_table
-from mesax.results.paper.generalization import generalization_figure, reached
+from mesax.results.paper.generalization import Reached, generalization_figure
 from mesax.results.paper.table import gain_table, result_table
 from mesax.results.profiles import profile
 from mesax.results.reproduce import PAPER_TABLE_2, PIECES, piece_named
+from mesax.rewards.coverage import CoverageReward
 from mesax.store.reading import final_return, load_run
+from mesax.store.settings import to_plain
 
 
 def test_every_cell_can_be_typed():
@@ -118,15 +123,66 @@ def test_an_unknown_figure_is_one_line(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_figure_7_shows_every_unseen_task(tmp_path: Path):
-    path = write_run(tmp_path / "run", FakeRun("mesa", evaluations=8))
-    coverage = json.loads((path / "coverage.json").read_text())
-    for visitor, steps in zip(coverage["visitors"], ([0.0, 0.1], [2.0, None, 3.0]), strict=False):
-        visitor["task_steps"] = steps
-    (path / "coverage.json").write_text(json.dumps(coverage))
-    run = load_run(seal(path))
-    assert list(reached(run).values()) == [[0.0, 0.1], [2.0, 3.0]]
-    figure = generalization_figure([("2 to 3", run)], [run])
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts == ["mean 0.05, worst 0.00", "mean 2.50, worst 2.00"]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["uniform play", "2 to 3"]
+def zero_shot_row(explorers: str, number: int, ways: dict[str, list[float]], **other: object) -> dict[str, object]:
+    found = {name: {"mean": float(np.mean(tasks)), "worst": min(tasks), "tasks": tasks} for name, tasks in ways.items()}
+    of = {"explorers": explorers, "explorer_seed": 0, "number": number, "env": "mpe-3a5l-hard", "seed": 0}
+    method, env = explorers.partition(",")[0].split()
+    today = training_digest(to_plain(Request(method, env).experiment()))
+    return of | {"episodes": 100, "trained_with": today, "ways": found} | other
+
+
+def test_figure_7_shows_every_unseen_task_as_explorers_are_added(tmp_path: Path, capsys):
+    two, easy = ("mesa mpe-2a5l, preset quick", "mesa mpe-3a5l, preset quick")
+    ways = {"sub-teams, rest tours, turned": [2.0, 3.0], "uniform play": [0.0, 0.1]}
+    for row in (
+        zero_shot_row(two, 1, ways),
+        zero_shot_row(two, 2, {"sub-teams, rest tours, turned": [2.5, 4.5]}),
+        zero_shot_row(easy, 1, {"same team, turned": [9.0, 9.0]}, trained_with="other settings"),
+        zero_shot_row(two, 4, {"sub-teams, rest tours, turned": [8.0]}, env="mpe-3a5l-hard-k3"),
+    ):
+        keep_row(tmp_path, row)
+    rows = [row for row in measured(tmp_path) if row["env"] == "mpe-3a5l-hard" and is_of_today(row)]
+    assert [row["number"] for row in rows] == [1, 2], "what is stale is not drawn"
+    reached = [Reached("2 to 3", row["number"], row["ways"]["sub-teams, rest tours, turned"]["tasks"]) for row in rows]
+    run = load_run(write_run(tmp_path / "run", FakeRun("mesa", evaluations=8)))
+    figure = generalization_figure([Reached("uniform play", 0, [0.0, 0.1]), *reached], [run])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["3.50, worst 2.50"]
+    assert list(figure.axes[0].get_xticks()) == [0, 1, 2]
+    means = next(line for line in figure.axes[0].lines if line.get_label() == "2 to 3")
+    assert list(means.get_ydata()) == pytest.approx([0.05, 2.5, 3.5])
+    assert not generalization_figure(reached, []).axes[1].axison
+
+
+def test_another_measurement_takes_the_place_of_the_first(tmp_path: Path):
+    of = "mesa mpe-2a5l, preset quick"
+    keep_row(tmp_path, zero_shot_row(of, 1, {"a": [1.0], "b": [2.0]}))
+    keep_row(tmp_path, zero_shot_row(of, 1, {"a": [3.0]}))
+    (row,) = measured(tmp_path)
+    assert {name: way["mean"] for name, way in row["ways"].items()} == {"a": 3.0, "b": 2.0}
+    keep_row(tmp_path, zero_shot_row(of, 1, {"a": [4.0]}, trained_with="other settings"))
+    (row,) = measured(tmp_path)
+    assert list(row["ways"]) == ["a"], "ways of other explorers are gone"
+    assert measured(tmp_path / "none") == []
+    (tmp_path / "zero-shot.json").write_text('{"rows": [1]}')
+    with pytest.raises(DamageError, match="holds no rows"):
+        measured(tmp_path)
+
+
+def test_arms_of_the_ablation_differ_where_they_say():
+    cells = [cell for cell in piece_named("figure-9").cells if cell.env == "mpe-2a5l"]
+    arms = {cell.label: cell.request(0).experiment() for cell in cells}
+    assert len({(one.family, one.algorithm, one.schedule, one.seed) for one in arms.values()}) == 1
+    assert arms["without wishes"].method.reward.wish_decay == 1.0
+    assert not arms["told nothing"].method.reward.tell_demand
+    assert isinstance(arms["Eq. (6) for records"].method.reward, CoverageReward)
+    assert arms["Eq. (6) for records"].method.reward.features == arms["MESA"].method.reward.features
+    assert isinstance(arms["MADDPG for PPO"].method.explorer, Maddpg)
+    assert arms["MADDPG for PPO"].method.explorer.actor_net == arms["MESA"].method.explorer.actor_net
+    assert [arms[name].method.labels for name in ("filled, own labels", "filled, relabeled")] == ["own", "test"]
+
+
+@pytest.mark.parametrize("label", ["filled, relabeled", "told nothing", "MADDPG for PPO", "raw positions"])
+def test_arms_of_the_ablation_pass_the_checks_of_their_methods(label: str):
+    (cell,) = (cell for cell in piece_named("figure-9").cells if (cell.env, cell.label) == ("mpe-2a5l", label))
+    experiment = cell.request(0).experiment()
+    experiment.method.check(experiment)

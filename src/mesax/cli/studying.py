@@ -52,7 +52,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
-    from mesax.results.paper.cells import cost_lines, find_runs, missing, missing_commands, status_table
+    from mesax.results.paper.cells import Sources, cost_lines, find_runs, missing, missing_commands, status_table
     from mesax.results.safe_drawing import attempt
     from mesax.results.tables import print_table
 
@@ -73,7 +73,8 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
     elif piece.can_be_drawn(found):
         for table in piece.tables(found):
             print_table(table)
-        drawn = attempt(piece.name, lambda: piece.draw(found, options.out, _render)) or []
+        sources = Sources(_render, options.results)
+        drawn = attempt(piece.name, lambda: piece.draw(found, options.out, sources)) or []
         for path in drawn:
             print(f"drawn    {path}")
     else:
@@ -90,14 +91,14 @@ def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
     from mesax.execution.sweep import planned_cells, sweep
 
     wanted = [one for one in found if one.missing and one.cell.preset == options.preset]
-    for one in (one for one in wanted if not one.cell.can_be_checked):
+    for one in (one for one in wanted if not one.cell.stands_alone):
         print(
             f"note     {one.cell.name} needs the explorers of another run: type its command, with that run's directory"
         )
     cells = [
         (one.cell.method, one.cell.env, one.cell.arguments(seed))
         for one in wanted
-        if one.cell.can_be_checked
+        if one.cell.stands_alone
         for seed in one.missing
     ]
     if not cells:

@@ -24,10 +24,12 @@ from typing import Any, Literal, TypeGuard, TypeVar, Union
 
 from mesax.errors import UsageError
 from mesax.store.json_values import flatten
-from mesax.store.settings import to_plain
+from mesax.store.settings import settings_in, to_plain
 
 Value = TypeVar("Value")
 SCALARS = (bool, int, float, str)
+OFFERED = {"mesax.algorithms.base.Learner": "mesax.algorithms"}
+"""Contracts whose keepers can be chosen by the names of their classes, and the package that has these."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,7 @@ class _Refused(Exception):
 
 
 def _parse(text: str, hint: object, current: object, path: str) -> object:
-    members = [member for member in _members(hint) if _expected(member)]
+    members = [member for member in _members(hint) if _expected(member)] or _offered(hint)
     if not members or (hint is type(current) and _is_dataclass(current)):
         names = _names(type(current)) if _is_dataclass(current) else []
         parts = ", ".join(f"--{path}.{name.replace('_', '-')}" for name in names)
@@ -253,6 +255,13 @@ def _parse(text: str, hint: object, current: object, path: str) -> object:
     except _Refused as error:
         expected = _either([_expected(member) for member in members])
         raise UsageError(f"--{path}: cannot use {text!r}; expected {expected}") from error
+
+
+def _offered(hint: object) -> list[object]:
+    """Classes that keep a contract, where it is one of those that can be chosen so."""
+    package = OFFERED.get(f"{hint.__module__}.{hint.__qualname__}") if isinstance(hint, type) else None
+    kinds = settings_in(package).values() if package else ()
+    return [kind for kind in kinds if _is_buildable(kind) and isinstance(kind(), typing.cast(type, hint))]
 
 
 def _inheriting(chosen: object, current: object) -> object:

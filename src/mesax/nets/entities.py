@@ -69,9 +69,9 @@ def with_length(vectors: Float[Array, "*shape 2"]) -> Float[Array, "*shape 3"]:
 class Entities:
     """Permutation-equivariant network over points and other agents, for any number of both."""
 
-    num_points: int
+    num_points: int = 5
     """Points (landmarks) in an observation."""
-    num_others: int
+    num_others: int = 1
     """Other agents in an observation."""
     own: int = 2
     """Numbers about the agent itself, at the start of an observation."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesax.errors import UsageError
+from mesax.results.evidence.kept import ELSEWHERE
 from mesax.results.labels import PUBLISHED
-from mesax.results.paper.cells import ELSEWHERE, Cell, Draw, Found, Kind, Piece, Render
+from mesax.results.paper.cells import Cell, Draw, Found, Kind, Piece, Sources
 from mesax.results.paper.table import STALE, Paper, gain_table, result_table
 from mesax.results.tables import Table, to_markdown
 
@@ -39,20 +40,20 @@ def _saved(figure: Figure, directory: Path, name: str) -> list[Path]:
 def _curves(name: str) -> Draw:
     """Learning curves of all runs, a panel per environment, seeds pooled."""
 
-    def draw(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
         from mesax.results.figures import learning_curves  # noqa: PLC0415
 
-        del render
+        del sources
         return _saved(learning_curves([run for one in found for run in one.pooled]), directory, name)
 
     return draw
 
 
-def _visits(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
+def _visits(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     """Where uniform play and the explorers of each run go."""
     from mesax.results.drawing import world_figures  # noqa: PLC0415
 
-    del render
+    del sources
     paths = []
     for one in found:
         for seed, run in one.runs.items():
@@ -65,27 +66,35 @@ def _visits(found: Sequence[Found], directory: Path, render: Render) -> list[Pat
 def _episodes(*policies: str) -> Draw:
     """Episodes of policies of each run, as a still and a GIF."""
 
-    def draw(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
         runs = [run for one in found for run in one.runs.values()]
-        return [path for run in runs[:1] for policy in policies for path in render(run, policy, directory)]
+        return [path for run in runs[:1] for policy in policies for path in sources.render(run, policy, directory)]
 
     return draw
 
 
-def _generalization(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
+def _generalization(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     """Left: what explorers of simpler worlds reach before anything is learned; right: learning curves."""
-    from mesax.results.paper.generalization import generalization_figure  # noqa: PLC0415
+    from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured  # noqa: PLC0415
+    from mesax.results.paper.generalization import Reached, generalization_figure  # noqa: PLC0415
 
-    del render
-    before = [(one.label, run) for one in found for run in one.runs.values()]
-    return _saved(generalization_figure(before, [run for one in found for run in one.pooled]), directory, "figure-7")
+    rows = [row for row in measured(sources.store) if row["env"] == HARD and is_of_today(row)]
+    reached = [
+        Reached(label, row["number"], found["tasks"])
+        for label, (explorers, way) in ZERO_SHOT.items()
+        for row in rows
+        if row["explorers"] == explorers and (found := row["ways"].get(way)) is not None
+    ]
+    random = [Reached(UNIFORM, 0, row["ways"][UNIFORM]["tasks"]) for row in rows if UNIFORM in row["ways"]]
+    curves = [run for one in found for run in one.pooled]
+    return _saved(generalization_figure([*random, *reached], curves), directory, "figure-7")
 
 
-def _theory(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
+def _theory(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     from mesax.results.paper.theory import write_theory  # noqa: PLC0415
     from mesax.theory.study import study  # noqa: PLC0415
 
-    del found, render
+    del found, sources
     return write_theory(study(), directory)
 
 
@@ -93,11 +102,11 @@ def _table_2(found: Sequence[Found]) -> list[Table]:
     return [result_table(found, PAPER_TABLE_2), gain_table(found)]
 
 
-def _written(found: Sequence[Found], directory: Path, render: Render) -> list[Path]:
+def _written(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     """The tables as a page, and how often each method reaches which share of the best return."""
     from mesax.results.profiles import profile_figure  # noqa: PLC0415
 
-    del render
+    del sources
     directory.mkdir(parents=True, exist_ok=True)
     page = directory / "table-2.md"
     page.write_text("\n".join(to_markdown(table) for table in _table_2(found)), encoding="utf-8")
@@ -223,7 +232,77 @@ PAPER_TABLE_2: Paper = {
 """MESA, its base learner, and the strongest baseline of the particle worlds: mean and ±."""
 BORROWED = (("method.explorers-from", ELSEWHERE), ("method.turn", "true"))
 HARD = "mpe-3a5l-hard"
-ABLATION_ENV = "mpe-2a5l"
+TWO_TO_THREE, EASY_TO_HARD = "2 to 3 agents", "easy to hard"
+ZERO_SHOT = {
+    TWO_TO_THREE: ("mesa mpe-2a5l, preset quick", "sub-teams, rest tours, turned"),
+    EASY_TO_HARD: ("mesa mpe-3a5l, preset quick", "same team, turned"),
+    "2 agents drive all 3": ("mesa mpe-2a5l, preset quick", "whole team, turned"),
+}
+"""Whose explorers, and how they play; the last is the negative control."""
+# Explorers as MESA's learner of the test tasks would train them, with the net that PPO's have, for as many decisions.
+OFF_POLICY = (
+    ("method.explorer", "Maddpg"),
+    ("method.explorer.actor-net", "Entities"),
+    ("method.explorer.actor-net.told", "2"),
+    ("method.explorer.critic-net.hidden", "128,128"),
+    ("method.explorer.share-actors", "true"),
+    ("method.explorer.actor-update", "ExpectedGradient"),
+    ("method.explorer.trace", "0.8"),
+    ("method.explorer.discount", "0.95"),
+    ("method.explorer.target-rate", "0.02"),
+    ("method.explorer.entropy-bonus", "0.01"),
+    ("method.explorer.actor-optimizer.learning-rate", "0.002"),
+    ("method.explorer.critic-optimizer.learning-rate", "0.002"),
+    ("method.explore", "Schedule"),
+    ("method.explore.warmup-steps", "25_600"),
+    ("method.explore.updates-per-round", "8"),
+    ("method.explore.batch-size", "16"),
+    ("method.explore.replay-capacity", "12_500"),
+)
+UNTOLD = (
+    ("method.reward.tell-demand", "false"),
+    ("method.reward.wish-decay", "1"),
+    ("method.explorer.actor-net.told", "0"),
+    ("method.explorer.critic-net.told", "0"),
+)
+"""Explorers that are told nothing cannot know of wishes either."""
+EQ_6 = (
+    ("method.reward", "CoverageReward"),
+    ("method.reward.distance-threshold", "0.3"),
+    ("method.reward.normalize", "true"),
+)
+"""The published reward, with the same features, wishes and told demand."""
+FILLED = {
+    "filled, own labels": (("method.labels", "own"),),
+    "filled, relabeled": (("method.labels", "test"),),
+    "filled, own labels, a fifth": (("method.labels", "own"), ("method.share", "0.0064")),
+}
+"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes beside 640 random ones."""
+
+
+def _ablation() -> Iterator[Cell]:
+    """Figure 9 and what each part that we added is worth, on a particle world; the paper's arms on a climb game too."""
+    env, tasks = "mpe-2a5l", 5
+    yield Cell("mesa", env, 2.0, "MESA", num_test_tasks=tasks, kind="ours")
+    yield Cell("plain", env, 1.0, "learner alone", num_test_tasks=tasks, kind="control")
+    for label, settings in FILLED.items():
+        yield Cell("filled", env, 1.3, label, settings, num_test_tasks=tasks)
+    changed = {
+        "without wishes": (("method.reward.wish-decay", "1"),),
+        "told nothing": UNTOLD,
+        "Eq. (6) for records": EQ_6,
+        "MADDPG for PPO": OFF_POLICY,
+        "raw positions": RAW,
+        "two explorers": (("method.num-explorers", "2"),),
+    }
+    for label, settings in changed.items():
+        yield Cell("mesa", env, 2.0, label, settings, num_test_tasks=tasks)
+    env, tasks = "climb-multi", 10
+    yield Cell("mesa", env, 1.7, "MESA", num_test_tasks=tasks, kind="ours")
+    yield Cell("plain", env, 1.0, "learner alone", num_test_tasks=tasks, kind="control")
+    for label, settings in tuple(FILLED.items())[:2]:
+        yield Cell("filled", env, 1.5, label, settings, num_test_tasks=tasks)
+
 
 PIECES: tuple[Piece, ...] = (
     Piece("figure-1", "Figure 1: structured and unstructured exploration", (Cell("mesa", "climb-one", 1.3),), _visits),
@@ -244,8 +323,8 @@ PIECES: tuple[Piece, ...] = (
         "figure-7",
         "Figure 7: explorers of simpler worlds in a harder one",
         (
-            Cell("mesa", HARD, 8.0, "2 to 3 agents", (*BORROWED, ("method.transfer", "subteams"))),
-            Cell("mesa", HARD, 8.0, "easy to hard", (*BORROWED, ("method.transfer", "same"))),
+            Cell("mesa", HARD, 8.0, TWO_TO_THREE, (*BORROWED, ("method.transfer", "subteams"))),
+            Cell("mesa", HARD, 8.0, EASY_TO_HARD, (*BORROWED, ("method.transfer", "same"))),
             Cell("uniform", HARD, 5.0),
             Cell("plain", HARD, 4.0),
         ),
@@ -259,13 +338,8 @@ PIECES: tuple[Piece, ...] = (
     ),
     Piece(
         "figure-9",
-        "Figure 9: explorers against a replay filled from M_*",
-        (
-            Cell("mesa", ABLATION_ENV, 6.7),
-            Cell("filled", ABLATION_ENV, 3.5, "filled, own labels", (("method.labels", "own"),)),
-            Cell("filled", ABLATION_ENV, 3.5, "filled, relabeled", (("method.labels", "test"),)),
-            Cell("plain", ABLATION_ENV, 2.3),
-        ),
+        "Figure 9: explorers against a replay filled from M_*, and without each part",
+        tuple(_ablation()),
         _curves("figure-9"),
     ),
     Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),

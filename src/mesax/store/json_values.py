@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
@@ -37,6 +38,17 @@ def json_ready(value: object) -> Any:
     if isinstance(value, HasList):
         return json_ready(value.tolist())
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+def json_text(value: object) -> str:
+    """JSON for files that people read: indented, but for lists of plain values, so a curve is a line."""
+    text = json.dumps(json_ready(value), indent=1)
+    rows = re.sub(
+        r"\[\n[^\[\]{}]*\]",
+        lambda found: re.sub(r"\n *", " ", found[0]).replace("[ ", "[").replace(" ]", "]"),
+        text,
+    )
+    return rows + "\n"
 
 
 def flatten(settings: Mapping[str, object], at: str = "") -> dict[str, object]:

@@ -11,7 +11,8 @@ from mesax.errors import UsageError
 from mesax.formatting import NOTHING, format_interval, format_number
 from mesax.results.evidence.freshness import Freshness, freshness, with_family
 from mesax.results.evidence.kept import Kept, all_kept
-from mesax.results.paper.cells import SEEDS, Found, cost_lines, find_runs
+from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured
+from mesax.results.paper.cells import Found, cost_lines, find_runs
 from mesax.results.paper.table import STALE, gain_table, mean_table, result_table
 from mesax.results.paper.theory import tables as theory_tables
 from mesax.results.reproduce import PAPER_TABLE_2, piece_named
@@ -179,16 +180,18 @@ def _spread(evidence: Evidence, words: Sequence[str]) -> str:
 def _zero_shot(evidence: Evidence, words: Sequence[str]) -> str:
     """`zero-shot ENV`: what borrowed explorers reach there before anything is learned, by seed of the test tasks."""
     (env,) = words
-    measured = [row for row in read_json(evidence.store / "zero-shot.json")["rows"] if row["env"] == env]
-    rows = []
-    for source in dict.fromkeys(str(row["explorers"]) for row in measured):
-        own = {int(row["seed"]): row["ways"] for row in measured if row["explorers"] == source}
-        for way in dict.fromkeys(way for ways in own.values() for way in ways):
-            cells = [own[seed].get(way) if seed in own else None for seed in SEEDS]
-            reached = ("" if cell is None else f"{cell['mean']:.2f}, worst {cell['worst']:.2f}" for cell in cells)
-            rows.append((source, way, *reached))
-    columns = ("explorers of", "how they play", *(f"seed {seed}" for seed in SEEDS))
-    return to_markdown(Table("", columns, tuple(rows)))
+    cells: dict[tuple[str, str, str], dict[int, str]] = {}
+    for row in (row for row in measured(evidence.store) if row["env"] == env):
+        for way, found in row["ways"].items():
+            # Uniform play has no explorers: however many were measured beside it.
+            place = (NOTHING, NOTHING, way) if way == UNIFORM else (str(row["explorers"]), str(row["number"]), way)
+            mark = "" if is_of_today(row) or way == UNIFORM else STALE
+            text = f"{found['mean']:.3f}, worst {found['worst']:.2f}{mark}"
+            cells.setdefault(place, {}).setdefault(int(row["seed"]), text)
+    seeds = sorted({seed for own in cells.values() for seed in own})
+    rows = tuple((*place, *(own.get(seed, "") for seed in seeds)) for place, own in sorted(cells.items()))
+    columns = ("explorers of", "number", "how they play", *(f"seed {seed}" for seed in seeds))
+    return to_markdown(Table("", columns, rows))
 
 
 def _theory(evidence: Evidence, words: Sequence[str]) -> str:

@@ -5,26 +5,25 @@
         label, request, config, made_with          what was run: settings and their hash, command, commit, versions
         family, test_tasks, curves                 enough to draw and to compare it like the run itself
         explorers, clocks                          what its explorers reach; how long it took
+        borrowed                                   whose policies it has used, if they are of another run
 
 Files from before there was a store have figures only: they can be read, and nobody can check what they are of.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from mesax.errors import DamageError, StoreError
+from mesax.errors import DamageError, StoreError, UsageError
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json
-from mesax.store.json_values import Json, json_ready
+from mesax.store.json_values import Json, json_ready, json_text
 from mesax.store.modules import file_name
 from mesax.store.reading import Curve, RunResults, load_run
 from mesax.store.run_directory import RunDirectory
@@ -35,6 +34,10 @@ OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", 
 """What run.json says that a comparison or a table may need."""
 DECIMALS = 4
 """Of returns and angles."""
+ELSEWHERE = "RUN_DIR"
+"""Stands for a directory whose name differs from machine to machine."""
+PLACES = ("explorers_from", "pretrained_from")
+"""Settings of a method that name such a directory: that of the run whose policies are borrowed."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def keep(directory: Path, store: Path) -> Path:
     path = store / f"{_name(facts)}.json"
     if path.exists() and _is_another_request(path, facts):
         path = store / f"{_name(facts)}-{facts['made_with']['config_hash']}.json"
-    write_file(path, _text(facts).encode())
+    write_file(path, json_text(facts).encode())
     return path
 
 
@@ -173,7 +176,44 @@ def facts_of(directory: Path) -> Json:
         name: run.run.get(name) for name in ("config_hash", "git_commit", "versions", "machine")
     }
     facts["curves"] = [_curve(curve) for curve in run.curves]
-    return facts
+    return _without_places(facts)
+
+
+def _without_places(facts: Json) -> Json:
+    """The same on every machine: where borrowed policies lay gives way to whose they are."""
+    method = (facts.get("config") or {}).get("method") or {}
+    places = {name: str(method[name]) for name in PLACES if method.get(name) is not None}
+    if not places:
+        return facts
+    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
+
+    paths = {f"method.{name}".replace("_", "-") for name in places}
+
+    def hidden(path: str, value: object) -> object:
+        return ELSEWHERE if path.replace("_", "-") in paths else value
+
+    config = facts["config"] | {"method": method | dict.fromkeys(places, ELSEWHERE)}
+    request = dict(facts.get("request") or {})
+    request["overrides"] = [[path, hidden(path, value)] for path, value in request.get("overrides") or ()]
+    command = str(facts["made_with"]["command"])
+    for place in places.values():
+        command = command.replace(place, ELSEWHERE)
+    return facts | {
+        "overrides": {path: hidden(path, value) for path, value in (facts.get("overrides") or {}).items()},
+        "request": request if facts.get("request") else None,
+        "config": config,
+        "made_with": facts["made_with"] | {"command": command, "config_hash": digest_of_plain(config)},
+        "borrowed": [_lender(Path(place)) for place in places.values()],
+    }
+
+
+def _lender(directory: Path) -> Json | None:
+    """What a run whose policies are borrowed is of; None if it is there no more."""
+    try:
+        run = RunDirectory.open(directory).run
+    except (StoreError, UsageError):
+        return None
+    return {name: run.get(name) for name in ("method", "env", "preset", "seed", "overrides", "config_hash")}
 
 
 def command_of(run: Json) -> str:
@@ -215,16 +255,3 @@ def _is_another_request(path: Path, facts: Json) -> bool:
         return False
     known = there.get("request"), facts.get("request")
     return None not in known and known[0] != json_ready(known[1])
-
-
-def _text(facts: Json) -> str:
-    """Indented, but for lists of plain values: a curve is a line."""
-    text = json.dumps(json_ready(facts), indent=1)
-    return (
-        re.sub(
-            r"\[\n[^\[\]{}]*\]",
-            lambda found: re.sub(r"\n *", " ", found[0]).replace("[ ", "[").replace(" ]", "]"),
-            text,
-        )
-        + "\n"
-    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from mesax.errors import StoreError, UsageError
 from mesax.formatting import NOTHING, format_duration
 from mesax.results.comparison import pool
-from mesax.results.evidence.kept import Kept, all_kept
+from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults, load_run
 from mesax.store.run_directory import RunDirectory
@@ -26,8 +26,6 @@ SEEDS = (0, 1, 2)
 """Of every result that is reported."""
 DEEPEST = 3
 """Levels below a directory of runs at which runs are looked for."""
-ELSEWHERE = "RUN_DIR"
-"""Stands for a directory whose name differs from machine to machine."""
 CORES = 2
 """Of the machine that costs are told for."""
 
@@ -78,8 +76,8 @@ class Cell:
         return Request(name, self.env, self.preset, seed, self.num_test_tasks, self.overrides, learner or None)
 
     @property
-    def can_be_checked(self) -> bool:
-        """Whether its settings are the same on every machine."""
+    def stands_alone(self) -> bool:
+        """Whether it can be run without a run of another world."""
         return all(value != ELSEWHERE for _, value in self.overrides)
 
     def is_met_by(self, run: Mapping[str, object]) -> bool:
@@ -139,7 +137,18 @@ class Found:
 
 Render: TypeAlias = Callable[[RunResults, str, Path], list[Path]]
 """Draws an episode of a policy (`final`, `explorer-1`, ...) of a run into a directory; it needs JAX, so it is given."""
-Draw: TypeAlias = Callable[[Sequence[Found], Path, Render], list[Path]]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a figure may be drawn from beside the results of its cells."""
+
+    render: Render
+    store: Path
+    """The store of results, which has other documents too."""
+
+
+Draw: TypeAlias = Callable[[Sequence[Found], Path, Sources], list[Path]]
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,7 @@ def _found(cell: Cell, kept: Sequence[Kept], stored: Sequence[tuple[Path, Mappin
     like = [one for one in kept if one.seed in SEEDS and cell.is_met_by(one.facts)]
     stale: dict[int, RunResults] = {}
     for one in like:
-        if cell.can_be_checked and _is_fresh(cell, one):
+        if _is_fresh(cell, one):
             runs.setdefault(one.seed, one.results)
         else:
             stale[one.seed] = _with_family(one)

@@ -3,61 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mesax.rendering.canvas import INK, PALETTE, literal, new_figure, styled
-from mesax.results.figures import draw_curves
+from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
+from mesax.results.figures import draw_curves, run_colors
 from mesax.store.reading import RunResults
 
 
-def reached(run: RunResults) -> dict[str, list[float]]:
-    """High-reward steps per episode on each unseen task before anything is learned: of uniform play, of explorers."""
-    visitors = (run.coverage or {}).get("visitors", ())
-    steps = {
-        str(one["name"]): [value for value in one.get("task_steps") or () if value is not None] for one in visitors
-    }
-    return {name: values for name, values in steps.items() if values}
+@dataclass(frozen=True)
+class Reached:
+    """What explorers reach on unseen tasks before anything is learned there."""
+
+    label: str
+    number: int
+    """Of explorers; 0: uniform play."""
+    tasks: Sequence[float]
+    """Steps with the highest reward per episode, on each."""
 
 
 @styled
-def generalization_figure(runs: Sequence[tuple[str, RunResults]], curves: Sequence[RunResults]) -> Figure:
-    """Left: every unseen task of labeled runs as a dot, with the mean and the worst; right: learning curves."""
-    figure = new_figure(9.0, 3.4)
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
-    labels = list(dict.fromkeys(label for label, _ in runs))
-    shown = _zero_shot(left, runs, labels)
-    left.set_yticks(range(len(shown)), [literal(name) for name in shown])
-    left.set_ylim(len(shown) - 0.5, -0.5)
-    left.set_xlabel("steps with the highest reward, per episode")
+def generalization_figure(reached: Sequence[Reached], curves: Sequence[RunResults]) -> Figure:
+    """Left: steps with the highest reward as explorers are added; right: learning curves."""
+    figure = new_figure(9.6, 3.6)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.2))
+    _zero_shot(left, reached, {str(run.run["method"]): color for run, color in _colored(curves)})
+    left.set_xlabel("explorers (0: uniform play)")
+    left.set_ylabel("steps with the highest reward, per episode")
     left.set_title("before learning, on unseen hard tasks")
-    draw_curves(right, curves)
+    if curves:
+        draw_curves(right, curves)
+    else:
+        right.set_axis_off()
     right.set_title("while a learner learns hard tasks")
     right.set_ylabel("return (mean, 95% interval)")
     return figure
 
 
-def _zero_shot(axes: Axes, runs: Sequence[tuple[str, RunResults]], labels: Sequence[str]) -> list[str]:
-    """A row for each kind of explorers, and one for uniform play; the names of the rows."""
-    rows: dict[str, list[float]] = {}
-    for label in labels:
-        for name, run in runs:
-            for visitor, steps in reached(run).items() if name == label else ():
-                rows.setdefault("uniform play" if visitor == "uniform" else label, []).extend(steps)
-    for row, (name, values) in enumerate(rows.items()):
-        color = PALETTE[-1] if name == "uniform play" else PALETTE[labels.index(name) % (len(PALETTE) - 1)]
-        spread = row + 0.25 * np.linspace(-1, 1, len(values))
-        axes.plot(values, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-        axes.plot([np.mean(values)], [row], "D", color=color, markeredgecolor=INK, markersize=6)
+def _colored(curves: Sequence[RunResults]) -> list[tuple[RunResults, str]]:
+    return list(zip(curves, run_colors(curves), strict=True))
+
+
+def _zero_shot(axes: Axes, reached: Sequence[Reached], colors: dict[str, str]) -> None:
+    """A line for each kind of explorers, from uniform play on: every task a dot, their mean, the worst of them."""
+    random = [value for one in reached if one.number == 0 for value in one.tasks]
+    labels = list(dict.fromkeys(one.label for one in reached if one.number > 0))
+    spare = iter(color for color in PALETTE if color not in colors.values())
+    for place, label in enumerate(labels):
+        color = colors.get(label) or next(spare, SOFT)
+        own: dict[int, list[float]] = {0: random} if random else {}
+        for one in sorted((one for one in reached if one.label == label and one.number), key=lambda one: one.number):
+            own.setdefault(one.number, []).extend(one.tasks)
+        numbers = list(own)
+        for number in (number for number in numbers if number > 0):
+            shift = number + 0.12 * (place - (len(labels) - 1) / 2)
+            spread = shift + 0.04 * np.linspace(-1, 1, len(own[number]))
+            axes.plot(spread, own[number], "o", color=color, alpha=0.25, markersize=3, markeredgewidth=0)
+        means, worst = [float(np.mean(own[number])) for number in numbers], [min(own[number]) for number in numbers]
+        axes.plot(numbers, means, "-D", color=color, markeredgecolor=INK, markersize=5, label=literal(label))
+        axes.plot(numbers, worst, ":v", color=color, markersize=4, linewidth=1)
         axes.annotate(
-            f"mean {np.mean(values):.2f}, worst {np.min(values):.2f}",
-            (max(values), row),
+            f"{means[-1]:.2f}, worst {worst[-1]:.2f}",
+            (numbers[-1], means[-1]),
             (8, 0),
             textcoords="offset points",
             fontsize=8,
+            color=color,
             va="center",
         )
-    axes.set_xlim(-0.1, 1.6 * max((max(values) for values in rows.values()), default=1.0))
-    return list(rows)
+    numbers = sorted({one.number for one in reached}) or [0, 1]
+    axes.set_xticks(numbers)
+    axes.set_xlim(-0.15, numbers[-1] + 0.9)
+    axes.set_ylim(bottom=-0.15)
+    axes.plot([], [], ":v", color=INK, markersize=4, linewidth=1, label="worst task")
+    axes.legend(loc="upper left", frameon=False, fontsize=8)

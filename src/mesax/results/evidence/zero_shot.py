@@ -1,0 +1,81 @@
+"""What explorers of another world reach before anything is learned: `zero-shot.json` of the store.
+
+rows   one for each run that explorers are of, world they play in, seed of its tasks and number of explorers:
+       for every way to transfer them, steps per episode with the highest reward on each unseen task
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from mesax.errors import DamageError
+from mesax.store.files import write_file
+from mesax.store.json_files import read_json
+from mesax.store.json_values import Json, json_text
+
+FILE = "zero-shot.json"
+COMMAND = "python benchmarks/zero_shot.py RUN_DIR --env ENV --keep"
+UNIFORM = "uniform play"
+"""The way of whoever has no explorers."""
+PLACE = ("explorers", "explorer_seed", "number", "env", "seed")
+"""What a row is of; another measurement of the same takes its place, and keeps ways that it has not."""
+NOT_TRAINING = ("num_explorers", "mixing", "explorers_from", "transfer", "rest", "turn")
+"""Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
+
+
+def measured(store: Path) -> list[Json]:
+    """All rows; none if nothing was ever measured."""
+    path = store / FILE
+    if not path.is_file():
+        return []
+    rows = read_json(path).get("rows")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and "ways" in row for row in rows):
+        raise DamageError(f"{path} holds no rows of what explorers reach")
+    return rows
+
+
+def keep_row(store: Path, row: Json) -> Path:
+    """Put a row into the store, in place of one of the same; ways that were measured with other explorers go."""
+    rows, ways = [], row["ways"]
+    for one in measured(store):
+        if any(one.get(name) != row[name] for name in PLACE):
+            rows.append(one)
+        elif (one.get("trained_with"), one.get("episodes")) == (row["trained_with"], row["episodes"]):
+            ways = one["ways"] | ways
+    rows.append(row | {"ways": ways})
+    rows.sort(key=lambda one: [str(one.get(name)) for name in PLACE])
+    write_file(store / FILE, json_text({"command": COMMAND, "rows": rows}).encode())
+    return store / FILE
+
+
+def training_digest(config: Mapping[str, Json]) -> str:
+    """Stands for all settings of an experiment that its explorers depend on."""
+    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
+
+    method = {name: value for name, value in config["method"].items() if name not in NOT_TRAINING}
+    return digest_of_plain([method, *(config[name] for name in ("family", "num_train_tasks", "training_horizon"))])
+
+
+def is_of_today(row: Json) -> bool:
+    """Whether explorers of that name would be trained with the same settings today."""
+    return row.get("trained_with") == _today(str(row["explorers"]))
+
+
+@cache
+def _today(explorers: str) -> str | None:
+    """Of explorers that are called as `name_of` calls them."""
+    from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
+    from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
+
+    words = explorers.replace(",", "").split()
+    if len(words) != 4:
+        return None
+    method, env, _, preset = words
+    return training_digest(to_plain(Request(method, env, preset).experiment()))
+
+
+def name_of(run: Json) -> str:
+    """What the explorers of a run are called."""
+    return f"{run['method']} {run['env']}, preset {run['preset']}"
