@@ -135,7 +135,7 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
         for row, run, _, color in _listed(runs):
             chosen = [curve for curve in run.curves if group is None or group in curve.groups]
             if chosen:
-                _draw_scores(axes, row, chosen, group, color)
+                draw_scores(axes, row, chosen, group, color)
         axes.set_title("all task runs" if group is None else literal(group))
         axes.set_xlabel("final return")
         axes.grid(axis="x", color="#E5E5E5", linewidth=0.7)
@@ -146,7 +146,8 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
     return figure
 
 
-def _draw_scores(axes: Axes, row: int, curves: Sequence[Curve], group: str | None, color: str) -> None:
+def draw_scores(axes: Axes, row: int, curves: Sequence[Curve], group: str | None, color: str) -> None:
+    """Final returns in a row: every one as a dot, their mean with its interval."""
     scores = np.array([final_return(c.returns if group is None else c.groups[group]) for c in curves])
     spread = row + (0.3 * np.linspace(-1, 1, scores.size) if scores.size > 1 else np.zeros(1))
     axes.plot(scores, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)

@@ -90,6 +90,16 @@ def _generalization(found: Sequence[Found], directory: Path, sources: Sources) -
     return _saved(generalization_figure([*random, *reached], curves), directory, "figure-7")
 
 
+def _ablated(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+    """A row for each environment: learning curves of the paper's arms, final returns of all."""
+    from mesax.results.paper.ablation import ablation_figure  # noqa: PLC0415
+
+    del sources
+    return _saved(
+        ablation_figure([(one.label, run) for one in found for run in one.pooled], PAPER_ARMS), directory, "figure-9"
+    )
+
+
 def _theory(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     from mesax.results.paper.theory import write_theory  # noqa: PLC0415
     from mesax.theory.study import study  # noqa: PLC0415
@@ -280,11 +290,16 @@ FILLED = {
 """The last: at most a fifth of what the replay holds when learning begins, 160 episodes beside 640 random ones."""
 
 
+OURS, ALONE = "MESA", "learner alone"
+PAPER_ARMS = (OURS, ALONE, *FILLED)
+"""Of Figure 9; the others say what each part that we added is worth."""
+
+
 def _ablation() -> Iterator[Cell]:
     """Figure 9 and what each part that we added is worth, on a particle world; the paper's arms on a climb game too."""
     env, tasks = "mpe-2a5l", 5
-    yield Cell("mesa", env, 2.0, "MESA", num_test_tasks=tasks, kind="ours")
-    yield Cell("plain", env, 1.0, "learner alone", num_test_tasks=tasks, kind="control")
+    yield Cell("mesa", env, 2.0, OURS, num_test_tasks=tasks, kind="ours")
+    yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
     for label, settings in FILLED.items():
         yield Cell("filled", env, 1.3, label, settings, num_test_tasks=tasks)
     changed = {
@@ -298,8 +313,8 @@ def _ablation() -> Iterator[Cell]:
     for label, settings in changed.items():
         yield Cell("mesa", env, 2.0, label, settings, num_test_tasks=tasks)
     env, tasks = "climb-multi", 10
-    yield Cell("mesa", env, 1.7, "MESA", num_test_tasks=tasks, kind="ours")
-    yield Cell("plain", env, 1.0, "learner alone", num_test_tasks=tasks, kind="control")
+    yield Cell("mesa", env, 1.7, OURS, num_test_tasks=tasks, kind="ours")
+    yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
     for label, settings in tuple(FILLED.items())[:2]:
         yield Cell("filled", env, 1.5, label, settings, num_test_tasks=tasks)
 
@@ -340,7 +355,7 @@ PIECES: tuple[Piece, ...] = (
         "figure-9",
         "Figure 9: explorers against a replay filled from M_*, and without each part",
         tuple(_ablation()),
-        _curves("figure-9"),
+        _ablated,
     ),
     Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
