@@ -13,6 +13,9 @@ from mesax.results.evidence.blocks import Evidence
 from mesax.results.evidence.checking import contradictions, is_store, verify_store, write_pages
 from mesax.results.evidence.kept import keep, read_kept
 from mesax.results.evidence.tracing import check_page, rewrite_page
+from mesax.results.paper.cells import Cell
+from mesax.results.reproduce import piece_named
+from mesax.store.settings import to_plain
 
 
 @pytest.fixture
@@ -148,3 +151,39 @@ def test_blocks_of_runs_say_something(store: Path):
     assert "| climb-one | 0 | all explorers | 3.50 | – | – |" in evidence.write("explorers mesa")
     with pytest.raises(UsageError, match="the store has no result of qmix in climb-one"):
         evidence.write("results climb-one qmix")
+
+
+def kept_of(cell: Cell, seed: int, returns: list[float], steps: float | None = None) -> dict[str, object]:
+    """What the store would hold of a run of today's settings."""
+    experiment = cell.request(seed).experiment()
+    tasks = [
+        {"task": task, "label": str(task), "repeat": 0, "final_return": value, "groups": {"k=2": value}}
+        for task, value in enumerate(returns)
+    ]
+    reached = {"distinct_visits": 1.0, "high_reward_steps": steps, "worst_target": {"steps": steps}}
+    return {
+        **{name: getattr(cell, name) for name in ("method", "env", "preset")},
+        **{"seed": seed, "mean_return": 1.0, "per_task": tasks, "optimal_fraction": 1.0, "by_group": {}},
+        **{"env_steps": 40, "meta_env_steps": 0, "wall_seconds": 2.0, "overrides": dict(cell.overrides)},
+        "family": {"optimal_return": 80.0, "suboptimal_return": 40.0, "optimal_threshold": 60.0, "groups": ["k=2"]},
+        "config": to_plain(experiment),
+        "made_with": {"config_hash": digest_of_plain(to_plain(experiment))},
+        "explorers": {"visitors": {"all explorers": reached}},
+    }
+
+
+def test_arms_of_a_figure_are_pooled_and_do_not_stand_for_their_method(tmp_path: Path):
+    cells = {cell.label: cell for cell in piece_named("figure-9").cells if cell.env == "mpe-2a5l"}
+    arms = (("MESA", 0, 70.0), ("MESA", 1, 66.0), ("without wishes", 0, 40.0), ("learner alone", 0, 34.0))
+    for number, (label, seed, value) in enumerate(arms):
+        facts = kept_of(cells[label], seed, [value] * 5, None if label == "learner alone" else value / 10)
+        (tmp_path / f"{number}.json").write_text(json.dumps(facts))
+    evidence = Evidence(tmp_path)
+    rows = [line.split(" | ") for line in evidence.write("arms figure-9 mpe-2a5l").splitlines() if " of " in line]
+    assert [(row[0], row[1], row[3], *row[5:]) for row in rows[:3]] == [
+        ("| MESA", "0, 1", "10 of 10", "6.80", "6.80 |"),
+        ("| learner alone", "0", "0 of 5", "–", "– |"),
+        ("| without wishes", "0", "0 of 5", "4.00", "4.00 |"),
+    ]
+    assert rows[0][2].startswith("68.00 [") and rows[0][4] == "66.00"
+    assert "40.00" not in evidence.write("tasks mesa"), "an arm is not what the preset has"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from mesax.errors import UsageError
 from mesax.formatting import NOTHING, format_interval, format_number
 from mesax.results.evidence.freshness import Freshness, freshness, with_family
@@ -47,8 +49,9 @@ class Evidence:
         return {one.path: freshness(one) for one in self.kept}
 
     def of(self, method: str, *envs: str) -> list[Kept]:
-        """Results of a method; in some environments if these are named."""
-        found = [one for one in self.kept if one.method == method and (not envs or one.env in envs)]
+        """Results of a method as its presets have it; in some environments if these are named."""
+        own = [one for one in self.kept if one.method == method and not one.overrides]
+        found = [one for one in own if not envs or one.env in envs]
         if not found:
             raise UsageError(f"the store has no result of {method}{' in ' + ', '.join(envs) if envs else ''}")
         return found
@@ -163,6 +166,48 @@ def _reached(visitor: Json) -> tuple[str, ...]:
     return tuple(NOTHING if figure is None else f"{figure:.2f}" for figure in figures)
 
 
+def _arms(evidence: Evidence, words: Sequence[str]) -> str:
+    """`arms FIGURE ENV`: every run of a figure in one environment, pooled over seeds, and what its explorers reach."""
+    figure, env = words
+    rows = []
+    for one in find_runs(piece_named(figure), NO_RUNS, evidence.store):
+        if one.cell.env != env or not one.pooled:
+            continue
+        run = one.pooled[0]
+        interval = final_interval(run)
+        solved = int(np.sum(run.final_returns >= float(run.family["optimal_threshold"])))
+        rows.append(
+            (
+                one.label,
+                ", ".join(str(seed) for seed in one.runs),
+                format_interval(interval.value, interval.low, interval.high),
+                f"{solved} of {len(run.final_returns)}",
+                format_number(float(np.min(run.final_returns))),
+                *_explored(
+                    [kept for kept in evidence.kept if kept.seed in one.runs and one.cell.is_met_by(kept.facts)]
+                ),
+            )
+        )
+    columns = ("run", "seeds", "mean [95% interval]", "solved", "worst task", "explorers: steps", "left out most")
+    note = (
+        "Steps per episode with the highest reward that explorers reach on unseen tasks before anything is learned, and"
+        " on the pair of task and target that they leave out most; means over seeds."
+    )
+    return to_markdown(Table("", columns, tuple(rows), note))
+
+
+def _explored(kept: Sequence[Kept]) -> tuple[str, str]:
+    """Mean over seeds of what all explorers of a run reach together, and of what they leave out most."""
+    visitors = [((one.facts.get("explorers") or {}).get("visitors") or {}).get("all explorers") for one in kept]
+    reached = [_reached(visitor)[1:] for visitor in visitors if visitor]
+    return _mean_of([row[0] for row in reached]), _mean_of([row[1] for row in reached])
+
+
+def _mean_of(figures: Sequence[str]) -> str:
+    values = [float(figure) for figure in figures if figure != NOTHING]
+    return f"{np.mean(values):.2f}" if values else NOTHING
+
+
 def _spread(evidence: Evidence, words: Sequence[str]) -> str:
     """Cooperative navigation: what learners close of the gap between random play and a scripted controller."""
     del words
@@ -227,6 +272,7 @@ BLOCKS: dict[str, Block] = {
     "explorers": _explorers,
     "spread": _spread,
     "zero-shot": _zero_shot,
+    "arms": _arms,
     "theory": _theory,
     "proof": _proof,
 }
