@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 
 from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
+from mesax.algorithms.base import Learner
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.climb import ClimbFamily
@@ -493,3 +494,17 @@ def test_refusals_are_one_line(path: str, text: str):
         apply(Everything(), path, text)
     except UsageError as error:
         assert len(str(error).splitlines()) == 1
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Settings with a learner that only its contract describes."""
+
+    learner: Learner = Mappo()
+
+
+def test_a_learner_is_chosen_by_the_name_of_its_class():
+    chosen = apply_all(Trained(), [("learner.trace", "0.5"), ("learner", "Maddpg")]).learner
+    assert chosen == Maddpg(trace=0.5)
+    with pytest.raises(UsageError, match=r"cannot use 'Circle'; expected .*Maddpg.* or ValueDecomposition"):
+        apply_all(Trained(), [("learner", "Circle")])
