@@ -15,7 +15,7 @@ from mesax.experiments.names import ENVIRONMENTS, METHODS
 from mesax.experiments.request import Request
 from mesax.results.evidence.kept import keep
 from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
-from mesax.results.paper.cells import Cell, cost_lines, find_runs, missing_commands, status_table
+from mesax.results.paper.cells import Cell, Sources, cost_lines, find_runs, missing_commands, status_table
 from mesax.results.paper.generalization import Reached, generalization_figure
 from mesax.results.paper.table import gain_table, result_table
 from mesax.results.profiles import profile
@@ -131,7 +131,7 @@ def zero_shot_row(explorers: str, number: int, ways: dict[str, list[float]], **o
     return of | {"episodes": 100, "trained_with": today, "ways": found} | other
 
 
-def test_figure_7_shows_every_unseen_task_as_explorers_are_added(tmp_path: Path, capsys):
+def test_figure_7_shows_every_unseen_task_as_explorers_are_added(tmp_path: Path):
     two, easy = ("mesa mpe-2a5l, preset quick", "mesa mpe-3a5l, preset quick")
     ways = {"sub-teams, rest tours, turned": [2.0, 3.0], "uniform play": [0.0, 0.1]}
     for row in (
@@ -151,6 +151,8 @@ def test_figure_7_shows_every_unseen_task_as_explorers_are_added(tmp_path: Path,
     means = next(line for line in figure.axes[0].lines if line.get_label() == "2 to 3")
     assert list(means.get_ydata()) == pytest.approx([0.05, 2.5, 3.5])
     assert not generalization_figure(reached, []).axes[1].axison
+    drawn = piece_named("figure-7").draw([], tmp_path / "drawn", Sources(lambda *_: [], tmp_path))
+    assert [path.name for path in drawn] == ["figure-7.png", "figure-7.svg"]
 
 
 def test_another_measurement_takes_the_place_of_the_first(tmp_path: Path):

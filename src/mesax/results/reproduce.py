@@ -80,10 +80,10 @@ def _generalization(found: Sequence[Found], directory: Path, sources: Sources) -
 
     rows = [row for row in measured(sources.store) if row["env"] == HARD and is_of_today(row)]
     reached = [
-        Reached(label, row["number"], found["tasks"])
+        Reached(label, row["number"], row["ways"][way]["tasks"])
         for label, (explorers, way) in ZERO_SHOT.items()
         for row in rows
-        if row["explorers"] == explorers and (found := row["ways"].get(way)) is not None
+        if row["explorers"] == explorers and way in row["ways"]
     ]
     random = [Reached(UNIFORM, 0, row["ways"][UNIFORM]["tasks"]) for row in rows if UNIFORM in row["ways"]]
     curves = [run for one in found for run in one.pooled]

@@ -68,7 +68,7 @@ def _zero_shot(axes: Axes, reached: Sequence[Reached], colors: dict[str, str]) -
         axes.annotate(
             f"{means[-1]:.2f}, worst {worst[-1]:.2f}",
             (numbers[-1], means[-1]),
-            (8, 0),
+            (14, 0),
             textcoords="offset points",
             fontsize=8,
             color=color,
@@ -76,7 +76,7 @@ def _zero_shot(axes: Axes, reached: Sequence[Reached], colors: dict[str, str]) -
         )
     numbers = sorted({one.number for one in reached}) or [0, 1]
     axes.set_xticks(numbers)
-    axes.set_xlim(-0.15, numbers[-1] + 0.9)
+    axes.set_xlim(-0.15, numbers[-1] + 1.0)
     axes.set_ylim(bottom=-0.15)
     axes.plot([], [], ":v", color=INK, markersize=4, linewidth=1, label="worst task")
-    axes.legend(loc="upper left", frameon=False, fontsize=8)
+    axes.legend(loc="upper right", frameon=False, fontsize=8)
