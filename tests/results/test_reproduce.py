@@ -13,8 +13,10 @@ from mesax.cli.parser import main
 from mesax.errors import DamageError, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS
 from mesax.experiments.request import Request
+from mesax.formatting import format_number
 from mesax.results.evidence.kept import keep
 from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
+from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Sources, cost_lines, find_runs, missing_commands, status_table
 from mesax.results.paper.generalization import Reached, generalization_figure
 from mesax.results.paper.table import gain_table, result_table
@@ -168,6 +170,20 @@ def test_another_measurement_takes_the_place_of_the_first(tmp_path: Path):
     (tmp_path / "zero-shot.json").write_text('{"rows": [1]}')
     with pytest.raises(DamageError, match="holds no rows"):
         measured(tmp_path)
+
+
+def test_figure_9_has_curves_of_the_papers_arms_and_returns_of_all(tmp_path: Path):
+    runs = {name: load_run(write_run(tmp_path / name, FakeRun(name, evaluations=8))) for name in ("mesa", "plain")}
+    alone = load_run(write_run(tmp_path / "alone", FakeRun("mesa", env="climb-multi", evaluations=8)))
+    arms = [("MESA", runs["mesa"]), ("without wishes", runs["plain"])]
+    left, right = ablation_figure([*arms, ("MESA", alone)], ["MESA"]).axes
+    assert left.get_title(loc="left") == "climb-one", "where there is one arm only there is nothing to compare"
+    assert [label.get_text() for label in right.get_yticklabels()] == ["MESA", "without wishes"]
+    assert len([text for text in left.texts if text.get_text().startswith(("MESA", "mesa"))]) == 1
+    assert [text.get_text().partition(" ")[0] for text in right.texts] == [
+        format_number(float(np.mean(run.final_returns))) for _, run in arms
+    ]
+    assert len(ablation_figure([("MESA", alone)], []).axes) == 2
 
 
 def test_arms_of_the_ablation_differ_where_they_say():

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from mesax.formatting import format_count, format_number
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
 from mesax.results.curves import groups_of, mean_curve, places
-from mesax.results.intervals import mean_interval
+from mesax.results.intervals import Interval, mean_interval
 from mesax.results.profiles import profile_figure
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
@@ -146,12 +146,14 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
     return figure
 
 
-def draw_scores(axes: Axes, row: int, curves: Sequence[Curve], group: str | None, color: str) -> None:
-    """Final returns in a row: every one as a dot, their mean with its interval."""
+def draw_scores(
+    axes: Axes, row: int, curves: Sequence[Curve], group: str | None, color: str, interval: Interval | None = None
+) -> None:
+    """Final returns in a row: every one as a dot, their mean with its interval, unless another is given."""
     scores = np.array([final_return(c.returns if group is None else c.groups[group]) for c in curves])
     spread = row + (0.3 * np.linspace(-1, 1, scores.size) if scores.size > 1 else np.zeros(1))
     axes.plot(scores, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-    interval = mean_interval(scores, *places(curves))
+    interval = interval or mean_interval(scores, *places(curves))
     axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.8, solid_capstyle="butt")
     axes.plot([interval.value], [row], "D", color=color, markeredgecolor=INK, markersize=5)
 

@@ -16,9 +16,13 @@ from mesax.store.reading import RunResults
 
 @styled
 def ablation_figure(arms: Sequence[tuple[str, RunResults]], in_the_paper: Sequence[str]) -> Figure:
-    """A row for each environment. Left: learning curves of the arms that the paper has; right: final returns of all."""
-    envs = list(dict.fromkeys(str(run.run["env"]) for _, run in arms))
-    own = {env: [(label, run) for label, run in arms if run.run["env"] == env] for env in envs}
+    """A row for each environment in which there is something to compare, or for all if there is none.
+
+    Left: learning curves of the arms that the paper has; right: final returns of all.
+    """
+    named = list(dict.fromkeys(str(run.run["env"]) for _, run in arms))
+    own = {env: [(label, run) for label, run in arms if run.run["env"] == env] for env in named}
+    envs = [env for env in named if len(own[env]) > 1] or named
     heights = [max(2.6, 0.9 + 0.3 * len(own[env])) for env in envs]
     figure = new_figure(10.5, sum(heights))
     grid = figure.subplots(len(envs), 2, squeeze=False, width_ratios=(1, 1.1), height_ratios=heights)
@@ -38,8 +42,8 @@ def _finals(axes: Axes, arms: Sequence[tuple[str, RunResults]]) -> None:
     """A row for each arm: every task run a dot, the mean with its interval in words at the right."""
     runs = [run for _, run in arms]
     for row, (run, color) in enumerate(zip(runs, run_colors(runs), strict=True)):
-        draw_scores(axes, row, run.curves, None, color)
         interval = final_interval(run)
+        draw_scores(axes, row, run.curves, None, color, interval)
         text = f"{format_number(interval.value)} [{format_number(interval.low)}, {format_number(interval.high)}]"
         axes.annotate(
             text, (1, row), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8
