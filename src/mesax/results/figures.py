@@ -65,8 +65,18 @@ def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = N
             axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
             ends.append((final_return(mean), name, color))
     _reference_lines(axes, members[0])
+    _returns_axis(axes)
     _end_labels(axes, ends)
     _steps_axis(axes)
+
+
+def _returns_axis(axes: Axes) -> None:
+    """As far as curves and levels go: intervals of few seeds reach far beyond all that can be earned."""
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
+    values = values[np.isfinite(values)]
+    if values.size and np.ptp(values) > 0:
+        margin = 0.1 * np.ptp(values)
+        axes.set_ylim(values.min() - margin, values.max() + margin)
 
 
 def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults], str | None]]:
