@@ -80,6 +80,7 @@ def table(name: str, trials: tuple[Trial, ...], out: Path) -> Table:
 
 HEAD = "--algorithm.critic-head-gain"
 ENTROPY = "--algorithm.entropy-bonus"
+FALLING = "--algorithm.exploration.start 1 --algorithm.exploration.fraction 0.33"
 EARLIER = (
     "--algorithm.target-rate 0.005 --algorithm.discount 0.99"
     " --algorithm.actor-optimizer.learning-rate 7e-4 --algorithm.critic-optimizer.learning-rate 7e-4"
@@ -94,6 +95,8 @@ TRIALS = {
         Trial("head 0.01, entropy 0.01, 1.2M steps", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.01 {SHORT}"),
         Trial("head 0.01, entropy 0.005, 1.2M steps", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.005 {SHORT}"),
         Trial("head 0.01, entropy 0.001, 1.2M steps", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.001 {SHORT}"),
+        Trial("head 1, entropy 0.001, random falls", "plain", "mpe-3a5l", f"{HEAD} 1 {ENTROPY} 0.001 {FALLING}"),
+        Trial("head 0.01, entropy 0.001, random falls", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.001 {FALLING}"),
     ),
     "maddpg": (
         Trial("as before", "maddpg", "mpe-2a5l", f"{HEAD} 1 {EARLIER} {TWELVE}", 109),
