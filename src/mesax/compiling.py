@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+from jax.stages import Wrapped
 
 
 @lru_cache(maxsize=128)
-def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Wrapped:
     """`jax.jit`, once per function value: equal frozen dataclasses share their program."""
     return jax.jit(function, donate_argnums=donate)

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jaxtyping import Array, Float
 
 from mesax.algorithms.base import OffPolicy
@@ -185,6 +186,30 @@ def run(experiment: Experiment, root: Path, *stages: str) -> MemoryServices:
             for job in range(len(stage.job_steps)):
                 stage.run(job, replace(host, stage=stage.name, job=job))
     return host
+
+
+class Seen(Exception):
+    """Somebody would have begun to learn, or to compile."""
+
+
+def announced_and_given(experiment: Experiment, host: MemoryServices, monkeypatch: Any) -> tuple[Any, Any]:
+    """Shapes of what learning the test tasks begins with: as announced for who compiles it before, and as it comes."""
+    seen = []
+
+    def spy(loop: Any, tasks: Any, keys: Any, **rest: Any) -> None:
+        seen.append(jax.eval_shape(lambda *all_of_it: all_of_it, tasks, keys, rest["start"]))
+        raise Seen
+
+    for name in ("learn", "prepare"):
+        monkeypatch.setattr(f"mesax.methods.adapt.{name}", spy)
+    adapt = experiment.method.stages(experiment)[-1]
+    assert adapt.prepare is not None
+    with pytest.raises(Seen):
+        adapt.prepare()
+    with pytest.raises(Seen):
+        adapt.run(0, replace(host, stage="again"))
+    announced, given = seen
+    return announced, given
 
 
 def same_bits(left: Any, right: Any) -> bool:

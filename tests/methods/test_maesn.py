@@ -21,7 +21,7 @@ from mesax.nets import Adam, Mlp
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import read_manifest
 from mesax.training.schedule import Budget
-from methods.helpers import run
+from methods.helpers import MemoryServices, announced_and_given, run
 
 FAMILY = ClimbFamily(2, 3, 2, counts=(1,))
 LEARNER = LatentPolicyGradient(Mlp((4,)), 1, epochs=1, adapt_rounds=1)
@@ -49,6 +49,11 @@ def test_a_run_meta_trains_adapts_and_plays_again(finished):
     adapting = [row["adapting"] for row in rows if row["phase"] == "adapt" and row["task"] == 0 and "adapting" in row]
     assert adapting[0] > adapting[-1] == 0.0
     assert len(evaluate_run(finished, EXPERIMENT, 2, 0)) == 2
+
+
+def test_what_test_tasks_begin_with_is_as_announced(finished, monkeypatch):
+    announced, given = announced_and_given(EXPERIMENT, MemoryServices(finished.path / "jobs"), monkeypatch)
+    assert announced == given
 
 
 def test_it_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch):

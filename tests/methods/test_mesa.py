@@ -42,6 +42,7 @@ from methods.helpers import (
     IndependentQ,
     LinearPolicy,
     MemoryServices,
+    announced_and_given,
     run,
     same_bits,
 )
@@ -359,6 +360,14 @@ def policies_of(host: MemoryServices, algorithm: Learner, spec: EnvSpec) -> list
 
 def without_explorers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if not key.startswith("explorer_")} for row in rows]
+
+
+def test_what_test_tasks_begin_with_is_as_announced(host: MemoryServices, monkeypatch: pytest.MonkeyPatch):
+    """If no search ended early: then there are fewer explorers, and nothing is lost but a compilation."""
+    found = read_manifest(host.outputs("gather")[0] / "explorers")["facts"]["num_explorers"]
+    as_found = replace(EXPERIMENT, method=replace(METHOD, num_explorers=found))
+    announced, given = announced_and_given(as_found, host, monkeypatch)
+    assert announced == given
 
 
 def test_never_exploring_equals_the_plain_learner_bit_for_bit(tmp_path: Path):

@@ -25,7 +25,7 @@ from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import verify
 from mesax.types import Discrete
-from methods.helpers import TINY, IndependentQ, run
+from methods.helpers import TINY, IndependentQ, MemoryServices, announced_and_given, run
 
 FAMILY = ClimbFamily(2, 5, 2, counts=(2,))
 METHOD = StructuredMesa(
@@ -54,6 +54,11 @@ def test_explorers_agree_on_actions_that_never_paid(finished):
     assert per_stage.shape == (2, 5, 5)
     for frequency in per_stage:
         assert np.diag(frequency) == pytest.approx(np.full(5, 1 / 5), rel=0.25)
+
+
+def test_what_test_tasks_begin_with_is_as_announced(finished, monkeypatch):
+    announced, given = announced_and_given(EXPERIMENT, MemoryServices(finished.path / "jobs"), monkeypatch)
+    assert announced == given
 
 
 def test_it_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from mesax.rewards.counts import ActionKeys, CountReward
 from mesax.store.trees import copy_tree, load_tree, read_manifest
 from mesax.suites.registry import OF_THE_PAPER
 from mesax.training.schedule import Budget
-from methods.helpers import ONE_STEP, TINY, TINY_MADDPG, MemoryServices, run
+from methods.helpers import ONE_STEP, TINY, TINY_MADDPG, MemoryServices, announced_and_given, run
 
 MAPPO = Mappo(Mlp((4,)), Mlp((4,)), epochs=2)
 SMALL = Pretraining(collect_steps=100, explore_steps=40, num_evaluations=2)
@@ -90,6 +90,13 @@ def test_test_tasks_begin_with_the_learned_nets_and_fresh_optimizers(pretrained:
     np.testing.assert_array_equal(*(jax.tree.leaves(state.norm)[0] for state in (learner, saved)))
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(learner.actors.optimizer_state))
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(learner.values.optimizer_state))
+
+
+@pytest.mark.parametrize("which", ["pretrain", "cbet"])
+def test_what_test_tasks_begin_with_is_as_announced(which: str, pretrained, explored, monkeypatch):
+    experiment, host = {"pretrain": (PRETRAIN, pretrained), "cbet": (CBET, explored)}[which]
+    announced, given = announced_and_given(experiment, host, monkeypatch)
+    assert announced == given
 
 
 def test_exploration_is_kept_beneath_a_fresh_learner(explored: MemoryServices):

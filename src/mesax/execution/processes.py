@@ -44,16 +44,19 @@ class Processes:
     modules: Sequence[str] = ()
     """Modules of the user's that workers load to rebuild the experiment, as `--load` takes them."""
     _workers: list[_Worker] = field(default_factory=list)
+    _prepared: set[str] = field(default_factory=set)
     _events: queue.Queue[tuple[_Worker, Event | None]] = field(default_factory=queue.Queue)
 
-    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
-        """Do the jobs, each by the next free worker."""
+    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress, upcoming: Stage | None = None) -> None:
+        """Do the jobs, each by the next free worker; one that finds none prepares what is `upcoming`."""
         waiting, running, stopped = deque(jobs), 0, False
         threads = max(1, self.size // max(1, len(jobs)))  # cores that no job wants may step host environments
         while len(self._workers) < min(self.size, len(jobs)):
             self._start()
         for worker in self._workers:
             running += self._give(worker, stage.name, waiting, threads)
+        if running and upcoming is not None:
+            self._prepare(upcoming)
         while running:
             worker, event = self._next_event()
             if event is None:
@@ -130,6 +133,22 @@ class Processes:
         self._order(worker, {"stage": stage, "job": worker.job, "threads": threads})
         return 1
 
+    def _prepare(self, stage: Stage) -> None:
+        """Have one worker compile what a later stage needs, if one has nothing to do and nobody has done so.
+
+        The others then find it in the cache. A job that it is given meanwhile is done next: that waits for no more than
+        what it would have compiled itself.
+        """
+        if stage.prepare is None or stage.name in self._prepared:
+            return
+        if all(worker.job is not None for worker in self._workers) and len(self._workers) < self.size:
+            self._start()
+        for worker in self._workers:
+            if worker.job is None:
+                self._prepared.add(stage.name)
+                self._order(worker, {"prepare": stage.name})
+                return
+
     def _order(self, worker: _Worker, order: Mapping[str, object]) -> None:
         assert worker.process.stdin
         with contextlib.suppress(BrokenPipeError):  # it has died, and its end is the next event
@@ -140,4 +159,5 @@ class Processes:
         code = worker.process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         log = log_of(self.run, worker.number)
-        return f"the worker of {stage} job {worker.job} {how}; see {log}; {how_to_continue(self.run)}"
+        whose = "a worker without a job" if worker.job is None else f"the worker of {stage} job {worker.job}"
+        return f"{whose} {how}; see {log}; {how_to_continue(self.run)}"

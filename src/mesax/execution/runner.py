@@ -110,8 +110,9 @@ def _do_stages(
     title = f"{run.run['method']} on {run.run['env']}"
     try:
         with Progress(title, quiet=watchers.quiet) as progress, kept_status(run.path, stages) as status:
-            for stage in stages:
-                _do_stage(run, stage, pool, progress, status, watchers.telling)
+            for number, stage in enumerate(stages):
+                upcoming = next((later for later in stages[number + 1 :] if later.prepare is not None), None)
+                _do_stage(run, stage, upcoming, pool, progress, status, watchers.telling)
     finally:
         pool.close()
         watchers.telling.close()
@@ -134,7 +135,13 @@ def _workers(
 
 
 def _do_stage(
-    run: RunDirectory, stage: Stage, pool: Workers, progress: Progress, status: StatusFile, telling: Follower
+    run: RunDirectory,
+    stage: Stage,
+    upcoming: Stage | None,
+    pool: Workers,
+    progress: Progress,
+    status: StatusFile,
+    telling: Follower,
 ) -> None:
     done = {job: steps for job, steps in enumerate(stage.job_steps) if run.job_done(stage.name, job)}
     left = [job for job in range(len(stage.job_steps)) if job not in done]
@@ -149,7 +156,7 @@ def _do_stage(
         status.update(sum(done.values()), note)
         telling.follow(stage.name, job)
 
-    pool.do(stage, left, on_progress)
+    pool.do(stage, left, on_progress, upcoming)
     for job in left:  # what came after its last word
         telling.follow(stage.name, job)
 

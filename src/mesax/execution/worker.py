@@ -16,17 +16,21 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 from mesax.errors import Preempted, kind_of
 from mesax.runtime import own_process, use_threads
 
 Order: TypeAlias = dict[str, Any]
-DoJob: TypeAlias = Callable[
-    [str, int, Callable[[int, str], None], Callable[[str], None], threading.Event],
-    None,
-]
-"""(stage, job, report, warn, stop)."""
+
+
+class Served(NamedTuple):
+    """What a worker can be asked for."""
+
+    do_job: Callable[[str, int, Callable[[int, str], None], Callable[[str], None], threading.Event], None]
+    """(stage, job, report, warn, stop)."""
+    prepare: Callable[[str], None]
+    """Compile what a stage will need."""
 
 
 def main() -> None:
@@ -40,14 +44,14 @@ def main() -> None:
     threading.Thread(target=listen, args=(orders, stop), daemon=True).start()
     own_process()
     try:
-        do_job = _prepared(_arguments())
+        served = _served(_arguments())
     except Exception as error:
         traceback.print_exc()
         say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
         raise SystemExit(1) from None
     say(answers, {"kind": "ready"})
     while True:
-        _serve(do_job, orders.get(), answers, stop)
+        _serve(served, orders.get(), answers, stop)
 
 
 def _arguments() -> argparse.Namespace:
@@ -57,8 +61,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _prepared(options: argparse.Namespace) -> DoJob:
-    """How to do a job of the run: its experiment is rebuilt, and its stages are built, once."""
+def _served(options: argparse.Namespace) -> Served:
+    """How to do a job of the run and to prepare a stage: its experiment is rebuilt, and its stages are built, once."""
     from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
     from mesax.experiments.rebuild import experiment_of  # noqa: PLC0415
     from mesax.store.modules import load_modules  # noqa: PLC0415
@@ -68,14 +72,28 @@ def _prepared(options: argparse.Namespace) -> DoJob:
     run.attend()
     experiment = experiment_of(run.run, load_modules(options.load))
     stages = {stage.name: stage for stage in experiment.method.stages(experiment)}
-    return lambda stage, *order: run_job(run, stages[stage], *order)
+
+    def prepare(name: str) -> None:
+        stage = stages[name]
+        assert stage.prepare is not None
+        stage.prepare()
+
+    return Served(lambda stage, *order: run_job(run, stages[stage], *order), prepare)
 
 
-def _serve(do_job: DoJob, order: Order, answers: TextIO, stop: threading.Event) -> None:
-    """One job, and how it ended."""
+def _serve(served: Served, order: Order, answers: TextIO, stop: threading.Event) -> None:
+    """One job, and how it ended; or what a later stage needs, which its jobs do for themselves if it fails here."""
+    if "prepare" in order:
+        try:
+            served.prepare(order["prepare"])
+        except Exception:
+            traceback.print_exc()
+        else:
+            say(answers, {"kind": "prepared"})
+        return
     use_threads(order.get("threads", 1))
     try:
-        do_job(
+        served.do_job(
             order["stage"],
             order["job"],
             lambda done, note: say(answers, {"kind": "progress", "done": done, "note": note}),

@@ -25,8 +25,11 @@ OnProgress: TypeAlias = Callable[[int, int, str], None]
 class Workers(Protocol):
     """Who does jobs, for as long as a run lasts."""
 
-    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
-        """Do these jobs of a stage; raises `Preempted` if the run was asked to stop before all were done."""
+    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress, upcoming: Stage | None = None) -> None:
+        """Do these jobs of a stage; raises `Preempted` if the run was asked to stop before all were done.
+
+        Who has no job may prepare the stage that is `upcoming`.
+        """
 
     def close(self) -> None:
         """End whatever was started."""
@@ -39,8 +42,9 @@ class InProcess:
     run: RunDirectory
     stop: threading.Event
 
-    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
+    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress, upcoming: Stage | None = None) -> None:
         """Do the jobs one after another."""
+        del upcoming  # compiled when its time has come: nobody here has nothing to do
         for job in jobs:
             if self.stop.is_set():
                 raise Preempted

@@ -17,10 +17,10 @@ from jaxtyping import PyTree
 from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
 from mesax.store.trees import save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
-from mesax.training.driver import Chunk, learn
+from mesax.training.driver import Chunk, learn, prepare
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
-from mesax.types import tree_index
+from mesax.types import Keys, tree_index
 
 ADAPT_STREAM = 3
 Lane = tuple[int, int]
@@ -62,8 +62,9 @@ def adapt_stage(
     behavior: Behavior = LearnerAlone(),
     start_of: Callable[[Services], Start] = lambda services: Start(),
     start_on: Callable[[Services, PyTree], Start] | None = None,
+    start_like: Callable[[], Start] | None = None,
 ) -> Stage:
-    """Learn every unseen test task; `start_of` loads what meta-training left behind.
+    """Learn every unseen test task; `start_of` loads what meta-training left behind, `start_like` says its shapes.
 
     `start_on` does so in its place where it depends on the tasks, `[lanes, 1, ...]`.
     """
@@ -71,13 +72,17 @@ def adapt_stage(
     groups = groups_of(runs, experiment.lanes)
     loop = adapt_loop(experiment, behavior)
 
-    def run(job: int, services: Services) -> None:
-        group = groups[job]
+    def lanes_of(group: list[Lane]) -> tuple[PyTree, PyTree, Keys]:
+        """(all test tasks, those of each lane, keys of each lane)."""
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
         lanes = padded(group, experiment.lanes)
         tasks = of_lanes(split.test, [task for task, _ in lanes])
-        keys = jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
-        start = start_of(services) if start_on is None else start_on(services, tasks)
+        return split.test, tasks, jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
+
+    def run(job: int, services: Services) -> None:
+        group = groups[job]
+        all_tasks, tasks, keys = lanes_of(group)
+        start = _settled(start_of(services) if start_on is None else start_on(services, tasks))
         chunks = learn(
             loop,
             tasks,
@@ -87,21 +92,40 @@ def adapt_stage(
             eval_env=experiment.env,
             keeper=services,
         )
-        policy = _stacked_shape(greedy_shape(experiment), len(lanes))
-        best: _Best | None = services.kept(_Best(np.zeros(len(lanes)), np.zeros(len(lanes), int), policy))
+        lanes = len(keys)
+        policy = _stacked_shape(greedy_shape(experiment), lanes)
+        best: _Best | None = services.kept(_Best(np.zeros(lanes), np.zeros(lanes, int), policy))
         with keeping_last_good(services):
             for chunk in chunks:
                 zero_shot = start.learner is not None and chunk.step == untrained
-                returns = _record(experiment, services, group, split.test, chunk, zero_shot)
-                best = _better(best, np.array(padded(returns, len(lanes))), chunk)
+                returns = _record(experiment, services, group, all_tasks, chunk, zero_shot)
+                best = _better(best, np.array(padded(returns, lanes)), chunk)
                 services.keep(best)
         assert best is not None
         _save_policies(services.directory, group, chunk, best)
 
+    def compile_programs() -> None:
+        assert start_like is not None
+        _, tasks, keys = lanes_of(groups[0])
+        start = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start_like())
+        prepare(loop, tasks, keys, start=start, eval_episodes=experiment.eval_episodes, eval_env=experiment.env)
+
     horizon = loop.env.spec.horizon
     steps = experiment.schedule.steps(horizon)
     untrained = experiment.schedule.warmup_rounds(horizon) * experiment.schedule.steps_per_round(horizon)
-    return Stage("adapt", tuple(steps * len(group) for group in groups), run, products=("task-*", "best-task-*"))
+    return Stage(
+        "adapt",
+        tuple(steps * len(group) for group in groups),
+        run,
+        products=("task-*", "best-task-*"),
+        prepare=None if start_like is None else compile_programs,
+    )
+
+
+def _settled(start: Start) -> Start:
+    """Without weak types, with which it would have programs of its own."""
+    settled: Start = jax.tree.map(lambda leaf: np.asarray(leaf) if getattr(leaf, "weak_type", False) else leaf, start)
+    return settled
 
 
 class _Best(NamedTuple):

@@ -80,6 +80,8 @@ class Stage:
     """Do job number i."""
     products: tuple[str, ...] = ()
     """Patterns of the saved trees of a job that a finished run keeps in `policies/`."""
+    prepare: Callable[[], None] | None = None
+    """Compile what its jobs will need; done by a worker that has no job while an earlier stage is under way."""
 
 
 @dataclass(frozen=True)

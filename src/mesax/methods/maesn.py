@@ -70,10 +70,16 @@ class Maesn:
         """Meta-training (or a copy of another run's) and the test tasks."""
         algorithm = self._algorithm(experiment)
 
+        def start_from(learned: MetaParameters) -> Start:
+            return Start(learner=algorithm.start_from(learned.actors, learned.steps))
+
         def start(services: Services) -> Start:
             found = services.outputs(first.name)[0] / LEARNED
-            learned: MetaParameters = load_tree(found, _like(experiment, algorithm))
-            return Start(learner=algorithm.start_from(learned.actors, learned.steps))
+            return start_from(load_tree(found, _like(experiment, algorithm)))
+
+        def start_like() -> Start:
+            shape: Start = jax.eval_shape(start_from, _like(experiment, algorithm))
+            return shape
 
         if self.pretrained_from is not None:
             source = _learned_in(Path(self.pretrained_from))
@@ -86,7 +92,7 @@ class Maesn:
             first = Stage("meta", (steps,), lambda _, services: self._meta(experiment, services), (LEARNED,))
         else:
             return (adapt_stage(experiment),)
-        return first, adapt_stage(experiment, start_of=start)
+        return first, adapt_stage(experiment, start_of=start, start_like=start_like)
 
     def plan(self, experiment: Experiment) -> MetaPlan:
         """Rounds and chunks of meta-training."""

@@ -100,10 +100,10 @@ class Pretrain:
         loop = self.loop(experiment)
         first = _first_stage(experiment, loop, self.pretrained_from, self._facts(experiment))
 
-        def start(services: Services) -> Start:
-            return Start(learner=with_fresh_optimizers(_learned(loop, services, first)))
+        def start_from(learned: PyTree) -> Start:
+            return Start(learner=with_fresh_optimizers(learned))
 
-        return (first, adapt_stage(experiment, start_of=start))
+        return (first, _adapt_from(experiment, loop, first, start_from))
 
     def loop(self, experiment: Experiment) -> LearningLoop:
         """The learner of the test tasks, on training tasks."""
@@ -139,12 +139,11 @@ class CBet:
         loop = self.loop(experiment)
         first = _first_stage(experiment, loop, self.pretrained_from, self._facts(), self._counted)
 
-        def start(services: Services) -> Start:
-            explored, key = _learned(loop, services, first), experiment.key(FRESH_STREAM)
+        def start_from(explored: PyTree) -> Start:
             spec = experiment.reward_model.learner_spec(experiment.training_env.spec)
-            return Start(learner=guided_by(experiment.algorithm, spec, explored, key))
+            return Start(learner=guided_by(experiment.algorithm, spec, explored, experiment.key(FRESH_STREAM)))
 
-        return (first, adapt_stage(experiment, start_of=start))
+        return (first, _adapt_from(experiment, loop, first, start_from))
 
     def loop(self, experiment: Experiment) -> LearningLoop:
         """The learner without a guide, paid for what is rare."""
@@ -225,9 +224,19 @@ def _shape(loop: LearningLoop) -> PyTree:
     return jax.eval_shape(lambda key: loop.algorithm.init(loop.learner_spec, key), jax.random.key(0))
 
 
-def _learned(loop: LearningLoop, services: Services, stage: Stage) -> PyTree:
-    """What the first stage has learned or borrowed."""
-    return load_tree(services.outputs(stage.name)[0] / PRETRAINED, _shape(loop))
+def _adapt_from(
+    experiment: Experiment, loop: LearningLoop, first: Stage, start_from: Callable[[PyTree], Start]
+) -> Stage:
+    """The test tasks, each from what the first stage has learned or borrowed."""
+
+    def start(services: Services) -> Start:
+        return start_from(load_tree(services.outputs(first.name)[0] / PRETRAINED, _shape(loop)))
+
+    def start_like() -> Start:
+        shape: Start = jax.eval_shape(start_from, _shape(loop))
+        return shape
+
+    return adapt_stage(experiment, start_of=start, start_like=start_like)
 
 
 def pretrained_in(run: Path) -> Path:

@@ -145,6 +145,21 @@ def learn(
         raise BrokenEnvironmentError(f"{error}; stopped by step {step}", last_good) from error
 
 
+def prepare(
+    loop: Loop,
+    tasks: PyTree,
+    keys: Keys,
+    *,
+    start: Start = Start(),
+    reward_state: PyTree = (),
+    eval_episodes: int = 8,
+    eval_env: AnyEnvironment | None = None,
+) -> None:
+    """Compile now what `learn` will need with arguments of the same shapes; shapes may stand for any of them."""
+    segment = loop.schedule.segment(loop.env.spec.horizon, len(keys))
+    _engine(loop, eval_env or loop.env, eval_episodes).prepare(tasks, start, reward_state, keys, segment)
+
+
 def _engine(loop: Loop, eval_env: AnyEnvironment, eval_episodes: int) -> OnDevice | OnHost:
     """What steps the loop: the device alone, or the host with it."""
     if isinstance(loop.env, HostEnvironment):

@@ -50,6 +50,16 @@ class OnDevice:
     eval_env: Environment
     eval_episodes: int
 
+    def prepare(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> None:
+        """Compile all that is below, from shapes alone."""
+        begin = _Begin(self.loop)
+        state, _ = jax.eval_shape(begin, tasks, start, reward_state, keys)
+        compiled(begin).lower(tasks, start, reward_state, keys).compile()
+        compiled(_Advance(self.loop, rounds), (2,)).lower(tasks, start.explorer, state, keys).compile()
+        if self.eval_episodes:
+            evaluate = _Evaluate(self.loop, self.eval_env, self.eval_episodes)
+            compiled(evaluate).lower(tasks, state.learner, state.reward, keys, 0).compile()
+
     def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, Log]:
         """State after the warm-up."""
         state, log = compiled(_Begin(self.loop))(tasks, start, reward_state, keys)
@@ -136,6 +146,9 @@ class OnHost:
     """The loop's own."""
     eval_env: HostEnvironment
     eval_episodes: int
+
+    def prepare(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> None:
+        """Nothing: a core that is free steps environments, and these programs are small."""
 
     def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, Log]:
         """State after the warm-up."""

@@ -60,8 +60,9 @@ class RayPool:
     _told: bool = False
     """That the run is to stop."""
 
-    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress) -> None:
+    def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress, upcoming: Stage | None = None) -> None:
         """Do the jobs on the cluster, but here those that train nothing: they may read files of this machine."""
+        del upcoming  # a job's process ends with it
         InProcess(self.run, self.stop).do(stage, [job for job in jobs if not stage.job_steps[job]], on_progress)
         waiting, stopped = deque(job for job in jobs if stage.job_steps[job]), False
         if not waiting:

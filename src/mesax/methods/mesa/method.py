@@ -205,7 +205,13 @@ class Mesa:
             tuple(collect_steps * len(group) for group in groups),
             lambda job, services: self._collect(experiment, groups[job], services),
         )
-        return (collect, *self._explore_stages(experiment), adapt_stage(experiment, self.mixing, start_after("gather")))
+
+        def start_like() -> Start:
+            stacked = recipe.shape(self.num_explorers)
+            return jax.eval_shape(lambda policies: Start(recipe.deployed(ExplorationPolicySet(policies))), stacked)
+
+        adapt = adapt_stage(experiment, self.mixing, start_after("gather"), start_like=start_like)
+        return (collect, *self._explore_stages(experiment), adapt)
 
     def _borrow(self, experiment: Experiment, source: Path, services: Services) -> None:
         """Copy the explorers, and see what they reach on unseen tasks before anything is learned there."""

@@ -32,6 +32,7 @@ from mesax.methods.mesa.coverage import configuration_grid, pictured, unseen_vis
 from mesax.methods.mesa.method import EXPLORE_STREAM, Mesa
 from mesax.methods.preset import Preset
 from mesax.nets import Trainable
+from mesax.policy import ExplorationPolicySet
 from mesax.rewards.high_reward import Threshold
 from mesax.rewards.relations import (
     RELATIONS,
@@ -106,6 +107,9 @@ class StructuredMesa:
             saved = services.outputs("explore")[0] / "explorers"
             return Start(explorer=saved_explorers(self.recipe(experiment.family.env.spec), saved))
 
+        def start_like() -> Start:
+            return Start(explorer=ExplorationPolicySet(self.recipe(experiment.family.env.spec).shape(1)))
+
         return (
             Stage(
                 "collect",
@@ -114,7 +118,7 @@ class StructuredMesa:
             ),
             # Its length is that of the fit: no environment is played.
             Stage("explore", (0,), lambda _, services: self._explore(experiment, services), products=("explorers",)),
-            adapt_stage(experiment, self.mixing, start),
+            adapt_stage(experiment, self.mixing, start, start_like=start_like),
         )
 
     def collect_loop(self, experiment: Experiment) -> LearningLoop:
