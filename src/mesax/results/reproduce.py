@@ -317,7 +317,7 @@ def _ablation() -> Iterator[Cell]:
     yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
     for label, settings in tuple(FILLED.items())[:2]:
         yield Cell("filled", env, 1.5, label, settings, num_test_tasks=tasks)
-    # Explorers there are four, trained by MADDPG with Eq. (6), with neither wishes nor told demand: no other part to leave out.
+    # Its explorers are four, trained by MADDPG with Eq. (6), without wishes and told demand: nothing else to leave out.
     yield Cell("mesa", env, 1.3, "one explorer", (("method.num-explorers", "1"),), num_test_tasks=tasks)
 
 
