@@ -24,6 +24,9 @@ COMPILE_LITTLE = (
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
 
+# Look for garbage seldom: what is imported stays, and tracing makes many objects that are none.
+gc.set_threshold(200_000, 20, 20)
+
 import jaxtyping  # noqa: E402
 
 import eager  # noqa: E402
@@ -55,10 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage seldom: tracing makes many objects that are none, and what is imported stays."""
+    """What is imported stays: it need not be looked at again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000, 20, 20)
 
 
 TESTS = Path(__file__).parent

@@ -1,8 +1,13 @@
 """Annotations as facts: jaxtyping with beartype on every part of mesax that holds arrays."""
 
+import dataclasses
+import functools
 import importlib.util
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 
@@ -21,8 +26,43 @@ ON = os.environ.get("MESAX_TYPECHECK") != "0"
 """Can be left out, to debug without it."""
 
 
+_jaxtyped = jaxtyping.jaxtyped
+
+
 def install() -> None:
     """Check all parts that are imported from here on."""
     if ON:
+        jaxtyping.jaxtyped = _jaxtyped_when_called
         # As everywhere in Python's typing, where a float is asked for an int will do.
         jaxtyping.install_import_hook(PARTS, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+
+def _jaxtyped_when_called(function: Any = None, **settings: Any) -> Any:
+    """As jaxtyping's own decorator, which writes and compiles a checker: here for the first call, and not on import."""
+    again = functools.partial(_jaxtyped_when_called, **settings)
+    if function is None:
+        return again
+    if inspect.isclass(function):
+        if dataclasses.is_dataclass(function) and not _is_checked(function.__init__):
+            function.__init__ = again(function.__init__)
+        return function
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(again(function.__func__))
+    if isinstance(function, property):
+        return property(*(part and again(part) for part in (function.fget, function.fset, function.fdel)))
+    checker: Callable[..., Any] | None = None
+
+    @functools.wraps(function)
+    def run(*values: Any, **named: Any) -> Any:
+        __tracebackhide__ = True
+        nonlocal checker
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*values, **named)
+        checker = checker or _jaxtyped(function, **settings)
+        return checker(*values, **named)
+
+    return run
+
+
+def _is_checked(function: Any) -> bool:
+    return getattr(function, "__globals__", {}).get("__name__") == __name__
