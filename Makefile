@@ -26,7 +26,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # pip compiles to bytecode on one core, and all that is never imported here too: doing it here saves a third of the wait.
-SELDOM := /(tests|pip|setuptools|mypyc|OpenGL|fontTools/(ttLib|varLib)|ray/(autoscaler|dashboard|data|llm|rllib|serve|train|tune))/
+SELDOM := /(tests|pip|setuptools|mypyc?|pygments/lexers|OpenGL|fontTools/(ttLib|varLib)|ray/(autoscaler|dashboard|data|llm|rllib|serve|train|tune))/
 define install
 	$(PIP) -e '$(1)'
 	@$(BIN)/python -m compileall -q -j 0 -x '$(SELDOM)' $(VENV)/lib >/dev/null || true
