@@ -66,13 +66,15 @@ def pytest_collection_finish() -> None:
 TESTS = Path(__file__).parent
 LONGEST = (
     "execution/test_runner.py",
-    "own/test_every_verb.py",
     "methods/test_mesa_on_host.py",
+    "ray_cluster/test_two_nodes.py",
+    "own/test_every_verb.py",
     "algorithms/test_probes.py",
-    "methods/test_mesa_particles.py",
-    "training/test_host_rollout.py",
-    "methods/test_mesa.py",
     "algorithms/test_value_decomposition_probes.py",
+    "training/test_host_rollout.py",
+    "training/test_off_policy.py",
+    "experiments/test_catalogue.py",
+    "algorithms/test_mappo_probes.py",
 )
 
 
@@ -113,7 +115,10 @@ def place_of(nodeid: str) -> str:
 
 UNCHECKED = tuple(
     str(TESTS / name)
-    for name in ("cli", "docs", "examples", "execution", "experiments", "own", "results", "suites/test_baselines.py")
+    for name in (
+        *("cli", "docs", "examples", "execution", "experiments", "own", "results"),
+        *("ray_cluster/test_two_nodes.py", "suites/test_baselines.py"),
+    )
 )
 """Whole runs, of parts that other tests use with their types checked."""
 
