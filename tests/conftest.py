@@ -24,6 +24,9 @@ COMPILE_LITTLE = (
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
 
+# Look for garbage seldom: what is imported stays, and tracing makes many objects that are none.
+gc.set_threshold(200_000, 20, 20)
+
 import jaxtyping  # noqa: E402
 
 import eager  # noqa: E402
@@ -55,23 +58,37 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage seldom: tracing makes many objects that are none, and what is imported stays."""
+    """What is imported stays: it need not be looked at again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000, 20, 20)
 
 
 TESTS = Path(__file__).parent
 LONGEST = (
     "execution/test_runner.py",
-    "own/test_every_verb.py",
     "methods/test_mesa_on_host.py",
+    "ray_cluster/test_two_nodes.py",
+    "own/test_every_verb.py",
     "algorithms/test_probes.py",
-    "methods/test_mesa_particles.py",
-    "training/test_host_rollout.py",
-    "methods/test_mesa.py",
     "algorithms/test_value_decomposition_probes.py",
+    "training/test_host_rollout.py",
+    "training/test_off_policy.py",
+    "experiments/test_catalogue.py",
+    "algorithms/test_mappo_probes.py",
 )
+
+
+class Backwards(pytest.Dir):
+    """A folder whose last file comes first."""
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        yield from reversed(list(super().collect()))
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Every other worker collects from the end: what one has rewritten and compiled, those from the other end read."""
+    backwards = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
+    return Backwards.from_parent(parent, path=path) if backwards else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -79,7 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if missing := [name for name in LONGEST if not (TESTS / name).is_file()]:
         raise pytest.UsageError(f"LONGEST in {__file__} names files that are not there: {', '.join(missing)}")
     ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), item.path))
 
 
 TOGETHER = {
@@ -98,7 +115,10 @@ def place_of(nodeid: str) -> str:
 
 UNCHECKED = tuple(
     str(TESTS / name)
-    for name in ("cli", "docs", "examples", "execution", "experiments", "own", "results", "suites/test_baselines.py")
+    for name in (
+        *("cli", "docs", "examples", "execution", "experiments", "own", "results"),
+        *("ray_cluster/test_two_nodes.py", "suites/test_baselines.py"),
+    )
 )
 """Whole runs, of parts that other tests use with their types checked."""
 

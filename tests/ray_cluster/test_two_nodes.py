@@ -89,7 +89,7 @@ def names_of(run: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "first", "second"),
     [
-        (["plain", "climb-one", "--schedule.total-steps", "100000", "--num-test-tasks", "1"], "adapt", "adapt"),
+        (["plain", "climb-one", "--schedule.total-steps", "50000", "--num-test-tasks", "1"], "adapt", "adapt"),
         pytest.param(["mesa", "climb-one"], "collect", "explore", marks=pytest.mark.slow),
     ],
     ids=["plain", "mesa"],

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special  # not scipy.stats: importing that alone takes every command a second
 
 CONFIDENCE = 0.95
 SEED_CONFIDENCE = 0.90
@@ -154,6 +153,8 @@ def _nested(scores: np.ndarray, tasks: np.ndarray | None, seeds: np.ndarray | No
 
 
 def _t_quantile(confidence: float, freedom: int) -> float:
+    from scipy import special  # noqa: PLC0415  (takes every process .2 s, and few draw intervals)
+
     return float(special.stdtrit(freedom, (1 + confidence) / 2))
 
 
@@ -186,6 +187,8 @@ def _unseen(nested: _Nested, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _wilson(share: np.ndarray, nested: _Nested) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    from scipy import special  # noqa: PLC0415  (takes every process .2 s, and few draw intervals)
+
     number = len(nested.scores)
     worth = number / (1 + (number / nested.num_seeds - 1) * ASSUMED_CORRELATION)
     squared = float(special.ndtri((1 + CONFIDENCE) / 2)) ** 2 / worth
