@@ -1,4 +1,4 @@
-"""How cost grows: time and memory of every part against agents, landmarks, actions, tasks, M_*, lanes and workers.
+"""How cost grows: time and memory against agents, landmarks, actions, tasks, M_*, lanes, workers and nodes of Ray.
 
     python benchmarks/scaling.py                              all parts, then the table, the figure and the study
     python benchmarks/scaling.py --parts update-agents ...    some; what was measured before stays in the file
@@ -34,6 +34,7 @@ configure()
 import jax  # noqa: E402  (the runtime must be configured first)
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+import two_nodes  # noqa: E402
 
 from mesax.envs.climb import ClimbFamily  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
@@ -217,6 +218,24 @@ def run_agents(number: int) -> Cost:
     return run_cold("run", "mesa", f"mpe-{number}a1l", *TEAM_RUN, "--workers", "1")
 
 
+def run_nodes(number: int) -> Cost:
+    """The same work on a Ray cluster of so many nodes with one CPU each: driver, workers, and Ray itself meanwhile."""
+    warmed()
+    arguments = ("--on", "ray", "--address", two_nodes.ADDRESS, "--num-train-tasks", "40", "--quiet")
+    environment = {"MESAX_CACHE_DIR": str(CACHE), "XLA_FLAGS": COMPILE_LITTLE}
+    with tempfile.TemporaryDirectory() as out, two_nodes.started(number) as cluster:
+        before, clock = cluster.seconds(), time.monotonic()
+        command = [sys.executable, "-m", "mesax.cli", *TASKS_RUN, *arguments, "--out", f"{out}/run"]
+        driver = cluster.popen(command, Path(out) / "log", environment)
+        _, status, used = os.wait4(driver.pid, 0)
+        driver.returncode = os.waitstatus_to_exitcode(status)
+        if driver.returncode:
+            raise SystemExit((Path(out) / "log").read_text(encoding="utf-8"))
+        own = used.ru_utime + used.ru_stime
+        seconds, most = own + cluster.seconds() - before, max(1024 * used.ru_maxrss, cluster.most_memory())
+        return {"seconds": seconds, "bytes": most, "driver_seconds": own, "wall_seconds": time.monotonic() - clock}
+
+
 def of_agents(measure: Callable[[tuple[int, int]], Cost]) -> Callable[[int], Cost]:
     """Among five landmarks."""
     return lambda agents: measure((agents, 5))
@@ -254,13 +273,9 @@ PARTS = {
     "lanes": Part("ten rounds, climb-one", "lanes", "L", (1, 4, 16), lanes),
     "tasks": Part("whole run, climb-multi", "training tasks", "T", (10, 100, 300), run_tasks),
     "workers": Part("whole run, climb-multi", "workers", "work + a start each", (1, 2, 4), run_workers),
+    "nodes": Part("whole run, climb-multi, on Ray", "nodes", "work + a start each", (1, 2, 4), run_nodes),
     "run-agents": Part("whole run, particles, smoke", "agents", "compiling, then n", (2, 16), run_agents),
 }
-
-
-def nodes_are_missing() -> str:
-    """Why nothing is measured against the nodes of a cluster."""
-    return "nodes of a cluster: not measured; what workers cost is the same for processes of another machine"
 
 
 def number_of(size: Any) -> int:
@@ -327,7 +342,6 @@ def table(found: Mapping[str, Any]) -> None:
         print(f"peak memory of a smoke run of {most['size']} agents: {peak}, bar <= 4 GiB {verdict}")
     if missing := [name for name in PARTS if name not in found]:
         print(f"not measured yet: {', '.join(missing)}")
-    print(nodes_are_missing())
 
 
 def curves(entry: Mapping[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -423,6 +437,9 @@ def main() -> None:
     known = {name: measured(name, entry["points"]) for name, entry in known.items()}
     for name in (name for name in options.parts if name != "none"):
         points: list[dict[str, Any]] = []
+        if name == "nodes" and (reason := two_nodes.why_not()):
+            print(f"nodes: cannot be measured here: {reason}")
+            continue
         for size in PARTS[name].sizes:
             plain = list(size) if isinstance(size, tuple) else size
             points.append(

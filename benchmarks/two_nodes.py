@@ -123,6 +123,24 @@ class Cluster:
                 found[int(entry.name)] = name
         return found
 
+    def seconds(self) -> float:
+        """Processor time of all that runs inside, and of all that these processes have waited for."""
+        ticks = 0
+        for number in self.processes():
+            with suppress(OSError):  # it has just ended; whoever waits for it has its time
+                fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+                ticks += sum(int(field) for field in fields[11:15])  # its own and its children's, user and system
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def most_memory(self) -> int:
+        """The most bytes that one of the processes inside has ever held."""
+        most = 0
+        for number in self.processes():
+            with suppress(OSError):
+                lines = Path(f"/proc/{number}/status").read_text().splitlines()
+                most = max([most, *(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))])
+        return most
+
     def workers(self) -> list[int]:
         """Workers that are at a job."""
         return [number for number, name in self.processes().items() if name.startswith("ray::attempt_job")]
