@@ -121,10 +121,15 @@ def kind_of(text: str) -> str:
     return text.partition(" ")[0]
 
 
+def command_of(options: argparse.Namespace) -> str:
+    """What to type for the same again."""
+    words = ["--kills", str(options.kills), "--kinds", *options.kinds, "--families", *options.families]
+    return " ".join(["python benchmarks/ray_soak.py", *words, "--seed", str(options.seed)])
+
+
 def summary(done: list[str], runs: int, good: int, problems: list[str]) -> dict[str, object]:
     """What was done and seen, for people and for pages that quote it."""
     return {
-        "command": "python benchmarks/ray_soak.py " + " ".join(sys.argv[1:]),
         "kills": dict(sorted(Counter(kind_of(text) for text in done).items())),
         "where": dict(sorted(Counter(done).items())),
         "runs": runs,
@@ -168,7 +173,7 @@ def main() -> int:
             print(f"{name}, {'shared files' if shared else 'object store'}: {struck}, wrong: {wrong}", flush=True)
             if not struck:
                 break
-    told = summary(done, runs, good, problems) | {"families": options.families, "seed": options.seed}
+    told = {"command": command_of(options)} | summary(done, runs, good, problems)
     print(json.dumps(told, indent=1))
     if options.results is not None:
         options.results.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
