@@ -39,6 +39,7 @@ import two_nodes  # noqa: E402
 from mesax.envs.climb import ClimbFamily  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
 from mesax.methods.mesa.method import Mesa  # noqa: E402
+from mesax.results.evidence.blocks import Evidence  # noqa: E402
 from mesax.rewards.high_reward import build_subspace  # noqa: E402
 from mesax.suites.particles.presets import ADDITIVE_LEARNER, LEARNER  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
@@ -247,11 +248,18 @@ def of_landmarks(measure: Callable[[tuple[int, int]], Cost]) -> Callable[[int], 
 
 
 PARTS = {
-    "rollout": Part("rollout, learner's policy", "agents x landmarks", "n U + n^2", tuple(WORLDS), rollout, BAR),
+    "rollout": Part(
+        "rollout of 128 episodes, learner's policy",
+        "agents x landmarks",
+        "n (U + n) H + n H²",
+        tuple(WORLDS),
+        rollout,
+        BAR,
+    ),
     "update": Part(
         "update, joint critic",
         "agents x landmarks",
-        "n A (H^2 + n A H) + n U H",
+        "n A H² + n² A² H + n (U + n) H",
         tuple(WORLDS),
         update_of(LEARNER),
         BAR,
@@ -259,22 +267,30 @@ PARTS = {
     "update-additive": Part(
         "update, additive critic",
         "agents x landmarks",
-        "n H^2 + n U H",
+        "n (U + n) H + n H²",
         tuple(WORLDS),
         update_of(ADDITIVE_LEARNER),
         BAR,
     ),
-    "stage-2-agents": Part("stage 2, a round", "agents", "n^2 U", AGENTS, of_agents(stage_2)),
-    "stage-2-landmarks": Part("stage 2, a round", "landmarks", "n^2 U", (5, 20, 40), of_landmarks(stage_2)),
-    "stage-2-members": Part(
-        "stage 2, a round", "members of M_*", "|M| n U", (64, 256, 4096), lambda size: stage_2((2, 5), size)
+    "stage-2-agents": Part("stage 2, a round of 32 environments", "agents", "n² U", AGENTS, of_agents(stage_2)),
+    "stage-2-landmarks": Part(
+        "stage 2, a round of 32 environments", "landmarks", "n² U", (5, 20, 40), of_landmarks(stage_2)
     ),
-    "actions": Part("update, coordinated", "actions", "A H", (10, 50, 100, 200), climb_update),
-    "lanes": Part("ten rounds, climb-one", "lanes", "L", (1, 4, 16), lanes),
-    "tasks": Part("whole run, climb-multi", "training tasks", "T", (10, 100, 300), run_tasks),
-    "workers": Part("whole run, climb-multi", "workers", "work + a start each", (1, 2, 4), run_workers),
-    "nodes": Part("whole run, climb-multi, on Ray", "nodes", "work + a start each", (1, 2, 4), run_nodes),
-    "run-agents": Part("whole run, particles, smoke", "agents", "compiling, then n", (2, 16), run_agents),
+    "stage-2-members": Part(
+        "stage 2, a round of 32 environments",
+        "members of M_*",
+        "|M| n U",
+        (64, 256, 4096),
+        lambda size: stage_2((2, 5), size),
+    ),
+    "actions": Part("update, coordinated, two agents", "actions", "A H", (10, 50, 100, 200), climb_update),
+    "lanes": Part("ten rounds of `climb-one`", "lanes", "L", (1, 4, 16), lanes),
+    "tasks": Part("smoke run of `climb-multi`", "training tasks", "T", (10, 100, 300), run_tasks),
+    "workers": Part("the same with 40 tasks", "workers", "work, and a start each", (1, 2, 4), run_workers),
+    "nodes": Part("the same with 40 tasks, on Ray", "nodes", "work, and a start each", (1, 2, 4), run_nodes),
+    "run-agents": Part(
+        "smoke run of particles, compiling included", "agents", "n, after compiling", (2, 16), run_agents
+    ),
 }
 
 
@@ -317,24 +333,13 @@ def measured(name: str, points: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def table(found: Mapping[str, Any]) -> None:
-    """Every part in a row, as docs/scale.md has it."""
-    print("| what | against | seconds | MiB | order | exponent | alone | bar |\n|---|---|---|---|---|---|---|---|")
+def tell(found: Mapping[str, Any], stored: Path) -> None:
+    """Every part in a row, as docs/scale.md has it, and whether the bars are met."""
+    print(Evidence(stored.parent).write(f"scaling {stored.stem}"))
     for entry in found.values():
-        points = sorted(entry["points"], key=lambda point: number_of(point["size"]))
-        first, last = points[0], points[-1]
-        bar = entry["bar"]
-        cells = (
-            entry["what"],
-            f"{entry['against']}, {number_of(first['size'])} to {number_of(last['size'])}",
-            f"{first['seconds']:.2g} to {last['seconds']:.2g}",
-            f"{first['bytes'] / 2**20:,.0f} to {last['bytes'] / 2**20:,.0f}",
-            entry["order"],
-            f"{entry['exponent']:.2f}",
-            ", ".join(f"{name} {value:.2f}" for name, value in entry["slopes"].items()),
-            "" if bar is None else f"{bar}, {'met' if entry['exponent'] <= bar else 'missed'}",
-        )
-        print(f"| {' | '.join(cells)} |")
+        if (bar := entry["bar"]) is not None:
+            verdict = "met" if entry["exponent"] <= bar else "MISSED"
+            print(f"{entry['what']}: exponent {entry['exponent']:.2f}, bar <= {bar} {verdict}")
     if (team := found.get("run-agents")) is not None:
         most = max(team["points"], key=lambda point: point["size"])
         verdict = "met" if most["bytes"] <= MOST_MEMORY else "MISSED"
@@ -449,10 +454,11 @@ def main() -> None:
         known[name] = measured(name, points)
         write(options.results, known)
     found = {name: known[name] for name in PARTS if name in known}
-    table(found)
+    document = write(options.results, found)
+    tell(found, options.results)
     draw(found, options.figure)
-    if {"rollout", "update-additive", "stage-2-agents"} <= found.keys():
-        print(json.dumps(write(options.results, found)["study"], indent=2))
+    if "study" in document:
+        print(json.dumps(document["study"], indent=2))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory of this process {peak:.2f} GiB")
 
