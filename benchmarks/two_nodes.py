@@ -123,23 +123,17 @@ class Cluster:
                 found[int(entry.name)] = name
         return found
 
-    def seconds(self) -> float:
-        """Processor time of all that runs inside, and of all that these processes have waited for."""
-        ticks = 0
+    def used(self) -> dict[str, tuple[float, int]]:
+        """Of each process inside: seconds of processor time so far, and the most bytes that it has ever held."""
+        found = {}
         for number in self.processes():
-            with suppress(OSError):  # it has just ended; whoever waits for it has its time
+            with suppress(OSError):  # it has just ended
                 fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-                ticks += sum(int(field) for field in fields[11:15])  # its own and its children's, user and system
-        return ticks / os.sysconf("SC_CLK_TCK")
-
-    def most_memory(self) -> int:
-        """The most bytes that one of the processes inside has ever held."""
-        most = 0
-        for number in self.processes():
-            with suppress(OSError):
                 lines = Path(f"/proc/{number}/status").read_text().splitlines()
-                most = max([most, *(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))])
-        return most
+                most = sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+                ticks = int(fields[11]) + int(fields[12])
+                found[f"{number} since {fields[19]}"] = ticks / os.sysconf("SC_CLK_TCK"), most
+        return found
 
     def workers(self) -> list[int]:
         """Workers that are at a job."""
