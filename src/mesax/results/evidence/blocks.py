@@ -271,7 +271,8 @@ def _scaling(evidence: Evidence, words: Sequence[str]) -> str:
         points = sorted(part["points"], key=lambda point: _product(point["size"]))
         sizes, seconds = [_product(point["size"]) for point in points], [point["seconds"] for point in points]
         mebibytes = [f"{point['bytes'] / 2**20:,.1f}" for point in (points[0], points[-1])]
-        cells = (f"{part['against']}, {sizes[0]} to {sizes[-1]}", f"{seconds[0]:#.2g} to {seconds[-1]:#.2g}")
+        ends = [f"{value:#.2g}".removesuffix(".") for value in (seconds[0], seconds[-1])]
+        cells = (f"{part['against']}, {sizes[0]} to {sizes[-1]}", " to ".join(ends))
         alone = ", ".join(f"{name} {value:.2f}" for name, value in part["slopes"].items())
         rows.append((part["what"], *cells, " to ".join(mebibytes), part["order"], f"{part['exponent']:.2f}", alone))
     return to_markdown(Table("", ("what", "against", "seconds", "MiB", "order", "exponent", "alone"), tuple(rows)))
