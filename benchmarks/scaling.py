@@ -367,6 +367,9 @@ def curves(entry: Mapping[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     ]
 
 
+COLORS = (*(f"C{number}" for number in range(10)), "black", "0.5")
+
+
 def draw(found: Mapping[str, Any], target: Path) -> None:
     """Time and memory of every part, as multiples of its smallest size."""
     import matplotlib.pyplot as plt
@@ -378,8 +381,8 @@ def draw(found: Mapping[str, Any], target: Path) -> None:
                 base = points[0]
                 sizes = [number_of(point["size"]) / number_of(base["size"]) for point in points]
                 costs = [point[what] / base[what] for point in points]
-                label = f"{entry['what']}: {against}" if what == "seconds" else None
-                axes.plot(sizes, costs, style, color=f"C{number % 10}", ms=3, lw=1.2, label=label)
+                label = f"{entry['what'].replace('`', '')}: {against}" if what == "seconds" else None
+                axes.plot(sizes, costs, style, color=COLORS[number], ms=3, lw=1.2, label=label)
         line = np.array([1.0, 32.0])
         axes.plot(line, line, color="0.6", lw=0.8, ls="--", zorder=0)
         axes.set_xscale("log", base=2)
