@@ -1,12 +1,14 @@
 """Kills workers, nodes and drivers of runs on a two-node Ray cluster, and checks that they end in the same bytes.
 
     python benchmarks/ray_soak.py --kills 12 --out runs/ray-soak
+    python benchmarks/ray_soak.py --kills 30 --kinds worker node driver --results results/ray-soak.json
 
 For each family: one run in one process that nobody disturbs, then runs on the cluster, with and without shared files in
 turn. Each is disturbed once in every stage, at a random moment of its work: a worker is killed (kill -9), a node with
 all that belongs to it, the driver (which is then resumed), or a worker is halted (SIGSTOP), which only a heartbeat
-notices. At the end the results must equal those of the undisturbed run byte for byte, and of each run nothing may be
-left: no process, no attempt's directory. The cluster lives in namespaces of its own (benchmarks/two_nodes.py).
+notices. Kinds come in a random order, all equally often. At the end the results must equal those of the undisturbed run
+byte for byte, and of each run nothing may be left: no process, no attempt's directory. The cluster lives in namespaces
+of its own (benchmarks/two_nodes.py).
 """
 
 from __future__ import annotations
@@ -105,6 +107,37 @@ def disturbed(
     return struck, wrong
 
 
+def next_kinds(kinds: list[str], done: list[str], draw: random.Random) -> list[str]:
+    """What is done in each stage of the next run: the kinds that were done least often, in a random order."""
+    often = Counter(kind_of(text) for text in done)
+    chosen = sorted(kinds, key=lambda kind: (often[kind], draw.random()))
+    chosen = [chosen[index % len(chosen)] for index in range(len(STAGES))]
+    draw.shuffle(chosen)
+    return chosen
+
+
+def kind_of(text: str) -> str:
+    """`worker` of "worker in collect"."""
+    return text.partition(" ")[0]
+
+
+def command_of(options: argparse.Namespace) -> str:
+    """What to type for the same again."""
+    words = ["--kills", str(options.kills), "--kinds", *options.kinds, "--families", *options.families]
+    return " ".join(["python benchmarks/ray_soak.py", *words, "--seed", str(options.seed)])
+
+
+def summary(done: list[str], runs: int, good: int, problems: list[str]) -> dict[str, object]:
+    """What was done and seen, for people and for pages that quote it."""
+    return {
+        "kills": dict(sorted(Counter(kind_of(text) for text in done).items())),
+        "where": dict(sorted(Counter(done).items())),
+        "runs": runs,
+        "same_bytes": good,
+        "problems": problems,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=12, help="in all, over families and kinds")
@@ -112,6 +145,7 @@ def main() -> int:
     parser.add_argument("--families", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/ray-soak"))
+    parser.add_argument("--results", type=Path, help="a file for what was done and seen")
     options = parser.parse_args()
     if reason := two_nodes.why_not():
         print(f"cannot be done here: {reason}", file=sys.stderr)
@@ -131,8 +165,7 @@ def main() -> int:
     with two_nodes.started() as cluster:
         while len(done) < options.kills and len(problems) < 3:
             name, shared = options.families[runs % len(options.families)], runs // len(options.families) % 2 == 1
-            kinds = [options.kinds[(len(done) + index) % len(options.kinds)] for index in range(len(STAGES))]
-            kinds = kinds[: options.kills - len(done)]
+            kinds = next_kinds(options.kinds, done, draw)[: options.kills - len(done)]
             struck, wrong = disturbed(name, shared, kinds, cluster, options.out, draw)
             runs, good = runs + 1, good + (not wrong)
             done += struck
@@ -140,7 +173,10 @@ def main() -> int:
             print(f"{name}, {'shared files' if shared else 'object store'}: {struck}, wrong: {wrong}", flush=True)
             if not struck:
                 break
-    print(json.dumps({"kills": Counter(done), "runs": runs, "same bytes": good, "problems": problems}, indent=1))
+    told = {"command": command_of(options)} | summary(done, runs, good, problems)
+    print(json.dumps(told, indent=1))
+    if options.results is not None:
+        options.results.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(f"{len(done)} kills in {runs} runs: {good} of {runs} runs ended in the same bytes, nothing left running")
     return 1 if problems or len(done) < options.kills else 0
 

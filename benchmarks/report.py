@@ -3,6 +3,7 @@
 The runs are made up (7 environments x 10 methods x 3 seeds), so that only the report is measured:
 
     python benchmarks/report.py [--seeds 3] [--keep DIRECTORY]
+    python benchmarks/report.py --page docs/examples/quickstart-report.html      a page that is there already
 """
 
 import argparse
@@ -53,7 +54,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="where to leave the runs and the page")
     parser.add_argument("--runs", type=Path, nargs="*", help="measure the report of these runs instead")
+    parser.add_argument("--page", type=Path, help="measure this page instead; nothing is written")
     options = parser.parse_args()
+    if options.page is not None:
+        painted, loaded = first_paint(options.page)
+        print(f"size {format_bytes(options.page.stat().st_size)}")
+        print(f"first paint after {painted:.0f} ms, loaded after {loaded:.0f} ms")
+        return
     with tempfile.TemporaryDirectory() as temporary:
         root = options.keep or Path(temporary)
         runs = options.runs or [write_table(root, options.seeds)]

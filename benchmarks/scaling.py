@@ -1,4 +1,4 @@
-"""How cost grows: time and memory of every part against agents, landmarks, actions, tasks, M_*, lanes and workers.
+"""How cost grows: time and memory against agents, landmarks, actions, tasks, M_*, lanes, workers and nodes of Ray.
 
     python benchmarks/scaling.py                              all parts, then the table, the figure and the study
     python benchmarks/scaling.py --parts update-agents ...    some; what was measured before stays in the file
@@ -34,10 +34,12 @@ configure()
 import jax  # noqa: E402  (the runtime must be configured first)
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+import two_nodes  # noqa: E402
 
 from mesax.envs.climb import ClimbFamily  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
 from mesax.methods.mesa.method import Mesa  # noqa: E402
+from mesax.results.evidence.blocks import Evidence  # noqa: E402
 from mesax.rewards.high_reward import build_subspace  # noqa: E402
 from mesax.suites.particles.presets import ADDITIVE_LEARNER, LEARNER  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
@@ -52,7 +54,7 @@ AGENTS, LANDMARKS = (2, 4, 8, 16), (5, 10, 20, 40)
 WORLDS = [*((agents, 5) for agents in AGENTS), *((2, landmarks) for landmarks in LANDMARKS[1:]), (16, 40)]
 """One number grows at a time, then both."""
 ENVS, HORIZON, BATCH = 32, 40, 8
-BAR, MOST_MEMORY = 1.1, 4 * 2**30
+BAR, MOST_GIB = 1.1, 4
 Cost = Mapping[str, float]
 
 
@@ -217,6 +219,26 @@ def run_agents(number: int) -> Cost:
     return run_cold("run", "mesa", f"mpe-{number}a1l", *TEAM_RUN, "--workers", "1")
 
 
+def run_nodes(number: int) -> Cost:
+    """The same work on a Ray cluster of so many nodes with one CPU each: driver, workers, and Ray itself meanwhile."""
+    warmed()
+    arguments = ("--on", "ray", "--address", two_nodes.ADDRESS, "--num-train-tasks", "40", "--quiet")
+    environment = {"MESAX_CACHE_DIR": str(CACHE), "XLA_FLAGS": COMPILE_LITTLE}
+    with tempfile.TemporaryDirectory() as out, two_nodes.started(number) as cluster:
+        before, clock = cluster.used(), time.monotonic()
+        used = dict(before)  # looked up again and again: nobody counts the time of workers that Ray has ended
+        command = [sys.executable, "-m", "mesax.cli", *TASKS_RUN, *arguments, "--out", f"{out}/run"]
+        driver = cluster.popen(command, Path(out) / "log", environment)
+        while driver.poll() is None:
+            used |= cluster.used()
+            time.sleep(0.2)
+        if driver.returncode:
+            raise SystemExit((Path(out) / "log").read_text(encoding="utf-8"))
+        seconds = sum(own - before.get(name, (0.0, 0))[0] for name, (own, _) in used.items())
+        most = max(size for _, size in used.values())
+        return {"seconds": seconds, "bytes": most, "wall_seconds": time.monotonic() - clock}
+
+
 def of_agents(measure: Callable[[tuple[int, int]], Cost]) -> Callable[[int], Cost]:
     """Among five landmarks."""
     return lambda agents: measure((agents, 5))
@@ -228,11 +250,18 @@ def of_landmarks(measure: Callable[[tuple[int, int]], Cost]) -> Callable[[int], 
 
 
 PARTS = {
-    "rollout": Part("rollout, learner's policy", "agents x landmarks", "n U + n^2", tuple(WORLDS), rollout, BAR),
+    "rollout": Part(
+        "rollout of 128 episodes, learner's policy",
+        "agents x landmarks",
+        "n (U + n) H + n H²",
+        tuple(WORLDS),
+        rollout,
+        BAR,
+    ),
     "update": Part(
         "update, joint critic",
         "agents x landmarks",
-        "n A (H^2 + n A H) + n U H",
+        "n A H² + n² A² H + n (U + n) H",
         tuple(WORLDS),
         update_of(LEARNER),
         BAR,
@@ -240,27 +269,31 @@ PARTS = {
     "update-additive": Part(
         "update, additive critic",
         "agents x landmarks",
-        "n H^2 + n U H",
+        "n (U + n) H + n H²",
         tuple(WORLDS),
         update_of(ADDITIVE_LEARNER),
         BAR,
     ),
-    "stage-2-agents": Part("stage 2, a round", "agents", "n^2 U", AGENTS, of_agents(stage_2)),
-    "stage-2-landmarks": Part("stage 2, a round", "landmarks", "n^2 U", (5, 20, 40), of_landmarks(stage_2)),
-    "stage-2-members": Part(
-        "stage 2, a round", "members of M_*", "|M| n U", (64, 256, 4096), lambda size: stage_2((2, 5), size)
+    "stage-2-agents": Part("stage 2, a round of 32 environments", "agents", "n² U", AGENTS, of_agents(stage_2)),
+    "stage-2-landmarks": Part(
+        "stage 2, a round of 32 environments", "landmarks", "n² U", (5, 20, 40), of_landmarks(stage_2)
     ),
-    "actions": Part("update, coordinated", "actions", "A H", (10, 50, 100, 200), climb_update),
-    "lanes": Part("ten rounds, climb-one", "lanes", "L", (1, 4, 16), lanes),
-    "tasks": Part("whole run, climb-multi", "training tasks", "T", (10, 100, 300), run_tasks),
-    "workers": Part("whole run, climb-multi", "workers", "work + a start each", (1, 2, 4), run_workers),
-    "run-agents": Part("whole run, particles, smoke", "agents", "compiling, then n", (2, 16), run_agents),
+    "stage-2-members": Part(
+        "stage 2, a round of 32 environments",
+        "members of M_*",
+        "|M| n U",
+        (64, 256, 4096),
+        lambda size: stage_2((2, 5), size),
+    ),
+    "actions": Part("update, coordinated, two agents", "actions", "A H", (10, 50, 100, 200), climb_update),
+    "lanes": Part("ten rounds of `climb-one`", "lanes", "L", (1, 4, 16), lanes),
+    "tasks": Part("smoke run of `climb-multi`", "training tasks", "T", (10, 100, 300), run_tasks),
+    "workers": Part("the same with 40 tasks", "workers", "work, and a start each", (1, 2, 4), run_workers),
+    "nodes": Part("the same with 40 tasks, on Ray", "nodes", "work, and a start each", (1, 2, 4), run_nodes),
+    "run-agents": Part(
+        "smoke run of particles, compiling included", "agents", "n, after compiling", (2, 16), run_agents
+    ),
 }
-
-
-def nodes_are_missing() -> str:
-    """Why nothing is measured against the nodes of a cluster."""
-    return "nodes of a cluster: not measured; what workers cost is the same for processes of another machine"
 
 
 def number_of(size: Any) -> int:
@@ -302,32 +335,25 @@ def measured(name: str, points: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def table(found: Mapping[str, Any]) -> None:
-    """Every part in a row, as docs/scale.md has it."""
-    print("| what | against | seconds | MiB | order | exponent | alone | bar |\n|---|---|---|---|---|---|---|---|")
+def tell(found: Mapping[str, Any], stored: Path) -> None:
+    """Every part in a row, as docs/scale.md has it, and whether the bars are met."""
+    print(Evidence(stored.parent).write(f"scaling {stored.stem}"))
     for entry in found.values():
-        points = sorted(entry["points"], key=lambda point: number_of(point["size"]))
-        first, last = points[0], points[-1]
-        bar = entry["bar"]
-        cells = (
-            entry["what"],
-            f"{entry['against']}, {number_of(first['size'])} to {number_of(last['size'])}",
-            f"{first['seconds']:.2g} to {last['seconds']:.2g}",
-            f"{first['bytes'] / 2**20:,.0f} to {last['bytes'] / 2**20:,.0f}",
-            entry["order"],
-            f"{entry['exponent']:.2f}",
-            ", ".join(f"{name} {value:.2f}" for name, value in entry["slopes"].items()),
-            "" if bar is None else f"{bar}, {'met' if entry['exponent'] <= bar else 'missed'}",
-        )
-        print(f"| {' | '.join(cells)} |")
-    if (team := found.get("run-agents")) is not None:
-        most = max(team["points"], key=lambda point: point["size"])
-        verdict = "met" if most["bytes"] <= MOST_MEMORY else "MISSED"
-        peak = f"{most['bytes'] / 2**30:.2f} GiB"
-        print(f"peak memory of a smoke run of {most['size']} agents: {peak}, bar <= 4 GiB {verdict}")
+        if (bar := entry["bar"]) is not None:
+            verdict = "met" if entry["exponent"] <= bar else "MISSED"
+            print(f"{entry['what']}: exponent {entry['exponent']:.2f}, bar <= {bar} {verdict}")
+    if "run-agents" in found:
+        team = largest_team(found)
+        verdict = "met" if team["peak_gib"] <= MOST_GIB else "MISSED"
+        print(f"peak of a smoke run of {team['agents']} agents: {team['peak_gib']} GiB, bar <= {MOST_GIB} {verdict}")
     if missing := [name for name in PARTS if name not in found]:
         print(f"not measured yet: {', '.join(missing)}")
-    print(nodes_are_missing())
+
+
+def largest_team(found: Mapping[str, Any]) -> dict[str, float]:
+    """What a smoke run of the largest team took."""
+    most = max(found["run-agents"]["points"], key=lambda point: point["size"])
+    return {"agents": most["size"], "peak_gib": round(most["bytes"] / 2**30, 2), "seconds": most["seconds"]}
 
 
 def curves(entry: Mapping[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -341,6 +367,9 @@ def curves(entry: Mapping[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     ]
 
 
+COLORS = (*(f"C{number}" for number in range(10)), "black", "0.5")
+
+
 def draw(found: Mapping[str, Any], target: Path) -> None:
     """Time and memory of every part, as multiples of its smallest size."""
     import matplotlib.pyplot as plt
@@ -352,8 +381,8 @@ def draw(found: Mapping[str, Any], target: Path) -> None:
                 base = points[0]
                 sizes = [number_of(point["size"]) / number_of(base["size"]) for point in points]
                 costs = [point[what] / base[what] for point in points]
-                label = f"{entry['what']}: {against}" if what == "seconds" else None
-                axes.plot(sizes, costs, style, color=f"C{number % 10}", ms=3, lw=1.2, label=label)
+                label = f"{entry['what'].replace('`', '')}: {against}" if what == "seconds" else None
+                axes.plot(sizes, costs, style, color=COLORS[number], ms=3, lw=1.2, label=label)
         line = np.array([1.0, 32.0])
         axes.plot(line, line, color="0.6", lw=0.8, ls="--", zorder=0)
         axes.set_xscale("log", base=2)
@@ -423,6 +452,9 @@ def main() -> None:
     known = {name: measured(name, entry["points"]) for name, entry in known.items()}
     for name in (name for name in options.parts if name != "none"):
         points: list[dict[str, Any]] = []
+        if name == "nodes" and (reason := two_nodes.why_not()):
+            print(f"nodes: cannot be measured here: {reason}")
+            continue
         for size in PARTS[name].sizes:
             plain = list(size) if isinstance(size, tuple) else size
             points.append(
@@ -432,10 +464,11 @@ def main() -> None:
         known[name] = measured(name, points)
         write(options.results, known)
     found = {name: known[name] for name in PARTS if name in known}
-    table(found)
+    document = write(options.results, found)
+    tell(found, options.results)
     draw(found, options.figure)
-    if {"rollout", "update-additive", "stage-2-agents"} <= found.keys():
-        print(json.dumps(write(options.results, found)["study"], indent=2))
+    if "study" in document:
+        print(json.dumps(document["study"], indent=2))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory of this process {peak:.2f} GiB")
 
@@ -445,6 +478,8 @@ def write(target: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     document: dict[str, Any] = {"command": "python benchmarks/scaling.py", "jax": jax.__version__, "parts": dict(found)}
     if {"rollout", "update-additive", "stage-2-agents"} <= found.keys():
         document["study"] = study(found)
+    if "run-agents" in found:
+        document["team"] = largest_team(found)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return document

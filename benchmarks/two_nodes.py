@@ -123,6 +123,18 @@ class Cluster:
                 found[int(entry.name)] = name
         return found
 
+    def used(self) -> dict[str, tuple[float, int]]:
+        """Of each process inside: seconds of processor time so far, and the most bytes that it has ever held."""
+        found = {}
+        for number in self.processes():
+            with suppress(OSError):  # it has just ended
+                fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+                lines = Path(f"/proc/{number}/status").read_text().splitlines()
+                most = sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+                ticks = int(fields[11]) + int(fields[12])
+                found[f"{number} since {fields[19]}"] = ticks / os.sysconf("SC_CLK_TCK"), most
+        return found
+
     def workers(self) -> list[int]:
         """Workers that are at a job."""
         return [number for number, name in self.processes().items() if name.startswith("ray::attempt_job")]

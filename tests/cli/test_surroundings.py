@@ -261,6 +261,14 @@ def test_what_cannot_be_done_is_refused_before_anything_begins(tmp_path, capsys,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_directory_that_was_removed_is_named(tmp_path, capsys, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    assert main(["run", "plain", "my_module:make", "--out", str(tmp_path / "run")]) == IO_ERROR
+    assert "the current directory is gone: start from another one" in only_line(capsys)
+
+
 def test_small_things(tmp_path, capsys, monkeypatch):
     """A run that is named twice is one; a page that cannot be written leaves nothing."""
     monkeypatch.setattr(drawing, "_drawn", lambda *_: [])

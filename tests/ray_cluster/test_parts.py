@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +99,47 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, capsys, closed_port, 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "Ray is not installed: pip install 'mesax[ray]'" in refused([*run, "--on", "ray"], capsys)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("greeting", "told"),
+    [(None, "timed out"), (b"", "somebody else does"), (b"HTTP/1.1 400 Bad Request\r\n", "somebody else does")],
+    ids=["silent", "closes", "web"],
+)
+def test_somebody_else_at_the_address_is_one_line(greeting: bytes | None, told: str, monkeypatch):
+    """Ray itself would wait for minutes."""
+    monkeypatch.setattr("mesax.execution.ray_cluster.where.SECONDS_TO_ANSWER", 0.2)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    with (
+        answering(greeting) as address,
+        pytest.raises(UsageError, match=f"no Ray cluster answers at {address}: {told}"),
+    ):
+        OnRay(address).check()
+
+
+def test_who_greets_as_a_cluster_does_is_one(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    with answering(bytes((0, 0, 6, 4, 0, 0, 0, 0, 0)) + b"\0\5\0\0@\0") as address:
+        OnRay(address).check()
+
+
+@contextmanager
+def answering(greeting: bytes | None) -> Iterator[str]:
+    """The address of somebody who says this and goes, or says nothing at all."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as line:
+                line.recv(100)
+                if greeting is not None:
+                    line.sendall(greeting)
+                else:
+                    line.recv(100)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(5)
 
 
 def test_runs_of_a_sweep_on_this_machine_are_told_of_their_workers():
@@ -293,14 +336,11 @@ def test_a_scratch_directory_that_cannot_be_made_is_one_line(tmp_path, monkeypat
 # The desk
 
 
-def test_the_desk_passes_words_on_and_keeps_strangers_out():
+def test_the_desk_passes_words_on_until_an_attempt_is_dismissed():
     async def meet() -> None:
         desk = Desk()
-        assert await desk.news(0.0) == [] and await desk.beat("a") == LEAVE and not await desk.deliver("a", [1])
-        await desk.tell("a", {"kind": "progress"})
-        assert await desk.news(0.0) == [], "nobody expects it"
-        await desk.expect("a")
-        assert await desk.beat("a") == GO_ON
+        assert await desk.news(0.0) == []
+        assert await desk.beat("a") == GO_ON, "the driver, who began it, may be heard after it"
         waiting = asyncio.create_task(desk.deliver("a", [2]))
         await asyncio.sleep(0)
         assert await desk.news(0.0) == [("a", {"kind": "alive"}), ("a", {"kind": "parcel", "parcel": [2]})]
@@ -309,10 +349,13 @@ def test_the_desk_passes_words_on_and_keeps_strangers_out():
         assert await waiting
         await desk.stop()
         assert await desk.beat("a") == STOP
+        assert await desk.news(0.0) == [("a", {"kind": "alive"})]
         waiting = asyncio.create_task(desk.deliver("a", [3]))
         await asyncio.sleep(0)
         await desk.dismiss("a")
-        assert not await waiting and await desk.beat("a") == LEAVE
+        assert not await waiting and await desk.beat("a") == LEAVE and not await desk.deliver("a", [4])
+        await desk.tell("a", {"kind": "progress"})
+        assert await desk.news(0.0) == [("a", {"kind": "parcel", "parcel": [3]})], "nobody listens to it any more"
 
     asyncio.run(meet())
 

@@ -153,6 +153,20 @@ def test_blocks_of_runs_say_something(store: Path):
         evidence.write("results climb-one qmix")
 
 
+def test_costs_that_were_measured_become_rows(tmp_path: Path):
+    points = [{"size": [16, 5], "seconds": 0.2, "bytes": 2**21}, {"size": [2, 5], "seconds": 0.01, "bytes": 2**20}]
+    part = {
+        "what": "update",
+        "against": "agents x landmarks",
+        "order": "n U",
+        "exponent": 1.44,
+        "slopes": {"agents": 1.4},
+    }
+    (tmp_path / "scaling.json").write_text(json.dumps({"parts": {"update": {**part, "points": points}}}))
+    row = "| update | agents x landmarks, 10 to 80 | 0.010 to 0.20 | 1.0 to 2.0 | n U | 1.44 | agents 1.40 |"
+    assert row in Evidence(tmp_path).write("scaling")
+
+
 def kept_of(cell: Cell, seed: int, returns: list[float], steps: float | None = None) -> dict[str, object]:
     """What the store would hold of a run of today's settings."""
     experiment = cell.request(seed).experiment()

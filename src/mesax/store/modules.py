@@ -14,12 +14,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from mesax.errors import UsageError
+from mesax.errors import StoreError, UsageError
 from mesax.store.settings import Named, foreign_modules, module_of, name_of, script_name, script_path
 
 SHOWN_NAMES = 12
 _loading: list[str] = []
 """What is being loaded at this moment, outermost first."""
+
+
+def current_directory() -> Path:
+    """Where modules are looked for first; somebody may have removed it."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise StoreError("the current directory is gone: start from another one") from error
 
 
 def is_reference(text: str) -> bool:
@@ -45,7 +53,7 @@ def split_reference(text: str) -> tuple[str, str]:
 
 def _proper(path: Path, attribute: str) -> str:
     """How to name what is in a file: below the current directory as it is, elsewhere from its own directory."""
-    absolute, here = Path(os.path.abspath(path)), Path.cwd()  # not resolved: a link's own name can be imported
+    absolute, here = Path(os.path.abspath(path)), current_directory()  # not resolved: a link's own name can be imported
     if absolute.is_relative_to(here) and absolute != here:
         return f"{'.'.join(absolute.relative_to(here).with_suffix('').parts)}:{attribute}"
     return f"{absolute.stem or 'my_env'}:{attribute}, in the directory {absolute.parent}"
@@ -100,7 +108,7 @@ def refuse_while_loading(what: str) -> None:
 
 
 def _search_here() -> None:
-    here = str(Path.cwd())
+    here = str(current_directory())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
 
@@ -170,7 +178,7 @@ def how_to_load(value: object) -> tuple[str, ...]:
 
 def _from_here(path: Path) -> str:
     """A path as short as it can be said in the current directory."""
-    here = Path.cwd()
+    here = current_directory()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
@@ -182,4 +190,4 @@ def loaded_modules(value: object) -> tuple[ModuleType, ...]:
 
 def search_path() -> Sequence[str]:
     """Where this process looks for modules, for another process to look there too."""
-    return [entry or str(Path.cwd()) for entry in sys.path]
+    return [entry or str(current_directory()) for entry in sys.path]

@@ -22,18 +22,15 @@ class Desk:
 
     def __init__(self) -> None:
         self._news: News = []
-        self._known: set[str] = set()
+        # Not the expected ones: a worker's first word may come before the driver's, if this actor was slow to start.
+        self._dismissed: set[str] = set()
         self._stopping = False
         self._something = asyncio.Event()
         self._answers: dict[str, asyncio.Future[bool]] = {}
 
-    async def expect(self, attempt: str) -> None:
-        """From the driver: an attempt begins."""
-        self._known.add(attempt)
-
     async def dismiss(self, attempt: str) -> None:
         """From the driver: an attempt is over, whatever it still says."""
-        self._known.discard(attempt)
+        self._dismissed.add(attempt)
         self._settle(attempt, False)
 
     async def stop(self) -> None:
@@ -42,19 +39,19 @@ class Desk:
 
     async def beat(self, attempt: str) -> str:
         """From a worker, again and again: it lives. The answer says what it is to do."""
-        if attempt not in self._known:
+        if attempt in self._dismissed:
             return LEAVE
         self._tell(attempt, {"kind": "alive"})
         return STOP if self._stopping else GO_ON
 
     async def tell(self, attempt: str, event: Event) -> None:
         """From a worker: progress, or a warning."""
-        if attempt in self._known:
+        if attempt not in self._dismissed:
             self._tell(attempt, event)
 
     async def deliver(self, attempt: str, parcel: list[Any]) -> bool:
         """From a worker: files, as a reference that only the driver follows; answers once the driver has them."""
-        if attempt not in self._known:
+        if attempt in self._dismissed:
             return False
         future = self._answers[attempt] = asyncio.get_running_loop().create_future()
         self._tell(attempt, {"kind": "parcel", "parcel": parcel})

@@ -126,7 +126,6 @@ class RayPool:
             modules=[os.path.abspath(name) if name.endswith(".py") else name for name in self.modules],
             places=list(search_path()) if self.modules else [],
         )
-        self._desk.expect.remote(attempt.name)
         task = connection.as_task(attempt_job, self.on.num_gpus)
         reference = task.remote(self._desk, order, earlier, parcels.pack(self.run.path, names))
         self._running[reference] = attempt

@@ -13,7 +13,11 @@ from mesax.errors import UsageError
 
 ADDRESS = "RAY_ADDRESS"
 """Ray's own variable, which `ray job submit` sets: the cluster to use if nothing else is said."""
+ENCRYPTED = "RAY_USE_TLS"
+"""Ray's own variable; what is encrypted cannot be asked for its protocol here."""
 SECONDS_TO_ANSWER = 5.0
+SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The first frame of either side in HTTP/2: a length, the kind 4, flags and a stream; here with nothing in it."""
 ATTEMPTS = ".attempts"
 """Within a run directory that all nodes see: where attempts work."""
 
@@ -58,10 +62,22 @@ class OnRay:
         if place is None:
             return
         try:
-            socket.create_connection(place, SECONDS_TO_ANSWER).close()
+            with socket.create_connection(place, SECONDS_TO_ANSWER) as line:
+                understood = os.environ.get(ENCRYPTED) == "1" or _speaks_http_2(line)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
             raise UsageError(f"no Ray cluster answers at {self.cluster}: {reason}") from error
+        if not understood:
+            raise UsageError(f"no Ray cluster answers at {self.cluster}: somebody else does")
+
+
+def _speaks_http_2(line: socket.socket) -> bool:
+    """Whether the other side greets as the head of a cluster does: Ray itself would wait for that without end."""
+    line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
+    greeting = b""
+    while len(greeting) < len(SETTINGS) and (part := line.recv(len(SETTINGS) - len(greeting))):
+        greeting += part
+    return len(greeting) == len(SETTINGS) and greeting[3] == SETTINGS[3]
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -262,6 +263,26 @@ def _proof(evidence: Evidence, words: Sequence[str]) -> str:
     return to_markdown(Table("", columns, tuple(rows)))
 
 
+def _scaling(evidence: Evidence, words: Sequence[str]) -> str:
+    """What benchmarks/scaling.py has measured; `scaling FILE`: in another file than scaling.json."""
+    parts = read_json(evidence.store / f"{words[0] if words else 'scaling'}.json")["parts"]
+    rows = []
+    for part in parts.values():
+        points = sorted(part["points"], key=lambda point: _product(point["size"]))
+        sizes, seconds = [_product(point["size"]) for point in points], [point["seconds"] for point in points]
+        mebibytes = [f"{point['bytes'] / 2**20:,.1f}" for point in (points[0], points[-1])]
+        ends = [f"{value:#.2g}".removesuffix(".") for value in (seconds[0], seconds[-1])]
+        cells = (f"{part['against']}, {sizes[0]} to {sizes[-1]}", " to ".join(ends))
+        alone = ", ".join(f"{name} {value:.2f}" for name, value in part["slopes"].items())
+        rows.append((part["what"], *cells, " to ".join(mebibytes), part["order"], f"{part['exponent']:.2f}", alone))
+    return to_markdown(Table("", ("what", "against", "seconds", "MiB", "order", "exponent", "alone"), tuple(rows)))
+
+
+def _product(size: Sequence[int] | int) -> int:
+    """A size as one number: agents x landmarks for a world."""
+    return size if isinstance(size, int) else math.prod(size)
+
+
 BLOCKS: dict[str, Block] = {
     "table-2": _table_2,
     "gains": _gains,
@@ -275,5 +296,6 @@ BLOCKS: dict[str, Block] = {
     "arms": _arms,
     "theory": _theory,
     "proof": _proof,
+    "scaling": _scaling,
 }
 """To add one: a function, and a line here."""
