@@ -97,9 +97,17 @@ def test_key_maps():
     @jax.jit
     def keys(before: jax.Array, action: jax.Array, after: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
         step = Transition(before, action, after)
-        return [which(spec, step) for which in (ActionKeys(seen=2), PlaceKeys(num_points=2), ProjectedKeys(rows=5))]
+        maps = (
+            ActionKeys(seen=2),
+            PlaceKeys(num_points=2),
+            ProjectedKeys(rows=5),
+            BinnedEntries((2,), 0.2, points=(2, 4)),
+        )
+        return [which(spec, step) for which in maps]
 
-    (state, change), of_places, projected = keys(before, action, after)
+    (state, change), of_places, projected, (_, of_things) = keys(before, action, after)
+    # The first agent moves by .4, two bins, from no thing to the first (.5 - .4 is nearest to 0); the second leaves it.
+    np.testing.assert_array_equal(of_things, [[-2, 0, 1], [-2, 1, 0]])
     np.testing.assert_array_equal(state, [[1, 0, 0, 0, 1], [0, 1, 1, 0, 0]])
     np.testing.assert_array_equal(change, [[0, 0, 1], [1, 0, 0]])
     # Two points at offsets (.5, 0) and (-.5, 0): the first agent moves right by .4 and comes upon the first of them.
@@ -108,7 +116,7 @@ def test_key_maps():
     np.testing.assert_array_equal(change, [[-2, 0, -1, 0], [-2, 0, 0, -1]])
     state, change = projected
     assert state.shape == change.shape == (2, 5) and np.abs(np.asarray(state)).max() <= 1
-    _, _, (same, none) = keys(after, action, after)
+    _, _, (same, none), _ = keys(after, action, after)
     np.testing.assert_array_equal(same, state)
     assert not np.any(none)
 
@@ -129,3 +137,5 @@ def test_impossible_tables_are_refused():
         replace(COUNTS, reset_chance=1.5)
     with pytest.raises(UsageError, match="width above 0"):
         BinnedEntries((0,), width=0.0)
+    with pytest.raises(UsageError, match="points must not be negative"):
+        BinnedEntries((0,), width=1.0, points=(2, -1))
