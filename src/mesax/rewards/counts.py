@@ -62,16 +62,13 @@ class BinnedEntries:
     """Which ones."""
     width: float
     """Of a bin."""
-    points: tuple[int, ...] = added(())
-    """Where the observation holds offsets to things, two numbers each; a change is also from which of them (or none) to
-    which an agent goes."""
+    where: bool = added(False)
+    """Whether the same change is another one elsewhere, as it is in what an agent sees around it."""
 
     def __post_init__(self) -> None:
         """Refuse bins that tell nothing apart."""
         if not self.entries or min(self.entries) < 0 or not self.width > 0:
             raise UsageError(f"entries must not be empty nor negative, and width above 0: {self.entries}, {self.width}")
-        if self.points and min(self.points) < 0:
-            raise UsageError(f"points must not be negative: {self.points}")
 
     def __call__(
         self, spec: EnvSpec, step: Transition
@@ -79,15 +76,8 @@ class BinnedEntries:
         """State = bins after the step."""
         del spec
         before, after = (self._bins(obs) for obs in (step.obs, step.next_obs))
-        if not self.points:
-            return after, after - before
-        return after, jnp.concatenate([after - before, self._on(step.obs), self._on(step.next_obs)], axis=1)
-
-    def _on(self, obs: Float[Array, "agents obs"]) -> Int[Array, "agents 1"]:
-        """Number of the first point in the own bin, from 1; 0: none."""
-        there = [jnp.all(jnp.round(obs[:, at : at + 2] / self.width) == 0.0, axis=1) for at in self.points]
-        found = jnp.stack([jnp.zeros_like(there[0]), *there], axis=1)
-        return jnp.argmax(found, axis=1, keepdims=True).astype(jnp.int32)
+        change = after - before
+        return after, jnp.concatenate([change, after], axis=1) if self.where else change
 
     def _bins(self, obs: Float[Array, "agents obs"]) -> Int[Array, "agents entries"]:
         return jnp.round(obs[:, jnp.array(self.entries)] / self.width).astype(jnp.int32)
