@@ -280,7 +280,6 @@ def test_on_a_box_and_on_standardized_observations():
     "build, message",
     [
         (lambda: CodedValues(latent_size=0), "latent-size must be at least 1, not 0"),
-        (lambda: CodedValues(features_gain=0.0), "features-gain must be above 0"),
         (lambda: CodedValues(features=0), "features must be at least 1, not 0"),
         (lambda: CodedValues(discriminator_hidden=(0,)), "every layer of the discriminator needs at least 1 unit"),
         (lambda: CodedValues(discount=2.0), "discount must lie between 0 and 1"),

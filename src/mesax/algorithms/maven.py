@@ -33,7 +33,6 @@ from mesax.algorithms.value_decomposition import (
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Team, Trainable  # noqa: F401
 from mesax.policy import LATENT_STREAM, LEARNER, Policy
-from mesax.store.settings import added
 from mesax.types import (
     Action,
     Discrete,
@@ -212,9 +211,6 @@ class CodedValues(ValueDecomposition):
     """Of the discriminator's loss."""
     discriminator_hidden: tuple[int, ...] = (32,)
     """Widths of the discriminator's ReLU layers."""
-    features_gain: float = added(0.1)
-    """Of the layer that makes the features, at the start. Small ones leave z no say in the first updates, which then
-    teach all ways to play the same; the release's recurrent net amounts to .5."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
@@ -224,8 +220,6 @@ class CodedValues(ValueDecomposition):
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if any(width < 1 for width in self.discriminator_hidden):
             raise UsageError(f"every layer of the discriminator needs at least 1 unit, not {self.discriminator_hidden}")
-        if self.features_gain <= 0.0:
-            raise UsageError(f"features-gain must be above 0, not {self.features_gain}")
 
     def build(self, spec: EnvSpec, key: Key) -> Values:
         """Agents whose last layer follows z, a mixer that sees it, and the discriminator."""
@@ -234,7 +228,7 @@ class CodedValues(ValueDecomposition):
         inputs = spec.obs_size + self.last_action * space.num_actions
         sizes = (self.latent_size, inputs, self.features, space.num_actions)
         agents = CodedTeam.create(
-            self.agent_net, spec.num_agents, sizes, key_agents, shared=self.share_agents, head_gain=self.features_gain
+            self.agent_net, spec.num_agents, sizes, key_agents, shared=self.share_agents, head_gain=0.1
         )
         (discriminator,) = hypernets(key_discriminator, (spec.joint_size, *self.discriminator_hidden, self.latent_size))
         mixer = self.mixer.build(spec, key_mixer, self.latent_size)
