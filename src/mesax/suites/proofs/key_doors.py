@@ -17,10 +17,11 @@ from mesax.suites.tables import on_policy
 from mesax.training.schedule import Budget
 
 FAMILY = KeyDoorFamily()
-KEYS = BinnedEntries((0, 1, HAS_KEY, OPEN), width=1.0 / FAMILY.world.scale)
-"""Own cell, key and door; a change is a move, a taken key or an opened door, wherever that is. Were a change of rooms
-counted too, exploration would go in and out of the doorway."""
-# With nothing paid for thousands of episodes, values are noise: it must not move the actors.
+KEYS = BinnedEntries((0, 1, HAS_KEY, OPEN), width=1.0 / FAMILY.world.scale, where=True)
+"""Own cell, key and door; a change is a move, a taken key or an opened door at a place. Were a change of rooms counted
+too, exploration would go in and out of the doorway."""
+# Who remembers nothing must wander, or leaves corners out. With nothing paid for thousands of episodes, values are
+# noise, and must not move the actors.
 MAPPO = Mappo(
     Mlp((64, 64)),
     Mlp((64, 64)),
@@ -29,6 +30,7 @@ MAPPO = Mappo(
     minibatches=4,
     discount=0.97,
     least_deviation=0.1,
+    entropy_bonus=0.05,
 )
 
 
