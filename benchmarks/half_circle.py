@@ -59,17 +59,19 @@ def main() -> None:
         for moment, index in (("before any episode", 0), ("after 20 episodes", 1), ("after 180 episodes", -1)):
             value = mean_interval(table[:, index].reshape(-1), seeds=seeds)
             by_seed = table[:, index].mean(axis=-1)
+            one: dict[str, object] = {
+                "mean": value.value,
+                "interval": [value.low, value.high],
+                "by_seed": list(by_seed),
+            }
             line = f"{arm:<8} {moment:<19} {value.value:6.2f}  [{value.low:.2f}, {value.high:.2f}]"
             against = ""
             if arm != "maesn" and "maesn" in returns:
                 ahead = mean_interval((returns["maesn"] - table)[:, index].reshape(-1), seeds=seeds)
                 against = f"  maesn is ahead by {ahead.value:.2f} [{ahead.low:.2f}, {ahead.high:.2f}]"
+                one["maesn_ahead"] = {"mean": ahead.value, "interval": [ahead.low, ahead.high]}
             print(f"{line}  by seed {', '.join(f'{number:.2f}' for number in by_seed)}{against}")
-            found[f"{arm} {moment}"] = {
-                "mean": value.value,
-                "interval": [value.low, value.high],
-                "by_seed": list(by_seed),
-            }
+            found[f"{arm} {moment}"] = one
     if list(returns) == list(ARMS) and options.seeds == SEEDS:
         (ROOT / "results" / "half-circle.json").write_text(json.dumps(found, indent=2) + "\n")
 
