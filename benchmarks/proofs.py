@@ -40,6 +40,8 @@ class Proof:
     @property
     def asked(self) -> str:
         """In words."""
+        if self.least == 0 and self.most is None:
+            return "nothing"
         return f"at least {self.least}" if self.most is None else f"at most {self.most}"
 
     def met(self, solved: int) -> bool:

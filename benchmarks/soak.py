@@ -28,13 +28,19 @@ RUNS = {
     "swimmer": ["mesa", "swimmer", "--preset", "smoke", "--schedule.total-steps", "1600"],
     "pretrain": ["pretrain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
     "cbet": ["cbet", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
+    "goal": ["goal", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
+    "maesn": ["maesn", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
 }
 USUAL = ("climb-one", "mpe-2a3l", "swimmer")
 """Without being asked for others."""
 LONG = ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "2000000"]
 MEMORY_BAR, FILES_BAR = 5.0, 2
 """A long run may grow by so many MiB a minute and keep so many files open more, in its second half."""
-STAGES = {"mesa": ("collect", "explore", "adapt"), "pretrain": ("pretrain", "adapt"), "cbet": ("pretrain", "adapt")}
+STAGES = {
+    "mesa": ("collect", "explore", "adapt"),
+    **dict.fromkeys(("pretrain", "goal", "cbet"), ("pretrain", "adapt")),
+    "maesn": ("meta", "adapt"),
+}
 """Of each method."""
 DETERMINED = ("eval.jsonl", "metrics.jsonl", "coverage.json")
 

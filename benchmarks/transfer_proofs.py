@@ -91,7 +91,7 @@ def prove_cbet(seeds: list[int], out: Path) -> Json:
             reached.setdefault(name, []).extend(until_solved(run))
             if isinstance(entry.method, CBet):
                 happened.setdefault(name, []).append(interactions(entry, exploration(entry, path)))
-        happened.setdefault("uniform", []).append(interactions(scratch, uniform(scratch)))
+        happened.setdefault("uniform", []).append(interactions(replace(scratch, seed=seed), uniform(scratch)))
     return summary(reached, happened)
 
 

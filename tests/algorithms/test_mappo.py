@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -293,6 +294,25 @@ def test_the_first_step_is_the_plain_policy_gradient():
     np.testing.assert_allclose(metrics["actor_loss"], -0.05 * float(entropy), atol=1e-5)
 
 
+def test_where_nothing_is_paid_advantages_stay_small():
+    """They are divided by their deviation, or by the least one if that is larger."""
+
+    @partial(jax.jit, static_argnums=0)
+    def advantages(algorithm, state, batch):
+        return algorithm._pieces(SPEC, state, batch, Elapsed.at(0.0)).advantages
+
+    state, batch = fresh(ONE_STEP), episodes()
+    usual = advantages(ONE_STEP, state, batch)[batch.mask]
+    np.testing.assert_allclose(np.std(usual), 1.0, rtol=1e-3)
+    held = advantages(replace(ONE_STEP, least_deviation=100.0), state, batch)[batch.mask]
+    ratio = np.asarray(held) / np.asarray(usual)
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-3)
+    assert np.std(held) < 0.5
+    np.testing.assert_allclose(
+        advantages(replace(ONE_STEP, least_deviation=1e-9), state, batch)[batch.mask], usual, rtol=1e-6
+    )
+
+
 def test_a_bonus_that_is_valued_apart_by_hand():
     """It has a head and a discount of its own, and goes on at a fresh start where the task ends."""
     spec = replace(SPEC, bonus_discount=0.5)
@@ -475,6 +495,7 @@ def test_more_minibatches_than_episodes_are_refused():
         ({"minibatches": 0}, "minibatches must be at least 1, not 0"),
         ({"discount": 1.5}, "discount must lie between 0 and 1, not 1.5"),
         ({"gae": -0.1}, "gae must lie between 0 and 1"),
+        ({"least_deviation": -0.1}, "least-deviation must not be negative"),
         ({"clip": 0.0}, "clip, initial-std and largest-std must be above 0"),
         ({"initial_std": 0.0}, "clip, initial-std and largest-std must be above 0"),
         ({"initial_std": 0.001}, r"initial-std must lie between 0\.0067 and 1\.6, not 0\.001"),

@@ -2,7 +2,7 @@
 
 import itertools
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import equinox as eqx
 import hypothesis
@@ -55,6 +55,21 @@ def mixed(mixer, q, obs, joint):
     """(value, penalty) of a joint action."""
     step = step_of(q, obs, joint)
     return mixer(step), mixer.penalty(step)
+
+
+@jax.jit
+def mixed_at_once(mixer, q, obs, joint):
+    """The same in one go, and both as one number's slopes."""
+    step = step_of(q, obs, joint)
+
+    def apart(mixer):
+        return jnp.sum(mixer(step)) + mixer.penalty(step)
+
+    def together(mixer):
+        values, penalty = mixer.with_penalty(step)
+        return jnp.sum(values) + penalty
+
+    return mixer.with_penalty(step), jax.grad(apart)(mixer), jax.grad(together)(mixer)
 
 
 @jax.jit
@@ -331,3 +346,11 @@ def test_a_latent_enters_as_context(mixer):
     (one, other), (left_out, empty) = jax.device_get(values(np.array([[0.0, 0.0], [1.0, -1.0]]), jax.random.key(0)))
     assert one != other
     assert left_out == empty
+
+
+@pytest.mark.parametrize("name", ["QMIX", "QPLEX", "QPLEX, weights from the state"])
+def test_value_and_penalty_at_once_are_the_same(name: str):
+    mixer, joint = random_mixer(TEAM[name], 3), JOINT[4]
+    both, apart, together = mixed_at_once(mixer, *random_state(3), joint)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), both, mixed(mixer, *random_state(3), joint))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5), apart, together)

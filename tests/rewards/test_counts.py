@@ -53,6 +53,13 @@ def test_tables_last_from_round_to_round_and_every_copy_has_its_own():
     np.testing.assert_allclose(seen.reward, [[1 / 5, 1 / 6], [1 / 2, 1 / 2]], rtol=1e-6)
 
 
+def test_the_same_change_may_be_another_one_elsewhere():
+    there = replace(COUNTS, keys=BinnedEntries((0,), width=1.0, where=True))
+    _, seen, _ = paid(there, episodes([0, 1, 2, 1, 2]))
+    # A step to the right onto 1, onto 2, to the left onto 1, and to the right onto 2 once more.
+    np.testing.assert_allclose(np.asarray(seen.reward)[0], [1 / 2, 1 / 2, 1 / 3, 1 / 4], rtol=1e-6)
+
+
 def test_states_alone():
     _, seen, _ = paid(replace(COUNTS, changes=False), episodes([0, 1, 2, 1, 1]))
     np.testing.assert_allclose(np.asarray(seen.reward)[0], [1, 1, 1 / 2, 1 / 3], rtol=1e-6)

@@ -121,12 +121,15 @@ def guided(learner: Learner) -> Guided | Normalized:
 
 
 def unguided(learner: Learner) -> Learner:
-    """The learner without its guide: who learns to be one."""
+    """The learner without its guide: who learns to be one.
+
+    It is paid by counts, not by the task: how small an advantage is noise cannot be said beforehand.
+    """
     if isinstance(learner, Normalized):
         return replace(learner, algorithm=unguided(learner.algorithm))
     if not isinstance(learner, Guided):
         raise UsageError(f"a guide can be learned for a guided learner only, not for {type(learner).__name__}")
-    return learner.algorithm
+    return replace(learner.mappo, least_deviation=0.0)
 
 
 def guided_by(learner: Learner, spec: EnvSpec, explored: MappoState | NormalizedState, key: Key) -> object:

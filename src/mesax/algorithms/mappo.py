@@ -31,6 +31,7 @@ from mesax.errors import UsageError
 from mesax.moments import ValueNorm
 from mesax.nets import Adam, Memory, Mlp, Net, NetConfig, Team, Trainable, batch_along, unroll_batch
 from mesax.policy import LEARNER, Policy
+from mesax.store.settings import added
 from mesax.types import (
     Action,
     Actions,
@@ -171,6 +172,9 @@ class Mappo(OnPolicy):
     discount: float = 0.99
     gae: float = 0.95
     """lambda of the advantages."""
+    least_deviation: float = added(0.0)
+    """Advantages are divided by their standard deviation, but by no less than this. With 0 the noise of values makes
+    full steps while nothing is paid, and what actors could do before is soon forgotten."""
     entropy_bonus: float = 0.01
     huber: float = 10.0
     norm_decay: float = 0.99999
@@ -193,6 +197,8 @@ class Mappo(OnPolicy):
         for name in ("discount", "gae"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
+        if self.least_deviation < 0.0:
+            raise UsageError(f"least-deviation must not be negative, not {self.least_deviation}")
         if self.clip <= 0 or self.initial_std <= 0 or self.largest_std.start <= 0 or self.largest_std.end <= 0:
             raise UsageError("clip, initial-std and largest-std must be above 0")
         least, most = LOG_STD_RANGE
@@ -299,6 +305,8 @@ class Mappo(OnPolicy):
             advantages = advantages + of_bonus
         mean = masked_mean(advantages, batch.mask)
         std = jnp.sqrt(masked_mean(jnp.square(advantages - mean), batch.mask))
+        if self.least_deviation > 0.0:
+            std = jnp.maximum(std, self.least_deviation)
         advantages = (advantages - mean) / (std + 1e-5)
         data = (obs, batch.action, batch.mask, old_log, old_values[:, :-1], advantages, returns)
         horizon = batch.mask.shape[1]

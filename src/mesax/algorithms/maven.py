@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.algorithms.base import OffPolicy
-from mesax.algorithms.mixers import Mixer, MixerConfig, Monotonic, Step, hypernets
+from mesax.algorithms.mixers import Mixer, MixerConfig, Mixing, Monotonic, Step, hypernets
 from mesax.algorithms.targets import entropy
 from mesax.algorithms.value_decomposition import (
     ActionValues,
@@ -82,7 +82,7 @@ class LatentPolicy(eqx.Module):
         return Label(jnp.asarray(LEARNER, jnp.int32), memory[2])
 
 
-class Discerning(eqx.Module):
+class Discerning(Mixing):
     """A mixer that also tells which z is being played, and is paid for it."""
 
     mixer: Mixer
@@ -96,6 +96,11 @@ class Discerning(eqx.Module):
     def penalty(self, step: Step) -> Float[Array, ""]:
         """The mixer's own, and what it takes by surprise."""
         return self.mixer.penalty(step) + self.weight * self.surprise(step)
+
+    def with_penalty(self, step: Step) -> tuple[Float[Array, " values"], Float[Array, ""]]:
+        """As the mixer does, and the surprise."""
+        values, penalty = self.mixer.with_penalty(step)
+        return values, penalty + self.weight * self.surprise(step)
 
     def surprise(self, step: Step) -> Float[Array, ""]:
         """-log q(z | s_t, softmax of the values): nothing is told at log(latent size)."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -68,6 +69,25 @@ class Mixer(Protocol):
     def penalty(self, step: Step) -> Float[Array, ""]:
         """What the mixer adds to the loss of this step."""
 
+    def with_penalty(self, step: Step) -> tuple[Float[Array, " values"], Float[Array, ""]]:
+        """Both; what they have in common is computed, and differentiated, once."""
+
+
+class Mixing(eqx.Module):
+    """A mixer that adds nothing to the loss, unless it says otherwise."""
+
+    @abstractmethod
+    def __call__(self, step: Step) -> Float[Array, " values"]:
+        """One value for the team, or one per agent."""
+
+    def penalty(self, step: Step) -> Float[Array, ""]:
+        """None."""
+        return jnp.zeros_like(step.q[0])
+
+    def with_penalty(self, step: Step) -> tuple[Float[Array, " values"], Float[Array, ""]]:
+        """One after the other."""
+        return self(step), self.penalty(step)
+
 
 @runtime_checkable
 class MixerSettings(Protocol):
@@ -91,16 +111,12 @@ def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
     return [FeedForward(tuple(itertools.islice(layers, len(size) - 2)), next(layers)) for size in sizes]
 
 
-class OwnValues(eqx.Module):
+class OwnValues(Mixing):
     """Nothing is mixed."""
 
     def __call__(self, step: Step) -> Float[Array, " agents"]:
         """Every agent's own value."""
         return step.q
-
-    def penalty(self, step: Step) -> Float[Array, ""]:
-        """None."""
-        return jnp.zeros_like(step.q[0])
 
 
 @dataclass(frozen=True)
@@ -113,16 +129,12 @@ class Independent:
         return OwnValues()
 
 
-class SumOfValues(eqx.Module):
+class SumOfValues(Mixing):
     """The plain sum."""
 
     def __call__(self, step: Step) -> Float[Array, " 1"]:
         """Qtot."""
         return jnp.sum(step.q, keepdims=True)
-
-    def penalty(self, step: Step) -> Float[Array, ""]:
-        """None."""
-        return jnp.zeros_like(step.q[0])
 
 
 @dataclass(frozen=True)
@@ -135,7 +147,7 @@ class Sum:
         return SumOfValues()
 
 
-class MonotonicMixer(eqx.Module):
+class MonotonicMixer(Mixing):
     """Qtot = elu(q |W1(s)| + b1(s)) |w2(s)| + v(s)."""
 
     first: FeedForward
@@ -149,10 +161,6 @@ class MonotonicMixer(eqx.Module):
         weight = jnp.abs(_apply(self.first, context)).reshape(step.q.shape[0], -1)
         hidden = jax.nn.elu(step.q @ weight + _apply(self.bias, context))
         return jnp.sum(hidden * jnp.abs(_apply(self.second, context)), keepdims=True) + _apply(self.value, context)
-
-    def penalty(self, step: Step) -> Float[Array, ""]:
-        """None."""
-        return jnp.zeros_like(step.q[0])
 
 
 @dataclass(frozen=True)
@@ -195,22 +203,21 @@ class Attention(eqx.Module):
     key: Float[Array, "heads obs size"]
     penalty_weight: float = eqx.field(static=True)
 
-    def __call__(self, step: Step) -> Float[Array, " agents"]:
-        """Weights, above zero."""
-        scaled = self.logits(step) / math.sqrt(self.key.shape[-1])
-        return jnp.sum(jax.nn.softmax(scaled, axis=1) + TINY, axis=0)
+    def __call__(self, step: Step) -> tuple[Float[Array, " agents"], Float[Array, ""]]:
+        """(weights, above zero; mean squared logits, not divided, summed over heads: keeps the softmax unsaturated)."""
+        logits = self.logits(step)
+        scaled = logits / math.sqrt(self.key.shape[-1])
+        weights = jnp.sum(jax.nn.softmax(scaled, axis=1) + TINY, axis=0)
+        return weights, self.penalty_weight * jnp.sum(jnp.mean(jnp.square(logits), axis=1))
 
     def logits(self, step: Step) -> Float[Array, "heads agents"]:
         """Before they are divided by sqrt(size): how much the agents count at this state."""
         hidden = jax.nn.relu(jax.vmap(lambda embed: embed(step.context))(self.embed))
-        queries = jnp.einsum("hi,his->hs", hidden, self.query)
+        # Queries and keys are linear in what they come from, so their product is known before either: for all steps
+        # that is one small matrix instead of two larger products each.
+        both = jnp.einsum("his,hos->hio", self.query, self.key)
         # Deviation(attention-features): every agent's own observation stands for its part of the state.
-        keys = jnp.einsum("ao,hos->has", step.obs, self.key)
-        return jnp.einsum("hs,has->ha", queries, keys)
-
-    def penalty(self, step: Step) -> Float[Array, ""]:
-        """Mean squared logits, not divided, summed over heads: keeps the softmax from saturating."""
-        return self.penalty_weight * jnp.sum(jnp.mean(jnp.square(self.logits(step)), axis=1))
+        return jnp.einsum("ho,ao->ha", jnp.einsum("hi,hio->ho", hidden, both), step.obs)
 
 
 class StateWeights(eqx.Module):
@@ -218,13 +225,9 @@ class StateWeights(eqx.Module):
 
     net: FeedForward
 
-    def __call__(self, step: Step) -> Float[Array, " agents"]:
-        """Weights, above zero."""
-        return jnp.abs(_apply(self.net, step.context)) + TINY
-
-    def penalty(self, step: Step) -> Float[Array, ""]:
-        """None."""
-        return jnp.zeros_like(step.q[0])
+    def __call__(self, step: Step) -> tuple[Float[Array, " agents"], Float[Array, ""]]:
+        """(weights, above zero; no penalty)."""
+        return jnp.abs(_apply(self.net, step.context)) + TINY, jnp.zeros_like(step.q[0])
 
 
 class Importances(eqx.Module):
@@ -257,7 +260,7 @@ class Importances(eqx.Module):
         return Importances(*(tree_stack(nets[kind::3]) for kind in range(3)))
 
 
-class DuplexMixer(eqx.Module):
+class DuplexMixer(Mixing):
     """Weighted values of the agents, and advantages weighted once more by what the others do.
 
     Qtot = sum_i w_i Q_i + v(s) + sum_i stop(w_i (Q_i - max Q_i)) (lambda_i - 1)
@@ -270,14 +273,18 @@ class DuplexMixer(eqx.Module):
 
     def __call__(self, step: Step) -> Float[Array, " 1"]:
         """Qtot, at its highest where every agent's value is."""
-        weights = self.weighing(step)
-        advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
-        total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
-        return total[None] + jnp.sum(_apply(self.value, step.context), keepdims=True)
+        return self.with_penalty(step)[0]
 
     def penalty(self, step: Step) -> Float[Array, ""]:
         """That of the weights."""
-        return self.weighing.penalty(step)
+        return self.weighing(step)[1]
+
+    def with_penalty(self, step: Step) -> tuple[Float[Array, " 1"], Float[Array, ""]]:
+        """Both depend on what the agents count."""
+        weights, penalty = self.weighing(step)
+        advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
+        total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
+        return total[None] + jnp.sum(_apply(self.value, step.context), keepdims=True), penalty
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -267,10 +267,10 @@ class ValueDecomposition(OffPolicy):
             q = self.agent_values(space, values.agents, batch)
             targets = jax.lax.stop_gradient(self.targets(space, state.target, batch, q, target_q))
             now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action, batch.label.latent)
-            predicted = each(values.mixer, now)
+            predicted, penalties = each(values.mixer.with_penalty, now)
             errors = jnp.square(predicted - targets)
             critic_loss = masked_mean(errors, batch.mask)
-            penalty = masked_mean(each(values.mixer.penalty, now), batch.mask)
+            penalty = masked_mean(penalties, batch.mask)
             followed = (batch.action == jnp.argmax(q[:, :-1], axis=-1)).astype(q.dtype)
             metrics = {
                 "critic_loss": critic_loss,
@@ -332,6 +332,10 @@ def steps_of(
     return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents, q)
 
 
-def each(function: Callable[[Step], Float[Array, "..."]], steps: Step) -> Float[Array, "batch time ..."]:
-    """`function` of every step of every episode."""
-    return jax.vmap(jax.vmap(function))(steps)
+Rated = TypeVar("Rated")
+
+
+def each(function: Callable[[Step], Rated], steps: Step) -> Rated:
+    """`function` of every step of every episode, `[batch, time, ...]`."""
+    found: Rated = jax.vmap(jax.vmap(function))(steps)
+    return found

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 from mesax.errors import UsageError
 from mesax.policy import Policy
+from mesax.store.settings import added
 from mesax.types import EnvSpec, Episode, Key, Metrics, Transition
 
 MOST_BUCKETS = 2**22
@@ -61,6 +62,8 @@ class BinnedEntries:
     """Which ones."""
     width: float
     """Of a bin."""
+    where: bool = added(False)
+    """Whether the same change is another one elsewhere, as it is in what an agent sees around it."""
 
     def __post_init__(self) -> None:
         """Refuse bins that tell nothing apart."""
@@ -73,7 +76,8 @@ class BinnedEntries:
         """State = bins after the step."""
         del spec
         before, after = (self._bins(obs) for obs in (step.obs, step.next_obs))
-        return after, after - before
+        change = after - before
+        return after, jnp.concatenate([change, after], axis=1) if self.where else change
 
     def _bins(self, obs: Float[Array, "agents obs"]) -> Int[Array, "agents entries"]:
         return jnp.round(obs[:, jnp.array(self.entries)] / self.width).astype(jnp.int32)

@@ -257,8 +257,9 @@ def _proof(evidence: Evidence, words: Sequence[str]) -> str:
     for learner in learners:
         one = read_json(evidence.store / f"proof-{game}-{learner}.json")
         ends = ", ".join(f"{attempt['final_return']:g}" for attempt in one["attempts"])
-        seeds = ", ".join(str(attempt["seed"]) for attempt in one["attempts"])
-        rows.append((learner, seeds, ends, f"{one['solved']} of {len(one['attempts'])}", str(one["asked"])))
+        seeds = [str(attempt["seed"]) for attempt in one["attempts"]]
+        only = f"{seeds[0]}, {len(seeds)} copies" if len(set(seeds)) < len(seeds) else ", ".join(seeds)
+        rows.append((learner, only, ends, f"{one['solved']} of {len(one['attempts'])}", str(one["asked"])))
     columns = ("learner", "seeds", "mean of the last five evaluations", "solved", "asked")
     return to_markdown(Table("", columns, tuple(rows)))
 

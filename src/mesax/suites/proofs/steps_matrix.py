@@ -23,12 +23,13 @@ FAMILY = Copies(GAME, GAME.best_return, float(GAME.num_steps), optimal_threshold
 # quick nets need not remember.
 RELEASED = ValueDecomposition(Monotonic(hyper_hidden=0), exploration=LinearSteps(1.0, 0.01, 50_000))
 QMIX = columns(paper=RELEASED, quick=replace(RELEASED, agent_net=Mlp((64,)), last_action=False))
-# MAVEN explores by its z: hardly an action is random. Sixteen ways to play, as its authors had. The choice among them
-# is slow, and so indifferent to small gains that none is given up before all have been learned.
-CHOICE = Reinforce(optimizer=Adam(3e-5), updates=1, entropy_bonus=0.3, baseline=True)
+# Sixteen ways to play, as MAVEN's authors had. Random actions fall over 10,000 steps, not over their 100: while both
+# branches are worth the same to all, some z take one and some the other; else all take the first that is found. The
+# choice among z is slow, and so indifferent to small gains that none is given up before all have been learned.
+EXPLORATION = LinearSteps(1.0, 0.05, 10_000)
+CHOICE = Reinforce(optimizer=Adam(1e-4), updates=1, entropy_bonus=0.3, baseline=True)
 MAVEN = {
-    name: replace(maven(replace(values, exploration=LinearSteps(1.0, 0.01, 100)), 16), choice=CHOICE)
-    for name, values in QMIX.items()
+    name: replace(maven(replace(values, exploration=EXPLORATION), 16), choice=CHOICE) for name, values in QMIX.items()
 }
 SCHEDULE = columns(
     paper=Schedule(105_000, 1, 21, warmup_steps=1, updates_per_round=1, batch_size=32, replay_capacity=1_000),
