@@ -67,7 +67,8 @@ def test_what_is_stored_and_what_is_missing(runs: Path):
     pooled = ours.pooled[0]
     assert pooled.run["seed"] == [0, 1] and len(pooled.curves) == 8
     rows = {row[0]: row[1:] for row in status_table(piece, list(found.values())).rows}
-    assert rows["learner alone on climb-one"] == ("0", "–", "1, 2", "36s")
+    two_seeds = format_duration(2 * 60 * found["learner alone on climb-one"].cell.minutes)
+    assert rows["learner alone on climb-one"] == ("0", "–", "1, 2", two_seeds)
     assert cost_lines(list(found.values()))[0].startswith("preset quick: 3 of ")
 
 
