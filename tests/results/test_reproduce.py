@@ -13,7 +13,7 @@ from mesax.cli.parser import main
 from mesax.errors import DamageError, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS
 from mesax.experiments.request import Request
-from mesax.formatting import format_number
+from mesax.formatting import format_duration, format_number
 from mesax.results.evidence.kept import keep
 from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
 from mesax.results.paper.ablation import ablation_figure
