@@ -11,6 +11,7 @@ import pytest
 
 from execution.test_resume import determined, do
 from hosted import Hosted
+from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.host import shortened
 from mesax.errors import UsageError
@@ -48,6 +49,11 @@ class OnHost:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.family, name)
+
+
+for _name in [name for name in vars(TaskFamily) if not name.startswith("_") and name != "env"]:
+    # Since Python 3.12 `isinstance` looks for what a protocol asks for in the class, not by __getattr__.
+    setattr(OnHost, _name, property(lambda self, name=_name: getattr(self.family, name)))
 
 
 EXPERIMENT = Experiment(
