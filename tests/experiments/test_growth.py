@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -147,9 +148,10 @@ def test_other_names_are_unknown(name):
         suite_of(name)
 
 
-def test_growth_is_fitted_and_within_its_bars():
+def test_growth_is_fitted_and_within_its_bars(monkeypatch: pytest.MonkeyPatch):
     """What `benchmarks/scaling.py` makes of its measurements, and what those in results/ say."""
-    from benchmarks import scaling
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")  # as for a script there
+    import scaling
 
     line = [{"size": size, "seconds": 0.1 * size**1.5, "bytes": 7} for size in (2, 4, 16)]
     assert scaling.exponent(line) == pytest.approx(1.5)
