@@ -2,15 +2,19 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -19,8 +23,11 @@ import pytest
 from mesax.cli.parser import main
 from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, UsageError
 from mesax.execution import jobs, processes, runner
+from mesax.execution.processes import Processes, _Worker
 from mesax.execution.progress import Progress
+from mesax.execution.worker import Served, _serve
 from mesax.experiments.rebuild import experiment_of
+from mesax.methods.base import Stage
 from mesax.store.checkpoints import row_checksums
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree
@@ -279,3 +286,33 @@ def test_episodes_cut_short_are_not_hidden(tiny, tmp_path, capsys):
     assert resume(path) == 0
     assert "cut episodes short: up to 25.0% of a chunk" in capsys.readouterr().out
     assert RunDirectory.open(path).read_json("summary.json")["largest_cut_short"] == 0.25
+
+
+def waiting_worker(number: int, job: int | None = None) -> _Worker:
+    """One whose orders can be read."""
+    return _Worker(SimpleNamespace(stdin=io.StringIO()), number, job)  # type: ignore[arg-type]
+
+
+def test_one_worker_without_a_job_is_told_to_prepare_what_is_next(tmp_path):
+    pool = Processes(RunDirectory(tmp_path), 3, threading.Event())
+    pool._workers += [waiting_worker(0, job=5), waiting_worker(1), waiting_worker(2)]
+    upcoming = Stage("adapt", (1,), lambda job, services: None, prepare=lambda: None)
+    for stage in (replace(upcoming, prepare=None), upcoming, upcoming):
+        pool._prepare(stage)
+    orders = [worker.process.stdin.getvalue() for worker in pool._workers]
+    assert orders == ["", '{"prepare": "adapt"}\n', ""]
+
+
+def test_a_worker_prepares_a_stage_and_what_fails_there_is_left_to_its_jobs(capsys):
+    told, answers = [], io.StringIO()
+
+    def prepare(stage: str) -> None:
+        told.append(stage)
+        if stage == "broken":
+            raise ValueError("no such program")
+
+    served = Served(lambda *order: told.append("job"), prepare)
+    for stage in ("adapt", "broken"):
+        _serve(served, {"prepare": stage}, answers, threading.Event())
+    assert told == ["adapt", "broken"] and answers.getvalue() == '{"kind": "prepared"}\n'
+    assert "no such program" in capsys.readouterr().err
