@@ -119,20 +119,26 @@ class FeedForward(StepByStep[Input]):
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """Plain forward pass."""
         if self.octaves:
-            x = waves(jnp.concatenate(x) if isinstance(x, tuple) else x, self.octaves)
+            x = waves(jnp.concatenate(x, axis=-1) if isinstance(x, tuple) else x, self.octaves)
         for layer in self.layers:
             x = jax.nn.relu(layer(x))
         return memory, self.head(x)
 
+    def along_batch(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "batch time outputs"]]:
+        """All steps of all episodes as the rows of one matrix: the gradient of a weight is then one product too."""
+        batch, time = jax.tree.leaves(xs)[0].shape[:2]
+        rows = jax.tree.map(lambda part: part.reshape(batch * time, -1), xs)
+        return start, self.step((), rows)[1].reshape(batch, time, -1)
 
-def waves(x: Float[Array, " inputs"], octaves: int) -> Float[Array, " more"]:
+
+def waves(x: Float[Array, "*rows inputs"], octaves: int) -> Float[Array, "*rows more"]:
     """Inputs with sines and cosines of 1, 2, 4, ... times their value appended: fine detail becomes easy to fit."""
     sines, cosines = [jnp.sin(x)], [jnp.cos(x)]
     for _ in range(octaves - 1):  # double the angle: products instead of new sines, which are slow on a CPU
         sine, cosine = sines[-1], cosines[-1]
         sines.append(2.0 * sine * cosine)
         cosines.append(1.0 - 2.0 * jnp.square(sine))
-    return jnp.concatenate([x, *sines, *cosines])
+    return jnp.concatenate([x, *sines, *cosines], axis=-1)
 
 
 @dataclass(frozen=True)

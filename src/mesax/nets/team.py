@@ -13,7 +13,7 @@ from mesax.nets.actions import PerAction
 from mesax.nets.attention import AttentionOverAgents, AttentionOverOthers
 from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
-from mesax.nets.recurrent import Gru, Recurrent
+from mesax.nets.recurrent import Gru
 from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
 from mesax.types import Key
 
@@ -63,14 +63,13 @@ class Team(StepByStep[Array]):
     def along_batch(
         self, start: Memory, xs: Float[Array, "batch time agents inputs"]
     ) -> tuple[Memory, Float[Array, "batch time agents outputs"]]:
-        """Along many episodes; to a shared recurrent net all agents of all episodes are alike."""
-        if not (self.shared and isinstance(self.nets, Recurrent)):
+        """Along many episodes; to a shared net every agent's is one more."""
+        if not self.shared:
             return jax.vmap(self.along)(start, xs)
-        batch, time, agents, size = xs.shape
-        rows = jnp.swapaxes(self._identified(xs), 0, 1).reshape(time, batch * agents, size + agents)
-        both = self.nets.along_rows(start.reshape(batch * agents, -1), rows)
-        after, outputs = (jnp.swapaxes(part.reshape(time, batch, agents, -1), 0, 1) for part in both)
-        return after, outputs
+        batch, time, agents, _ = xs.shape
+        episodes = jnp.swapaxes(self._identified(xs), 1, 2).reshape(batch * agents, time, -1)
+        both = self.nets.along_batch(jax.tree.map(lambda m: m.reshape(batch * agents, *m.shape[2:]), start), episodes)
+        return jax.tree.map(lambda part: jnp.swapaxes(part.reshape(batch, agents, *part.shape[1:]), 1, 2), both)
 
     def _identified(self, x: Float[Array, "*batch agents inputs"]) -> Float[Array, "*batch agents more"]:
         if not self.shared:
