@@ -1,6 +1,6 @@
 """Speed of the learners at the workloads of neighbouring libraries, once compiled; on cooperative navigation.
 
-    python benchmarks/learners.py [maddpg] [mappo] [mappo-bfloat16] [--both-cores]
+    python benchmarks/learners.py [maddpg] [mappo] [mappo-mlp] [mappo-bfloat16] [--both-cores]
 
 Everything runs in one thread. A rate is that of the best of several chunks, by the processor's clock: another job on
 the machine slows the wall clock, not these figures (much). `--both-cores` runs two copies side by side. A recurrent
@@ -67,6 +67,13 @@ WORK = {
         Mappo(Gru(128, 1), Gru(128, 1), optimizer=Adam(2e-3, 0.5), epochs=4, minibatches=4, chunk=16),
         Budget(rounds(60, 16, 128), 16, 6),
         8_000,
+    ),
+    "mappo-mlp": Work(
+        "MAPPO, MLPs 64-64 and 128-128; 32 x 80 steps, 10 epochs a round",
+        80,
+        Mappo(Mlp((64, 64)), Mlp((128, 128)), epochs=10, minibatches=1),
+        Budget(rounds(60, 32, 80), 32, 6),
+        20_000,
     ),
 }
 
