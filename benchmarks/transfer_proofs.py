@@ -38,6 +38,7 @@ from mesax.types import Elapsed, Episode  # noqa: E402
 ROOT = Path(__file__).resolve().parent.parent
 EPISODES = 500
 """Behind each figure of what a policy does on unseen layouts."""
+STATES = "cbet, state counts alone"
 
 
 def done(experiment: Experiment, path: Path, method: str, env: str) -> RunResults:
@@ -83,7 +84,7 @@ def prove_cbet(seeds: list[int], out: Path) -> Json:
     reached: dict[str, list[float]] = {}
     happened: dict[str, list[np.ndarray]] = {}
     for seed in seeds:
-        runs = {"mappo": scratch, "cbet": both, "cbet, state counts alone": states}
+        runs = {"mappo": scratch, "cbet": both, STATES: states}
         for name, preset in runs.items():
             entry = replace(preset, seed=seed)
             path = out / f"{name.replace(', ', '-').replace(' ', '-')}-key-doors-{seed}"
@@ -113,9 +114,11 @@ def summary(reached: dict[str, list[float]], happened: dict[str, list[np.ndarray
     found["ratio"] = shown("cbet / mappo, task by task", [float(ratio) for ratio in ratios])
     for name, rows in happened.items():
         rates = np.array(rows)
-        for what, column in (("keys taken", KEY), ("doors opened", DOOR), ("goals reached", GOAL)):
+        for what, column in (("keys", KEY), ("doors", DOOR), ("goals", GOAL)):
             figure = shown(f"{name}: {what} per episode", [float(v) for v in rates[:, column]])
             found["per_episode"].setdefault(name, {})[what] = figure
+    both, states = (np.array(happened[name])[:, [KEY, DOOR]].sum(axis=1) for name in ("cbet", STATES))
+    found["more_interactions"] = shown("cbet - state counts alone: keys and doors", [float(v) for v in both - states])
     return found
 
 

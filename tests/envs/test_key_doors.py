@@ -67,7 +67,15 @@ def test_a_closed_door_and_walls_hold():
     assert [step[0] for step in walked([RIGHT, RIGHT, RIGHT, USE, RIGHT])][-1] == (2, 1), "no key, no way"
     assert [step[0] for step in walked([UP, USE, DOWN, RIGHT, RIGHT, RIGHT])][-1] == (2, 1), "a key alone opens nothing"
     assert [step[0] for step in walked([LEFT, UP, UP, UP])] == [(0, 1), (0, 2), (0, 2), (0, 2)]
-    assert [step[3] for step in walked([UP, USE, USE])] == [-1, KEY, -1], "a key is taken once"
+
+
+def test_what_was_done_can_be_undone():
+    put_back = list(walked([UP, USE, USE, USE]))
+    assert [step[3] for step in put_back] == [-1, KEY, KEY, KEY]
+    assert [float(step[4][HAS_KEY]) for step in put_back] == [0.0, 1.0, 0.0, 1.0]
+    closed = list(walked([UP, USE, DOWN, RIGHT, RIGHT, USE, USE, RIGHT]))
+    assert [step[3] for step in closed] == [-1, KEY, -1, -1, -1, DOOR, DOOR, -1]
+    assert closed[-1][0] == (2, 1), "a door that was closed again"
 
 
 def test_walkers_start_anywhere_in_the_first_room():

@@ -2,6 +2,7 @@
 
 The reward is 1 at the goal, and 0 before: random play hardly ever gets there. A task is a layout; the walker starts
 anywhere in the first room. What it takes is the same in all layouts, so exploration can be learned on some for others.
+The key can be put back and the door closed again: one may do either as often as one likes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MOVES = np.array([[0, 1], [0, -1], [-1, 0], [1, 0], [0, 0]], np.int32)
 """Up, down, left, right; the last action is to use what is here."""
 USE = 4
 KEY, DOOR, GOAL = 0, 1, 2
-"""What can happen: the key is taken, the door is opened, the goal is reached."""
+"""What can happen: the key is taken or put back, the door is opened or closed, the goal is reached."""
 HAS_KEY, OPEN, ROOM = 8, 9, 10
 """Entries of an observation, after own place and the offsets to key, door and goal."""
 
@@ -46,11 +47,11 @@ class KeyDoorState(eqx.Module):
 class KeyDoors:
     """Two rooms with a wall between them."""
 
-    width: int = 4
+    width: int = 6
     """Columns of each room."""
-    height: int = 6
+    height: int = 8
     """Rows of both rooms."""
-    horizon: int = 50
+    horizon: int = 80
 
     def __post_init__(self) -> None:
         """Refuse rooms without room."""
@@ -76,14 +77,14 @@ class KeyDoors:
         return state, self._observe(task, state)
 
     def step(self, task: KeyDoorTask, state: KeyDoorState, action: Action, key: Key) -> tuple[KeyDoorState, Step]:
-        """Walk, or use what is here: take the key where it lies, open the door in front of it."""
+        """Walk, or use what is here: take the key or put it back at its place, open or close the door before it."""
         del key
         used = action[0] == USE
-        taken = used & jnp.all(state.place == task.key) & ~state.has_key
-        opened = used & jnp.all(state.place == task.door - jnp.array([1, 0])) & state.has_key & ~state.open
+        handled = used & jnp.all(state.place == task.key)
+        moved = used & jnp.all(state.place == task.door - jnp.array([1, 0])) & state.has_key
         target = state.place + jnp.asarray(MOVES)[action[0]]
         place = jnp.where(self._is_free(task, state, target), target, state.place)
-        state = KeyDoorState(place, state.has_key | taken, state.open | opened)
+        state = KeyDoorState(place, state.has_key ^ handled, state.open ^ moved)
         there = jnp.all(place == task.goal)
         return state, Step(self._observe(task, state), there.astype(jnp.float32), there)
 
@@ -195,7 +196,7 @@ class KeyDoorFamily:
     def configuration(self, transition: Transition) -> Int[Array, ""]:
         """What happens in this step, -1 if nothing of note."""
         before, after = transition.obs[0], transition.next_obs[0]
-        happened = [after[HAS_KEY] > before[HAS_KEY], after[OPEN] > before[OPEN], jnp.all(after[6:8] == 0.0)]
+        happened = [after[HAS_KEY] != before[HAS_KEY], after[OPEN] != before[OPEN], jnp.all(after[6:8] == 0.0)]
         return jnp.where(jnp.any(jnp.stack(happened)), jnp.argmax(jnp.stack(happened)), -1)
 
     def rewarding_configurations(self, tasks: KeyDoorTask) -> np.ndarray:

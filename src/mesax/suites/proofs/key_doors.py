@@ -47,8 +47,8 @@ def preset(name: str) -> Preset:
 def _longer(mesa: Experiment) -> Experiment:
     """Twenty layouts to learn from."""
     assert isinstance(mesa.method, Mesa)
-    method = replace(mesa.method, explore=Budget(300_000, num_envs=32, num_evaluations=10))
-    schedule = replace(mesa.schedule, total_steps=208_000)
+    method = replace(mesa.method, explore=Budget(600_000, num_envs=32, num_evaluations=10))
+    schedule = replace(mesa.schedule, total_steps=416_000)
     return replace(
         mesa, method=method, schedule=schedule, num_train_tasks=20, num_test_tasks=5, eval_episodes=16, lanes=5
     )
