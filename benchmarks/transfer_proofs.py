@@ -150,13 +150,13 @@ def main() -> None:
     """Run one proof."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("proof", choices=("goal", "cbet"))
-    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2 for goal, 0 1 2 3 4 for cbet")
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2 for goal, 0 to 9 for cbet")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.proof == "goal":
         found = prove_goal(options.seeds or [0, 1, 2], options.out)
     else:
-        found = prove_cbet(options.seeds or [0, 1, 2, 3, 4], options.out)
+        found = prove_cbet(options.seeds or list(range(10)), options.out)
     if options.seeds is None:
         command = f"python benchmarks/transfer_proofs.py {options.proof} --out DIR"
         written = ROOT / "results" / f"transfer-{options.proof}.json"
