@@ -97,12 +97,17 @@ class Tour:
 
 def plain(preset: Preset) -> Experiment:
     """The learner of a preset, alone."""
-    return replace(preset.mesa, method=Plain())
+    return replace(_unaided(preset), method=Plain())
 
 
 def uniform(preset: Preset) -> Experiment:
     """The learner of a preset with random episodes, as many as MESA plays with its explorers."""
-    return replace(preset.mesa, method=Uniform(preset.mixing))
+    return replace(_unaided(preset), method=Uniform(preset.mixing))
+
+
+def _unaided(preset: Preset) -> Experiment:
+    """MESA's experiment with settings of the learner that are as good without explorers: a control must not be weak."""
+    return replace(preset.mesa, algorithm=preset.alone or preset.mesa.algorithm)
 
 
 def diagonal(preset: Preset) -> Experiment:

@@ -34,6 +34,8 @@ class Preset:
     mesa: Experiment
     """MESA's experiment; the controls share all of it but the method."""
     learners: Mapping[str, NamedLearner]
+    alone: Learner | None = None
+    """MESA's learner with the settings that suit it where nobody shows it anything; None: the same."""
     goal: Goal | None = None
     """What a task asks for, for baselines that are told; None if nobody says."""
     goal_net: NetConfig | None = None
@@ -61,4 +63,4 @@ class Preset:
             schedule=learner.schedule or self.mesa.schedule,
             reward_model=learner.reward_model,
         )
-        return replace(self, mesa=mesa)
+        return replace(self, mesa=mesa, alone=None)

@@ -55,6 +55,9 @@ LEARNER = Maddpg(
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
 # depends on the others', and an additive critic stays at the safe equilibrium.
 ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, actor_batch_size=None)
+# Without explorers three agents are hardly ever paid, and whoever is paid for being undecided stays so. One actor net
+# learns from all of them; an additive critic would leave half of the tasks unsolved.
+UNAIDED_LEARNER = replace(LEARNER, share_actors=True, entropy_bonus=0.005)
 # Where rewards are rarer still, one actor net learns from all agents, and rates fall, so that what was found stays.
 FALLING = Adam(2e-3, falling=5_400)
 HARD_LEARNER = replace(LEARNER, share_actors=True, actor_optimizer=FALLING, critic_optimizer=FALLING)
@@ -150,6 +153,8 @@ class World:
     """k."""
     half_width: float = 1.0
     """Of the arena: difficulty is distance (paper, Sec. 6.5)."""
+    alone: Maddpg | None = None
+    """What `learner` is like where no explorer helps it, if that is something else."""
 
     @property
     def family(self) -> ParticleClimbFamily:
@@ -181,8 +186,8 @@ WORLDS = {
     "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85),
     "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85),
     "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 750_000, 0.85, 0.85),
-    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 1_600_000, 0.7, 0.8),
-    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 2_000_000, 0.7, 0.8),
+    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 1_600_000, 0.7, 0.8, alone=UNAIDED_LEARNER),
+    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 2_000_000, 0.7, 0.8, alone=UNAIDED_LEARNER),
     # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
     "mpe-2a5l-hard": World(2, 5, 3_000_000, 2, LEARNER, 2_000_000, 12, 500_000, 0.85, 0.85, half_width=1.5),
     "mpe-3a5l-hard": World(3, 5, 6_000_000, 4, HARD_LEARNER, 3_000_000, 12, 1_600_000, 0.6, 0.8, half_width=1.5),
@@ -198,7 +203,7 @@ def world_named(environment: str) -> World:
     nearest = WORLDS["mpe-2a6l" if agents <= 2 else "mpe-3a6l"]
     width = max(1.0, round(math.sqrt(landmarks / nearest.num_landmarks), 2))
     count = min(nearest.count, agents) if landmarks > 1 else agents  # the others need a landmark too
-    return replace(nearest, num_agents=agents, num_landmarks=landmarks, count=count, half_width=width)
+    return replace(nearest, num_agents=agents, num_landmarks=landmarks, count=count, half_width=width, alone=None)
 
 
 def preset(environment: str, name: str) -> Preset:
@@ -229,6 +234,7 @@ def preset(environment: str, name: str) -> Preset:
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
+        alone=None if name == "paper" else world.alone,
         goal=TargetLandmark(),
         keys=world.keys,
         tour=world.tour,
