@@ -336,6 +336,8 @@ Rated = TypeVar("Rated")
 
 
 def each(function: Callable[[Step], Rated], steps: Step) -> Rated:
-    """`function` of every step of every episode, `[batch, time, ...]`."""
-    found: Rated = jax.vmap(jax.vmap(function))(steps)
+    """`function` of every step of every episode, `[batch, time, ...]`; to it they are the rows of one matrix."""
+    batch, time = steps.q.shape[:2]
+    rows = jax.tree.map(lambda leaf: leaf.reshape(batch * time, *leaf.shape[2:]), steps)
+    found: Rated = jax.tree.map(lambda leaf: leaf.reshape(batch, time, *leaf.shape[1:]), jax.vmap(function)(rows))
     return found

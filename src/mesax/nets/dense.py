@@ -46,12 +46,26 @@ class Dense(eqx.Module):
         Parts are multiplied apart: when a critic rates many actions at one observation (or one action at many), `vmap`
         then computes the product of what stays the same only once.
         """
-        times = jnp.matmul if self.products == "float32" else rounded_product
         if not isinstance(x, tuple):
-            return times(x, self.weight) + for_rows(self.bias, x)
+            return self.linear(x) + for_rows(self.bias, x)
         ends = itertools.accumulate(part.shape[-1] for part in x)
-        products = (times(part, self.weight[end - part.shape[-1] : end]) for part, end in zip(x, ends, strict=True))
+        parts = zip(x, ends, strict=True)
+        products = (self._times(part, self.weight[end - part.shape[-1] : end]) for part, end in parts)
         return sum(products, for_rows(self.bias, x[0]))
+
+    def linear(self, x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows outputs"]:
+        """The map without its bias."""
+        return self._times(x, self.weight)
+
+    def after(self, norm: LayerNorm) -> Dense:
+        """This layer behind a norm, as a layer of what is `standardized`: scale and shift become part of its weights.
+
+        That is a small product, and so are their gradients, in place of passes over all rows.
+        """
+        return Dense(norm.scale[:, None] * self.weight, self.bias + self.linear(norm.shift), self.products)
+
+    def _times(self, x: Array, weight: Array) -> Array:
+        return jnp.matmul(x, weight) if self.products == "float32" else rounded_product(x, weight)
 
 
 def for_rows(values: Float[Array, " size"], x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows size"]:
@@ -100,9 +114,28 @@ class LayerNorm(eqx.Module):
 
     def __call__(self, x: Float[Array, "*rows size"]) -> Float[Array, "*rows size"]:
         """Normalize over the features of one example, or of each of several rows."""
-        centered = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
-        return centered * jax.lax.rsqrt(variance + 1e-5) * for_rows(self.scale, x) + for_rows(self.shift, x)
+        return standardized(x) * for_rows(self.scale, x) + for_rows(self.shift, x)
+
+
+@jax.custom_vjp
+def standardized(x: Float[Array, "*rows size"]) -> Float[Array, "*rows size"]:
+    """Every row with mean 0 and variance 1; its gradient takes fewer passes over the rows than JAX's own."""
+    return _standardized(x)[0]
+
+
+def _standardized(x: Array) -> tuple[Array, tuple[Array, Array]]:
+    centered = x - jnp.mean(x, axis=-1, keepdims=True)
+    scale = jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-5)
+    return centered * scale, (centered * scale, scale)
+
+
+def _standardized_gradient(kept: tuple[Array, Array], gradient: Array) -> tuple[Array]:
+    y, scale = kept
+    along = jnp.mean(gradient * y, axis=-1, keepdims=True)
+    return (scale * (gradient - jnp.mean(gradient, axis=-1, keepdims=True) - y * along),)
+
+
+standardized.defvjp(_standardized, _standardized_gradient)
 
 
 class FeedForward(StepByStep[Input]):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mesax.nets.dense import Dense, LayerNorm, Products
+from mesax.nets.dense import Dense, LayerNorm, Products, for_rows, standardized
 from mesax.nets.sequence import Input, Memory, StepByStep
 from mesax.store.settings import added
 from mesax.types import Key
@@ -31,7 +31,7 @@ class Recurrent(StepByStep[Input]):
 
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """One GRU step on embedded input."""
-        memory = self.advance(memory, self.embed(x))
+        memory = self.advance(memory, self.to_gates(self.embed(x)))
         return memory, self.read(memory)
 
     def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time outputs"]]:
@@ -51,35 +51,76 @@ class Recurrent(StepByStep[Input]):
         copy their operands first.
         """
         time, rows = jax.tree.leaves(xs)[0].shape[:2]
+        to_gates = self.to_gates
 
         def flat(function: Callable[[Input], Array], xs: Input) -> Float[Array, "time rows outputs"]:
             outputs = function(jax.tree.map(lambda part: part.reshape(-1, part.shape[-1]), xs))
             return outputs.reshape(time, rows, -1)
 
         def step(memory: Memory, gates: Float[Array, "rows gates"]) -> tuple[Memory, Memory]:
-            return (self.advance(memory, gates),) * 2
+            # The bias is added here, where the gates are at hand: before the loop that is a pass over all steps.
+            return (self.advance(memory, gates + for_rows(to_gates.bias, gates)),) * 2
 
-        after = jax.lax.scan(step, start, flat(self.embed, xs))[1]
+        after = jax.lax.scan(step, start, flat(lambda x: to_gates.linear(self.embed(x)), xs))[1]
         return after, flat(self.read, after)
 
-    def embed(self, x: Input) -> Float[Array, "*rows gates"]:
-        """What inputs do to the gates."""
-        x = self.norm_in(jnp.concatenate(x, axis=-1) if isinstance(x, tuple) else x)
-        for layer, norm in self.layers:
-            x = norm(jax.nn.relu(layer(x)))
-        return self.gates_in(x)
+    @property
+    def norms(self) -> tuple[LayerNorm, ...]:
+        """What stands before each of the layers, the one to the gates being the last."""
+        return (self.norm_in, *(norm for _, norm in self.layers))
+
+    @property
+    def to_gates(self) -> Dense:
+        """From embedded inputs to the gates."""
+        return self.gates_in.after(self.norms[-1])
+
+    def embed(self, x: Input) -> Float[Array, "*rows hidden"]:
+        """Inputs as the gates see them, but for the scale and shift of the norm before them."""
+        x = standardized(jnp.concatenate(x, axis=-1) if isinstance(x, tuple) else x)
+        for norm, (layer, _) in zip(self.norms, self.layers, strict=False):
+            x = standardized(jax.nn.relu(layer.after(norm)(x)))
+        return x
 
     def advance(self, memory: Memory, gates: Float[Array, "*rows gates"]) -> Memory:
         """The GRU."""
-        reset_in, update_in, new_in = jnp.split(gates, 3, axis=-1)
-        reset_hidden, update_hidden, new_hidden = jnp.split(self.gates_hidden(memory), 3, axis=-1)
-        reset = jax.nn.sigmoid(reset_in + reset_hidden)
-        update = jax.nn.sigmoid(update_in + update_hidden)
-        return (1.0 - update) * jnp.tanh(new_in + reset * new_hidden) + update * memory
+        return gru(gates, self.gates_hidden(memory), memory)
 
     def read(self, memory: Memory) -> Float[Array, "*rows outputs"]:
         """Outputs at memories."""
-        return self.head(self.norm_out(memory))
+        return self.head.after(self.norm_out)(standardized(memory))
+
+
+@jax.custom_vjp
+def gru(
+    inputs: Float[Array, "*rows gates"], hidden: Float[Array, "*rows gates"], memory: Float[Array, "*rows size"]
+) -> Float[Array, "*rows size"]:
+    """The next memory, from what inputs and memory do to the gates.
+
+    JAX's own gradient would keep ten arrays of every step, this one five.
+    """
+    return _gru(inputs, hidden, memory)[0]
+
+
+def _gru(inputs: Array, hidden: Array, memory: Array) -> tuple[Array, tuple[Array, ...]]:
+    reset_in, update_in, new_in = jnp.split(inputs, 3, axis=-1)
+    reset_hidden, update_hidden, new_hidden = jnp.split(hidden, 3, axis=-1)
+    reset = jax.nn.sigmoid(reset_in + reset_hidden)
+    update = jax.nn.sigmoid(update_in + update_hidden)
+    new = jnp.tanh(new_in + reset * new_hidden)
+    return (1.0 - update) * new + update * memory, (reset, update, new, new_hidden, memory)
+
+
+def _gru_gradient(kept: tuple[Array, ...], gradient: Array) -> tuple[Array, Array, Array]:
+    reset, update, new, new_hidden, memory = kept
+    of_new = gradient * (1.0 - update) * (1.0 - jnp.square(new))
+    of_reset = of_new * new_hidden * reset * (1.0 - reset)
+    of_update = gradient * (memory - new) * update * (1.0 - update)
+    inputs = jnp.concatenate([of_reset, of_update, of_new], axis=-1)
+    hidden = jnp.concatenate([of_reset, of_update, of_new * reset], axis=-1)
+    return inputs, hidden, gradient * update
+
+
+gru.defvjp(_gru, _gru_gradient)
 
 
 @dataclass(frozen=True)
