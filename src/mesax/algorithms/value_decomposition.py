@@ -95,6 +95,8 @@ TargetConfig: TypeAlias = Soft | Periodic
 
 ActionValues: TypeAlias = Float[Array, "batch instants agents actions"]
 """Every action's value to every agent along episodes."""
+Rates: TypeAlias = tuple[ActionValues, Mixer]
+"""Values along episodes, and what makes one of them."""
 
 
 class ValuePolicy(eqx.Module):
@@ -254,41 +256,47 @@ class ValueDecomposition(OffPolicy):
         state: ValueState,
         batch: Episode,
         hint: Hint | None = None,
-        target_q: ActionValues | None = None,
     ) -> tuple[ValueState, Metrics, Float[Array, " batch"]]:
-        """An update of one lane: (new state, metrics, every episode's mean squared error).
-
-        Whoever has the target nets' values of the batch already may give them.
-        """
-        if target_q is None:
-            target_q = self.agent_values(space, state.target.agents, batch)
+        """An update of one lane: (new state, metrics, every episode's mean squared error)."""
+        target_q = self.agent_values(space, state.target.agents, batch)
 
         def loss(values: Values) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, " batch"]]]:
             q = self.agent_values(space, values.agents, batch)
-            targets = jax.lax.stop_gradient(self.targets(space, state.target, batch, q, target_q))
-            now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action, batch.label.latent)
-            predicted, penalties = each(values.mixer.with_penalty, now)
-            errors = jnp.square(predicted - targets)
-            critic_loss = masked_mean(errors, batch.mask)
-            penalty = masked_mean(penalties, batch.mask)
-            followed = (batch.action == jnp.argmax(q[:, :-1], axis=-1)).astype(q.dtype)
-            metrics = {
-                "critic_loss": critic_loss,
-                "mixer_penalty": penalty,
-                "target_mean": masked_mean(targets, batch.mask),
-                "q_mean": masked_mean(predicted, batch.mask),
-                "greedy_share": masked_mean(followed, batch.mask),
-            }
-            total = critic_loss + penalty
-            if hint is not None:
-                metrics["hint_loss"] = masked_mean(hint.error(predicted), batch.mask)
-                total = total + metrics["hint_loss"]
-            return total, (metrics, jax.vmap(masked_mean)(errors, batch.mask))
+            return self.loss(space, (q, values.mixer), batch, (target_q, state.target.mixer), hint)
 
         gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(state.values.net)
+        return self.descended(state, gradients), metrics, errors
+
+    def loss(
+        self, space: Discrete, online: Rates, batch: Episode, target: Rates, hint: Hint | None
+    ) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, " batch"]]]:
+        """What is lowered, (metrics, every episode's mean squared error), from values along the episodes."""
+        q, mixer = online
+        targets = jax.lax.stop_gradient(self.targets(space, q, batch, target))
+        now = steps_of(space, q[:, :-1], batch.obs[:, :-1], batch.action, batch.label.latent)
+        predicted, penalties = each(mixer.with_penalty, now)
+        errors = jnp.square(predicted - targets)
+        critic_loss = masked_mean(errors, batch.mask)
+        penalty = masked_mean(penalties, batch.mask)
+        followed = (batch.action == jnp.argmax(q[:, :-1], axis=-1)).astype(q.dtype)
+        metrics = {
+            "critic_loss": critic_loss,
+            "mixer_penalty": penalty,
+            "target_mean": masked_mean(targets, batch.mask),
+            "q_mean": masked_mean(predicted, batch.mask),
+            "greedy_share": masked_mean(followed, batch.mask),
+        }
+        total = critic_loss + penalty
+        if hint is not None:
+            metrics["hint_loss"] = masked_mean(hint.error(predicted), batch.mask)
+            total = total + metrics["hint_loss"]
+        return total, (metrics, jax.vmap(masked_mean)(errors, batch.mask))
+
+    def descended(self, state: ValueState, gradients: Values) -> ValueState:
+        """Online nets a step further, and the target nets if it is their turn."""
         values = state.values.descend(gradients, self.optimizer)
         updates = state.updates + 1
-        return ValueState(values, self.target.follow(state.target, values.net, updates), updates), metrics, errors
+        return ValueState(values, self.target.follow(state.target, values.net, updates), updates)
 
     def agent_values(self, space: Discrete, agents: Team | CodedTeam, batch: Episode) -> ActionValues:
         """Every action's value to every agent along the episodes, from the actions that were played."""
@@ -298,11 +306,12 @@ class ValueDecomposition(OffPolicy):
         return unroll_batch(agents, inputs(space, batch.obs, last))
 
     def targets(
-        self, space: Discrete, target: Values, batch: Episode, q: ActionValues, target_q: ActionValues
+        self, space: Discrete, q: ActionValues, batch: Episode, target: Rates
     ) -> Float[Array, "batch instants-1 values"]:
         """y_t, for the team or for every agent; `Episode.continues` alone decides what is bootstrapped."""
+        target_q, mixer = target
         action = jnp.argmax((q if self.double_q else target_q)[:, 1:], axis=-1)
-        following = each(target.mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action, batch.label.latent))
+        following = each(mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action, batch.label.latent))
         of_values = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
         return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
 
