@@ -31,6 +31,8 @@ from mesax.nets import (
     waves,
     with_fresh_optimizers,
 )
+from mesax.nets.dense import standardized
+from mesax.nets.recurrent import gru
 from mesax.types import tree_index, tree_stack
 from probes import put, stacked
 
@@ -151,6 +153,45 @@ def test_gru_step_by_numpy():
     new_memory, output = jax.jit(lambda net, memory, x: net.step(memory, x))(net, memory, x)
     np.testing.assert_allclose(new_memory, after, atol=1e-5)
     np.testing.assert_allclose(output, dense(norm(after, net.norm_out), net.head), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_by_hand_are_those_of_the_formulas():
+    """Of the norm and of the GRU, which keep less than JAX's own gradients would; twice, as learners of learners do."""
+    random = np.random.default_rng(7)
+    rows, gates, hidden, memory = (put(random.normal(size=(3, size)), np.float32) for size in (5, 6, 6, 2))
+
+    def plain_norm(x):
+        centered = x - jnp.mean(x, axis=-1, keepdims=True)
+        return centered / jnp.sqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-5)
+
+    def plain_gru(gates, hidden, memory):
+        reset, update = (jax.nn.sigmoid(gates[:, part] + hidden[:, part]) for part in (slice(2), slice(2, 4)))
+        return (1.0 - update) * jnp.tanh(gates[:, 4:] + reset * hidden[:, 4:]) + update * memory
+
+    def gradients(norm, cell):
+        def first(given):
+            return jax.grad(lambda given: jnp.sum(jnp.sin(norm(given[0]))) + jnp.sum(jnp.sin(cell(*given[1:]))))(given)
+
+        def second(given):
+            return jax.grad(lambda given: sum(jnp.sum(jnp.cos(part)) for part in first(given)))(given)
+
+        given = (rows, gates, hidden, memory)
+        return jax.jit(lambda given: (first(given), second(given)))(given)
+
+    assert_close(gradients(standardized, gru), gradients(plain_norm, plain_gru))
+
+
+def test_a_layer_behind_a_norm_and_a_turned_one_are_the_same_layer():
+    random = np.random.default_rng(8)
+    x, weight, bias, scale, shift = (put(random.normal(size=size), np.float32) for size in ((7, 5), (5, 3), 3, 5, 5))
+    layer, norm = Dense(weight, bias), LayerNorm(scale, shift)
+
+    def both(run):
+        return jax.jit(jax.value_and_grad(lambda nets: jnp.sum(jnp.sin(run(*nets)))))((layer, norm))
+
+    expected = both(lambda layer, norm: layer(norm(x)))
+    assert_close(both(lambda layer, norm: layer.after(norm)(standardized(x))), expected)
+    assert_close(both(lambda layer, norm: layer.turned(norm(x))), expected)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["mlp", "gru"])

@@ -19,6 +19,7 @@ from mesax.algorithms.emc import (
     EpisodicMemory,
     Falling,
     discounted_returns,
+    one_of,
 )
 from mesax.algorithms.mixers import Sum
 from mesax.algorithms.value_decomposition import Hint, Soft, ValueDecomposition, Values, ValueState
@@ -280,3 +281,12 @@ def test_curiosity_about_a_single_step_needs_the_last_action():
 def test_impossible_settings_are_refused(make):
     with pytest.raises(UsageError, match=r"not (from )?-?\d"):
         make()
+
+
+def test_only_one_of_several_functions_is_computed():
+    functions = (lambda x: {"sum": jnp.sum(x)}, lambda x: (2.0 * x, jnp.max(x)))
+    told = jax.jit(jax.vmap(lambda which: one_of(which, functions, put([1.0, 4.0]))))(put([0, 1], np.int32))
+    first, second = jax.device_get(told)
+    np.testing.assert_array_equal(first["sum"], [5.0, 0.0])
+    np.testing.assert_array_equal(second[0], [[0.0, 0.0], [2.0, 8.0]])
+    np.testing.assert_array_equal(second[1], [0.0, 4.0])

@@ -18,6 +18,8 @@ from mesax.types import Key
 
 Products: TypeAlias = Literal["float32", "bfloat16"]
 """What the factors of matrix products are rounded to; they are summed in float32."""
+NARROW = 8
+"""Outputs of a layer up to which products with many rows take several times too long on a CPU, unless transposed."""
 
 
 class Dense(eqx.Module):
@@ -63,6 +65,14 @@ class Dense(eqx.Module):
         That is a small product, and so are their gradients, in place of passes over all rows.
         """
         return Dense(norm.scale[:, None] * self.weight, self.bias + self.linear(norm.shift), self.products)
+
+    @property
+    def turned(self) -> Dense:
+        """The same layer; if it is narrow, the gradient of its weights is computed transposed, which is quicker."""
+        if self.weight.shape[-1] > NARROW:
+            return self
+        # The barrier keeps XLA from computing it the other way around after all.
+        return Dense(jax.lax.optimization_barrier(self.weight.T).T, self.bias, self.products)
 
     def _times(self, x: Array, weight: Array) -> Array:
         return jnp.matmul(x, weight) if self.products == "float32" else rounded_product(x, weight)

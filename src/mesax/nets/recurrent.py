@@ -87,7 +87,7 @@ class Recurrent(StepByStep[Input]):
 
     def read(self, memory: Memory) -> Float[Array, "*rows outputs"]:
         """Outputs at memories."""
-        return self.head.after(self.norm_out)(standardized(memory))
+        return self.head.after(self.norm_out).turned(standardized(memory))
 
 
 @jax.custom_vjp
