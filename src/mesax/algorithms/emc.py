@@ -403,10 +403,13 @@ class Emc(OffPolicy):
 def one_of(which: Int[Array, ""], functions: Sequence[Callable[..., Any]], *operands: Any) -> list[Any]:
     """What each function returns, but for zeros instead of all that is not number `which`: only that is computed."""
     shapes = [jax.eval_shape(function, *operands) for function in functions]
-    nothing = [jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape) for shape in shapes]
 
     def alone(number: int) -> Callable[..., list[Any]]:
-        return lambda *operands: [*nothing[:number], functions[number](*operands), *nothing[number + 1 :]]
+        def told(*operands: Any) -> list[Any]:
+            rest = [jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape) for shape in shapes]
+            return [*rest[:number], functions[number](*operands), *rest[number + 1 :]]
+
+        return told
 
     told: list[Any] = jax.lax.switch(which, [alone(number) for number in range(len(functions))], *operands)
     return told

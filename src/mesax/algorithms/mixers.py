@@ -214,12 +214,12 @@ class Attention(eqx.Module):
         """Before they are divided by sqrt(size): how much the agents count at this state."""
         # Queries and keys are linear in what they come from, so their product is known before either: for all steps
         # that is one small matrix instead of two larger products each.
-        both = jnp.einsum("his,hos->hio", self.query, self.key)
+        both = jnp.einsum("hos,his->hoi", self.key, self.query)
 
         def of_head(head: int) -> Float[Array, " agents"]:
             hidden = jax.nn.relu(jax.tree.map(lambda leaf: leaf[head], self.embed)(step.context))
             # Deviation(attention-features): every agent's own observation stands for its part of the state.
-            return step.obs @ (hidden @ both[head])
+            return step.obs @ (both[head] @ hidden)
 
         # One after another: heads as an axis of the products would be copied to where a product needs it.
         return jnp.stack([of_head(head) for head in range(len(both))])
