@@ -1,5 +1,6 @@
 """What all tests share: JAX on the CPU with a compilation cache, deterministic keys, hypothesis settings."""
 
+import atexit
 import gc
 import os
 import zlib
@@ -26,6 +27,7 @@ os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
 
 # Look for garbage seldom: what is imported stays, and tracing makes many objects that are none.
 gc.set_threshold(200_000, 20, 20)
+atexit.register(gc.freeze)
 
 import jaxtyping  # noqa: E402
 
