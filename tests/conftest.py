@@ -32,6 +32,7 @@ atexit.register(gc.freeze)
 import jaxtyping  # noqa: E402
 
 import eager  # noqa: E402
+import quick_random  # noqa: E402
 import type_checks  # noqa: E402
 
 # Before any module of mesax is imported.
@@ -42,6 +43,7 @@ from mesax import runtime  # noqa: E402
 # Before anything is computed: without it compiled loops can deadlock on a CPU.
 runtime.configure()
 eager.install()
+quick_random.install()
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402

@@ -116,7 +116,7 @@ def use_threads(number: int) -> None:
 def own_process() -> None:
     """Set up a process of our own, which looks for garbage seldom: tracing makes many objects that are none.
 
-    Nor does it look when it ends, where Python would several times: half a second, for memory that is given back anyway.
+    Nor does it look when it ends, as Python would: half a second, for memory that is given back anyway.
     """
     gc.set_threshold(200_000, 20, 20)
     atexit.unregister(gc.freeze)

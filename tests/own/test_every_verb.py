@@ -77,7 +77,9 @@ def answers(killed: Path) -> dict[str, tuple[int, str, str]]:
         patch.setattr(sys, "path", [*sys.path])
         patch.delitem(sys.modules, "tiny_meeting", raising=False)
         # `execution/test_sweep.py` starts them for real.
-        patch.setattr(sweep, "_attempt", lambda run, *_: (command_line(*run.command, "--workers", 1, "--quiet"), "told"))
+        patch.setattr(
+            sweep, "_attempt", lambda run, *_: (command_line(*run.command, "--workers", 1, "--quiet"), "told")
+        )
         said = {title: here(words) for title, words in commands.items()}
         patch.delitem(sys.modules, "tiny_meeting")
         return said
