@@ -121,7 +121,7 @@ UNCHECKED = tuple(
     str(TESTS / name)
     for name in (
         *("cli", "docs", "examples", "execution", "experiments", "own", "results"),
-        *("ray_cluster/test_two_nodes.py", "suites/test_baselines.py"),
+        *("ray_cluster/test_two_nodes.py", "suites/test_baselines.py", "methods/test_mesa_on_host.py"),
     )
 )
 """Whole runs, of parts that other tests use with their types checked."""
