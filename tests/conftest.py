@@ -24,6 +24,8 @@ COMPILE_LITTLE = (
     "--xla_cpu_parallel_codegen_split_count=1",
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
+# NumPy's other threads would wait for work by turning in circles, on cores that other workers need.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Look for garbage seldom: what is imported stays, and tracing makes many objects that are none.
 gc.set_threshold(200_000, 20, 20)
@@ -157,6 +159,13 @@ def unwatched() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mesax.execution.recording.record_episodes", lambda *arguments: None)
         yield
+
+
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but not painted, which takes most of the time: for tests that look at something else."""
+    monkeypatch.setattr("mesax.results.page.sections._svg", lambda draw: draw() and b"<svg/>")
+    monkeypatch.setattr("mesax.results.drawing.save", lambda figure, path: (Path(f"{path}.png"), Path(f"{path}.svg")))
 
 
 @pytest.fixture
