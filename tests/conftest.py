@@ -24,8 +24,6 @@ COMPILE_LITTLE = (
     "--xla_cpu_parallel_codegen_split_count=1",
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
-# NumPy's other threads would wait for work by turning in circles, on cores that other workers need.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Look for garbage seldom: what is imported stays, and tracing makes many objects that are none.
 gc.set_threshold(200_000, 20, 20)
