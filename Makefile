@@ -61,9 +61,10 @@ quickstart: $(VENV)/.core  ## Run MESA and two controls on a climb game, draw a 
 	@$(BIN)/mesax report $(QUICKSTART:%=$(RUNS)/quickstart-%)
 	@$(BIN)/mesax compare $(QUICKSTART:%=$(RUNS)/quickstart-%)
 
-# Workers and the commands that tests start use each other's bytecode.
+# Workers and the commands that tests start use each other's bytecode. NumPy's other threads would wait for work by turning
+# in circles, on cores that other workers need.
 test: $(VENV)/.dev  ## Run the tests (not those marked slow)
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(TESTS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 -m 'not slow'
+	env -u PYTHONDONTWRITEBYTECODE OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest $(TESTS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 -m 'not slow'
 
 # An environment for each version, beside .venv: `make test-python PYTHON=python3.13 TESTS=tests/envs`, for example.
 OWN_VENV = .venv-$(shell $(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))')

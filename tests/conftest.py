@@ -1,5 +1,6 @@
 """What all tests share: JAX on the CPU with a compilation cache, deterministic keys, hypothesis settings."""
 
+import atexit
 import gc
 import os
 import zlib
@@ -26,10 +27,12 @@ os.environ.setdefault("XLA_FLAGS", " ".join(COMPILE_LITTLE))
 
 # Look for garbage seldom: what is imported stays, and tracing makes many objects that are none.
 gc.set_threshold(200_000, 20, 20)
+atexit.register(gc.freeze)
 
 import jaxtyping  # noqa: E402
 
 import eager  # noqa: E402
+import quick_random  # noqa: E402
 import type_checks  # noqa: E402
 
 # Before any module of mesax is imported.
@@ -40,6 +43,7 @@ from mesax import runtime  # noqa: E402
 # Before anything is computed: without it compiled loops can deadlock on a CPU.
 runtime.configure()
 eager.install()
+quick_random.install()
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
@@ -117,7 +121,7 @@ UNCHECKED = tuple(
     str(TESTS / name)
     for name in (
         *("cli", "docs", "examples", "execution", "experiments", "own", "results"),
-        *("ray_cluster/test_two_nodes.py", "suites/test_baselines.py"),
+        *("ray_cluster/test_two_nodes.py", "suites/test_baselines.py", "methods/test_mesa_on_host.py"),
     )
 )
 """Whole runs, of parts that other tests use with their types checked."""
@@ -153,6 +157,13 @@ def unwatched() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mesax.execution.recording.record_episodes", lambda *arguments: None)
         yield
+
+
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but not painted, which takes most of the time: for tests that look at something else."""
+    monkeypatch.setattr("mesax.results.page.sections._svg", lambda draw: draw() and b"<svg/>")
+    monkeypatch.setattr("mesax.results.drawing.save", lambda figure, path: (Path(f"{path}.png"), Path(f"{path}.svg")))
 
 
 @pytest.fixture

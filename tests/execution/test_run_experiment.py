@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -145,22 +146,27 @@ def run_script(folder: Path, runs: list[tuple[int, str]], condition: str = '__na
     return subprocess.run([sys.executable, "mine.py"], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_classes_of_a_script_work_in_two_processes(tmp_path: Path, capsys):
-    """The same bytes as in one; the command line continues such a run too, with the script loaded."""
-    result = run_script(tmp_path, [(1, "one"), (2, "two")])
+def test_classes_of_a_script_work_in_two_processes(tmp_path: Path, capsys, monkeypatch):
+    """The same bytes as in one: that of the command line, which continues such a run with the script loaded."""
+    result = run_script(tmp_path, [(2, "two")])
     assert result.returncode == 0, result.stderr
+    shutil.copytree(tmp_path / "two", tmp_path / "one")
     one, two = (RunDirectory.open(tmp_path / name) for name in ("one", "two"))
-    assert one.run["config"]["algorithm"]["type"] == "mine:MyLearner" and one.run["modules"] == ["mine.py"]
-    for name in ("eval.jsonl", "metrics.jsonl"):
-        assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
-    (two.job_directory("adapt", 1) / "done.json").unlink()
-    two.set_status("preempted")
-    assert main(["resume", str(two.path), "--quiet"]) == USAGE
-    assert f"type: mesax resume {two.path} --load mine.py" in capsys.readouterr().err
-    command = [sys.executable, "-m", "mesax.cli", "resume", "two", "--load", "mine.py", "--workers", "2", "--quiet"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert (one.path / "eval.jsonl").read_bytes() == (two.path / "eval.jsonl").read_bytes()
+    assert two.run["config"]["algorithm"]["type"] == "mine:MyLearner" and two.run["modules"] == ["mine.py"]
+    shutil.rmtree(one.path / "jobs")
+    rows = {name: (one.path / name).read_bytes() for name in ("eval.jsonl", "metrics.jsonl")}
+    one.unseal()
+    one.set_status("preempted")
+    assert main(["resume", str(one.path), "--quiet"]) == USAGE
+    assert f"type: mesax resume {one.path} --load mine.py" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "mine", None)  # so that it is taken away again
+    del sys.modules["mine"]
+    assert main(["resume", "one", "--load", "mine.py", "--workers", "1", "--quiet"]) == 0
+    for name, expected in rows.items():
+        assert (one.path / name).read_bytes() == expected
+    assert (one.job_directory("adapt", 1) / "done.json").exists()
 
 
 def test_a_script_that_works_whenever_it_is_loaded_is_one_line(tmp_path: Path):

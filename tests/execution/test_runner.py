@@ -35,8 +35,7 @@ from mesax.training.driver import play_episodes
 from mesax.types import tree_index
 
 # Three jobs of one lane; the cheapest learner to compile.
-TINY = ["plain", "climb-one", "--preset", "smoke", "--lanes", "1", "--num-test-tasks", "3"]
-TINY += ["--algorithm.actor-update", "ExpectedGradient"]
+TINY = ["vdn", "climb-one", "--preset", "smoke", "--lanes", "1", "--num-test-tasks", "3"]
 SMOKE = ["mesa", "climb-one", "--preset", "smoke"]
 DETERMINED = ("eval.jsonl", "metrics.jsonl")
 
@@ -182,7 +181,7 @@ def test_sigterm_ends_a_process_with_two_workers_and_two_others_complete_it(tiny
 
 def test_nan_stops_the_run_and_keeps_the_last_good_policy(tmp_path, capsys):
     path = tmp_path / "nan"
-    assert run_tiny(path, extra=("--algorithm.critic-optimizer.learning-rate", "1e30")) == FAILED
+    assert run_tiny(path, extra=("--algorithm.optimizer.learning-rate", "1e30")) == FAILED
     line = only_line(capsys)
     assert "adapt job 0" in line and "is not finite in lane 0 by step" in line
     assert status(path) == "failed"

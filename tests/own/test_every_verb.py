@@ -1,18 +1,22 @@
 """An environment of a user's own with every verb: run by workers, killed, resumed, looked at, swept."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from execution.test_runner import command_line
 from mesax import load_explorers
 from mesax.errors import USAGE
+from mesax.execution import sweep
 from mesax.formatting import NOT_MEASURED
 from mesax.store.run_directory import RunDirectory
 
@@ -27,24 +31,11 @@ SMALL = [
 LEARNER = ["--algorithm.algorithm.actor-net.hidden", "8", "--algorithm.algorithm.critic-net.hidden", "8"]
 
 
-IN_TURN = """
-import contextlib, io, json, sys
-from mesax.cli.parser import main
-for words in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
-        code = main(words)
-    print(json.dumps([code, output.getvalue(), errors.getvalue()]))
-"""
-
-
-def in_turn(*commands: list[object]) -> list[tuple[int, str, str]]:
-    """Several commands in one process, which spares the others their imports: exit code, output and errors of each."""
-    words = json.dumps([[str(word) for word in command] for command in commands])
-    result = subprocess.run(
-        [sys.executable, "-c", IN_TURN, words], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    return [tuple(json.loads(line)) for line in result.stdout.splitlines()]
+def here(words: list[object]) -> tuple[int, str, str]:
+    """A command in this process: exit code, output and errors."""
+    with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors:
+        code = command_line(*words)
+    return code, output.getvalue(), errors.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +59,8 @@ POLICIES = ("final", "explorer-1")
 def answers(killed: Path) -> dict[str, tuple[int, str, str]]:
     """What every verb says of the killed run, which is gone on with to its end; and of a sweep beside it."""
     load = ["--load", "tiny_meeting"]
-    sweep = ["sweep", "--methods", "plain", "--envs", ENV, "--preset", "smoke", "--out", killed.parent / "sweep"]
-    sweep += ["--workers", 1, *LEARNER]
+    swept = ["sweep", "--methods", "plain", "--envs", ENV, "--preset", "smoke", "--out", killed.parent / "sweep"]
+    swept += ["--workers", 1, *LEARNER]
     commands: dict[str, list[object]] = {
         "resume without its module": ["resume", killed],
         "resume": ["resume", killed, *load, "--workers", 1, "--json"],
@@ -78,10 +69,20 @@ def answers(killed: Path) -> dict[str, tuple[int, str, str]]:
         **{f"render {policy}": ["render", killed, *load, "--policy", policy] for policy in POLICIES},
         **{verb: [verb, killed] for verb in ("report", "compare", "verify")},
         "export": ["export", killed, "--out", killed.parent / "bundle"],
-        "sweep --plan": [*sweep, "--plan"],
-        "sweep": [*sweep, "--quiet", "--json"],
+        "sweep --plan": [*swept, "--plan"],
+        "sweep": [*swept, "--quiet", "--json"],
     }
-    return dict(zip(commands, in_turn(*commands.values()), strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(HERE)  # where the module is
+        patch.setattr(sys, "path", [*sys.path])
+        patch.delitem(sys.modules, "tiny_meeting", raising=False)
+        # `execution/test_sweep.py` starts them for real.
+        patch.setattr(
+            sweep, "_attempt", lambda run, *_: (command_line(*run.command, "--workers", 1, "--quiet"), "told")
+        )
+        said = {title: here(words) for title, words in commands.items()}
+        patch.delitem(sys.modules, "tiny_meeting")
+        return said
 
 
 @pytest.fixture(scope="module")

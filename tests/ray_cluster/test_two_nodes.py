@@ -19,6 +19,8 @@ LONGEST = 600.0
 pytestmark = pytest.mark.timeout(3 * LONGEST)
 SAME = ("eval.jsonl", "metrics.jsonl", "coverage.json")
 SMOKE = ["--preset", "smoke", "--quiet"]
+# The cheapest learner to compile.
+QUICK = ["vdn", "climb-one"]
 ON = ["--on", "ray", "--address", ADDRESS]
 # The command line, without the episodes that it plays at the end.
 DRIVER = """
@@ -89,7 +91,7 @@ def names_of(run: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "first", "second"),
     [
-        (["plain", "climb-one", "--schedule.total-steps", "50000", "--num-test-tasks", "1"], "adapt", "adapt"),
+        ([*QUICK, "--schedule.total-steps", "50000", "--num-test-tasks", "1"], "adapt", "adapt"),
         pytest.param(["mesa", "climb-one"], "collect", "explore", marks=pytest.mark.slow),
     ],
     ids=["plain", "mesa"],

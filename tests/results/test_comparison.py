@@ -56,7 +56,7 @@ def test_runs_of_another_configuration_are_not_pooled_even_if_their_names_agree(
     assert len(pool_seeds([one, other])) == 1
 
 
-def test_each_family_has_its_own_tables_and_pictures(store, tmp_path):
+def test_each_family_has_its_own_tables_and_pictures(store, tmp_path, request):
     families = compare_directories(store[name] for name in ("mesa-0", "multi-mesa", "plain-0", "multi-plain"))
     assert [family.title for family in families] == ["climb-one", "climb-multi"]
     for family in families:
@@ -67,6 +67,7 @@ def test_each_family_has_its_own_tables_and_pictures(store, tmp_path):
     drawn = draw_comparison(families, tmp_path)
     names = {f"compare-{kind}-{family.title}.png" for kind in ("curves", "returns", "profiles") for family in families}
     assert {path.name for path in drawn} == names
+    request.getfixturevalue("unpainted")
     assert {path.name for path in draw_comparison(families[:1], tmp_path / "one")} == {
         "compare-curves.png",
         "compare-profiles.png",
@@ -107,6 +108,7 @@ def test_a_sentence_says_how_many_tasks_were_solved(store):
     assert by_family([other])[0].verdict == ""
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_json_holds_the_numbers_of_the_table(store, tmp_path, capsys):
     paths = [str(store[name]) for name in ("mesa-0", "mesa-1", "plain-0")]
     assert main(["compare", *paths, "--out", str(tmp_path), "--json"]) == 0
@@ -120,6 +122,7 @@ def test_json_holds_the_numbers_of_the_table(store, tmp_path, capsys):
     assert family["differences"][0]["of"] == "mesa" and family["differences"][0]["shared_tasks"] == 4
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_runs_without_a_family_in_common_are_shown_with_a_note(store, tmp_path, capsys):
     paths = [str(store[name]) for name in ("mesa-0", "multi-plain")]
     assert main(["compare", *paths, "--out", str(tmp_path)]) == 0

@@ -219,6 +219,7 @@ def test_long_curves_are_thinned_to_their_ends():
     assert thinned(MOST_POINTS).tolist() == list(range(MOST_POINTS))
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_recorded_episodes_that_nobody_could_play_are_left_out(store, tmp_path, capsys):
     source = write_episodes(write_run(tmp_path / "run", SMALL))
     assert "data-player=" in report_html([load_run(source)])
@@ -274,6 +275,7 @@ def test_report_says_why_something_is_missing(page):
     assert "There is no high-reward dataset: plain logged no collection." in page
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_report_of_an_old_or_unfinished_run_says_what_it_lacks(store):
     run = load_run(store["plain"])
     kept = ("method", "env", "preset", "seed", "family", "test_tasks")
@@ -310,6 +312,7 @@ def test_report_escapes_everything_that_comes_from_outside(tmp_path):
     assert kinds.pop() is None and set(kinds) == {"application/json"}, "one script, which is ours, after the data"
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_several_seeds_are_pooled_in_the_results_and_apart_below(store, tmp_path):
     second = write_run(tmp_path / "second", replace(SMALL, seed=1))
     page = report_html([load_run(store["mesa"]), load_run(second)])
@@ -327,6 +330,7 @@ def test_a_failed_report_leaves_the_old_page(store, tmp_path):
     assert path.read_text() == "old"
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_report_of_an_environment_that_is_not_the_papers(store):
     run = load_run(store["plain"])
     own = {**run.run, "env": "rooms:make", "suite": "foreign"}
