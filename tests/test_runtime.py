@@ -67,9 +67,10 @@ def test_xla_has_one_thread_and_the_environment_is_as_before():
 
 
 FAULTS = """
-import resource, sys
+import ctypes, resource, sys
 import numpy as np
 from mesax import runtime
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: no huge pages, of which there are few and not always
 if sys.argv[1:]:
     runtime._keep_freed_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
