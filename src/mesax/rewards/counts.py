@@ -4,7 +4,7 @@
     reward = weight / (N(s') + N(c))            averaged over agents, each with keys of its own
     both tables are cleared now and then, each by itself, so that nothing is known for good
 
-The task's reward is ignored and nothing is terminal. Every copy of the environment has its own tables, of a fixed size:
+The task's reward is ignored and nothing is terminal: where the task ends, it goes on at a fresh start. Every copy of the environment has its own tables, of a fixed size:
 keys are hashed into buckets. A table is cleared by starting a new era: what an older era wrote counts as 0.
 """
 
@@ -209,7 +209,11 @@ class CountReward:
         return policy
 
     def observe(self, spec: EnvSpec, state: CountState, episodes: Episode, key: Key) -> tuple[CountState, Episode]:
-        """Count step by step, and pay by the count; no step is the last one for whoever learns from this."""
+        """Count step by step, and pay by the count; no step is the last one for whoever learns from this.
+
+        Where the task ends, it goes on at a fresh start: nobody ever acts on what is seen at an end, so no value of it
+        could be learned, and one that is only guessed would grow with whatever is built on it.
+        """
         copy = jnp.arange(episodes.reward.shape[0]) % self.copies
         hashes = jax.vmap(lambda episode: jax.vmap(lambda step: self._hashes(spec, step))(episode.transitions))
         place = (hashes(episodes) % self.buckets).astype(jnp.int32) + self.buckets * copy.reshape(-1, 1, 1, 1)
@@ -228,10 +232,15 @@ class CountReward:
         known = (counts > 1) & episodes.mask[..., None, None]
         number = jnp.maximum(jnp.sum(episodes.mask) * counts.shape[2], 1)
         state = CountState(count, era, now, jnp.sum(known, axis=(0, 1, 2)) / number)
+        after = jnp.where(episodes.terminated[..., None, None], episodes.obs[:, :1], episodes.obs[:, 1:])
         seen = eqx.tree_at(
-            lambda episode: (episode.reward, episode.terminated),
+            lambda episode: (episode.obs, episode.reward, episode.terminated),
             episodes,
-            (jnp.where(episodes.mask, paid, 0.0), jnp.zeros_like(episodes.terminated)),
+            (
+                jnp.concatenate([episodes.obs[:, :1], after], axis=1),
+                jnp.where(episodes.mask, paid, 0.0),
+                jnp.zeros_like(episodes.terminated),
+            ),
         )
         return state, seen
 
