@@ -42,7 +42,9 @@ def test_a_first_transition_pays_one_half_and_repeats_pay_less():
     np.testing.assert_allclose(np.asarray(seen.reward)[0], [1 / 2, 1 / 3, 1 / 3, 1 / 5], rtol=1e-6)
     np.testing.assert_allclose(state.repeats, [2 / 4, 2 / 4])
     assert not np.any(seen.terminated), "nothing is terminal to whoever explores"
-    assert np.asarray(seen.obs)[0, :, 0, 0].tolist() == [0, 1, 2, 1, 0], "where the task ends, it goes on at a fresh start"
+    assert np.asarray(seen.obs)[0, :, 0, 0].tolist() == [0, 1, 2, 1, 0], (
+        "where the task ends, it goes on at a fresh start"
+    )
     assert float(figures["state_occupancy"]) == pytest.approx(2 / 1024)
     assert float(figures["change_occupancy"]) == pytest.approx(2 / 1024)
 
