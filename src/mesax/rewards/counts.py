@@ -4,9 +4,9 @@
     reward = weight / (N(s') + N(c))            averaged over agents, each with keys of its own
     both tables are cleared now and then, each by itself, so that nothing is known for good
 
-The task's reward is ignored and nothing is terminal: where the task ends, it goes on at a fresh start. Every copy of the
-environment has its own tables, of a fixed size: keys are hashed into buckets. A table is cleared by starting a new era:
-what an older era wrote counts as 0.
+The task's reward is ignored and nothing is terminal: where the task ends, it goes on at a fresh start. Every copy of
+the environment has its own tables, of a fixed size: keys are hashed into buckets. A table is cleared by starting a new
+era: what an older era wrote counts as 0.
 """
 
 from __future__ import annotations
