@@ -215,9 +215,10 @@ def test_unroll_equals_step_by_step(config):
         assert [leaf.shape[0] for leaf in jax.tree.leaves(before)] == [TIME + 1] * isinstance(config, Gru)
 
 
-def test_a_batch_of_episodes_equals_one_by_one():
+@pytest.mark.parametrize("config", [Gru(4, num_layers=1), Mlp((4,), octaves=1)], ids=["gru", "mlp"])
+def test_a_batch_of_episodes_equals_one_by_one(config):
     """Outputs and gradients, also under a `vmap` over nets: rows of all agents and episodes become one matrix."""
-    nets = stacked([build("shared team", Gru(4, num_layers=1), seed) for seed in (0, 1)])
+    nets = stacked([build("shared team", config, seed) for seed in (0, 1)])
     batch = put(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
 
     def both(run):
