@@ -1,6 +1,6 @@
 """What was tried to choose the quick settings of baselines and of the learner that MESA wraps (docs/tuning.md).
 
-    python benchmarks/tuning.py [plain] [maddpg] [qmix] [--out DIR] [--show] [--workers N]
+    python benchmarks/tuning.py [plain] [maddpg] [qmix] [emc] [mappo] [--out DIR] [--show] [--workers N]
 
 A trial is a learner with some settings changed, on unseen tasks of tuning seeds: 101 to 110, which no result reports.
 Every learner gets the same small number of trials. Runs that are there are not run again; `--show` only prints them.
@@ -59,6 +59,7 @@ def returns(directory: Path) -> list[float]:
 def earned(directory: Path) -> list[float]:
     """What episodes of the last chunk earned while learning, by task: it rises before greedy play does."""
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if "train_return" in row]  # nobody has played yet where there is no warm-up
     last = {row["task"]: row["train_return"] for row in sorted(rows, key=lambda row: row["step"])}
     return [last[task] for task in sorted(last)]
 
@@ -89,6 +90,11 @@ FASTER = (
     "--algorithm.target-rate 0.02 --algorithm.discount 0.97"
     " --algorithm.actor-optimizer.learning-rate 2e-3 --algorithm.critic-optimizer.learning-rate 2e-3"
 )
+UPDATES = "--schedule.updates-per-round"
+RANDOM = "--algorithm.exploration.steps"
+OF_EMC = "--algorithm.control.exploration.steps"
+EPOCHS = "--algorithm.epochs"
+WIDER = "--schedule.num-envs 64 --algorithm.optimizer.learning-rate 0.0014"
 TRIALS = {
     "plain": (
         Trial("head 0.01, entropy 0.05", "plain", "mpe-3a5l", f"{HEAD} 0.01 {ENTROPY} 0.05", tasks=2),
@@ -105,10 +111,26 @@ TRIALS = {
         Trial("head 0.01, faster targets", "maddpg", "mpe-3a5l", f"{HEAD} 0.01 {FASTER} {FIFTEEN}", 102),
     ),
     "qmix": (
-        Trial("as it is", "qmix", "mpe-2a5l", TWELVE),
-        Trial("24 updates a round", "qmix", "mpe-2a5l", f"--schedule.updates-per-round 24 {TWELVE}"),
-        Trial("lambda 0", "qmix", "mpe-2a5l", f"--algorithm.trace 0 {TWELVE}"),
-        Trial("random phase over 300,000 steps", "qmix", "mpe-2a5l", f"--algorithm.exploration.steps 300000 {TWELVE}"),
+        Trial("as it is", "qmix", "mpe-2a5l", f"--algorithm.trace 0.8 {TWELVE}", tasks=5),
+        Trial("24 updates a round", "qmix", "mpe-2a5l", f"{UPDATES} 24 {TWELVE}", tasks=5),
+        Trial("lambda 0", "qmix", "mpe-2a5l", f"--algorithm.trace 0 {TWELVE}", tasks=5),
+        Trial("random phase over 300,000 steps", "qmix", "mpe-2a5l", f"{RANDOM} 300000 {TWELVE}", tasks=5),
+    ),
+    "emc": (
+        Trial("as before, 12 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 12 {TWELVE}", tasks=5),
+        Trial("24 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 24 {TWELVE}", tasks=5),
+        Trial("random phase over 150,000 steps", "emc", "mpe-2a5l", f"{UPDATES} 12 {OF_EMC} 150000 {TWELVE}", tasks=5),
+        Trial("random phase over 600,000 steps", "emc", "mpe-2a5l", f"{UPDATES} 12 {OF_EMC} 600000 {TWELVE}", tasks=5),
+        Trial("12 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 12 {TWELVE}", 102, tasks=5),
+        Trial("24 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 24 {TWELVE}", 102, tasks=5),
+    ),
+    "mappo": (
+        Trial("10 epochs", "mappo", "mpe-2a5l", f"{EPOCHS} 10 {TWELVE}", tasks=2),
+        Trial("5 epochs", "mappo", "mpe-2a5l", f"{EPOCHS} 5 {TWELVE}", tasks=2),
+        Trial("5 epochs, entropy 0.03", "mappo", "mpe-2a5l", f"{EPOCHS} 5 {ENTROPY} 0.03 {TWELVE}", tasks=2),
+        Trial("5 epochs, 64 environments", "mappo", "mpe-2a5l", f"{EPOCHS} 5 {WIDER} {TWELVE}", tasks=2),
+        Trial("10 epochs", "mappo", "mpe-3a5l", f"{EPOCHS} 10 {TWELVE}", 102, tasks=2),
+        Trial("5 epochs", "mappo", "mpe-3a5l", f"{EPOCHS} 5 {TWELVE}", 102, tasks=2),
     ),
 }
 
