@@ -28,10 +28,10 @@ def coordinated(own: object) -> Maddpg | Normalized:
     return replace(own, actor_update=JointImprovement(), actor_batch_size=8, additive_critic=False)
 
 
-def maven(values: ValueDecomposition, latent_size: int) -> Maven:
+def maven(values: ValueDecomposition, latent_size: int, information_weight: float = 1.0) -> Maven:
     """MAVEN with all settings of a learner of values (QMIX, as a rule), under a latent of this size."""
     shared = {field.name: getattr(values, field.name) for field in fields(values)}
-    return Maven(CodedValues(**shared, latent_size=latent_size))
+    return Maven(CodedValues(**shared, latent_size=latent_size, information_weight=information_weight))
 
 
 def on_policy(schedule: Schedule | Budget, num_envs: int) -> Budget:

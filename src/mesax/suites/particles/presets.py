@@ -215,13 +215,16 @@ def preset(environment: str, name: str) -> Preset:
     if name != "paper":  # explore for half of a run that is shorter than those for which it was tuned
         steps = min(1_000_000, world.steps // 2)
         qmix = replace(qmix, exploration=LinearSteps(1.0, 0.05, steps))
-    emc, emc_schedule = Emc(replace(qmix, mixer=Duplex()), *EMC[name]), mesa.schedule
-    if name != "paper":  # it has other reasons to explore, and a quicker start
+    emc, with_latent, often = Emc(replace(qmix, mixer=Duplex()), *EMC[name]), MAVEN, mesa.schedule
+    if name != "paper":
+        # It has other reasons to explore, and a quicker start.
         sooner = replace(emc.control, optimizer=Adam(2e-3), exploration=LinearSteps(1.0, 0.05, steps // 2))
         emc = replace(emc, control=sooner)
-        # With as many updates as others, one task in ten was not yet at its safe equilibrium (docs/tuning.md).
-        assert isinstance(emc_schedule, Schedule), "MESA's learner learns from replay"
-        emc_schedule = replace(emc_schedule, updates_per_round=2 * emc_schedule.updates_per_round)
+        # Random play is paid .006 a step: if z is worth telling for more, nothing else is learned.
+        with_latent = maven(qmix, LATENTS, information_weight=0.01)
+        # Both have more to learn than the others: with as many updates some tasks were not at the safe equilibrium yet.
+        assert isinstance(often, Schedule), "MESA's learner learns from replay"
+        often = replace(often, updates_per_round=2 * often.updates_per_round)
     return Preset(
         mesa,
         {
@@ -232,8 +235,8 @@ def preset(environment: str, name: str) -> Preset:
             "qmix": NamedLearner(replace(qmix, mixer=Monotonic())),
             "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
             "dmaq": NamedLearner(replace(qmix, mixer=StateDuplex())),
-            "maven": NamedLearner(MAVEN if name == "paper" else maven(qmix, LATENTS)),
-            "emc": NamedLearner(emc, emc_schedule),
+            "maven": NamedLearner(with_latent, often),
+            "emc": NamedLearner(emc, often),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
