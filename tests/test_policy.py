@@ -16,6 +16,7 @@ from mesax.policy import (
     Repeated,
     UniformPolicy,
     with_noise,
+    within_bounds,
 )
 from mesax.types import Box, Discrete, EnvSpec, Label, tree_index
 from probes import put
@@ -121,6 +122,14 @@ def test_noise_without_scale_changes_nothing(getkey):
 def test_with_noise_serves_both_spaces():
     assert isinstance(with_noise(constant(0, 0), put(0.1), Discrete(2)), EpsilonRandom)
     assert isinstance(with_noise(constant(0, 0), put(0.1), Box(1)), GaussianNoise)
+
+
+def test_what_others_learn_from_stays_within_bounds(getkey):
+    """Learners of the explorers may act beyond the box; the episode must say what the environment made of it."""
+    beyond = Fixed(put([[1.7, -0.4], [-3.0, 1.0]]))
+    actions, _ = play(within_bounds(beyond, Box(2)), getkey())
+    np.testing.assert_array_equal(actions[0, 0], np.array([[1.0, -0.4], [-1.0, 1.0]], np.float32))
+    assert within_bounds(beyond, Discrete(5)) is beyond
 
 
 def test_explorers_are_drawn_uniformly_per_episode(getkey):

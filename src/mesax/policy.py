@@ -216,6 +216,30 @@ def with_noise(policy: Policy, epsilon: Float[Array, ""], action_space: ActionSp
     return GaussianNoise(policy, epsilon)
 
 
+class Bounded(eqx.Module):
+    """Keeps continuous actions in their box, as environments do: an episode then says what was really done."""
+
+    policy: Policy
+
+    def start(self, key: Key) -> Memory:
+        """As the wrapped policy does."""
+        return self.policy.start(key)
+
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
+        """The nearest action of the box."""
+        action, memory = self.policy.act(memory, obs, key)
+        return jnp.clip(action, -1.0, 1.0), memory
+
+    def label(self, memory: Memory) -> Label:
+        """As the wrapped policy says."""
+        return self.policy.label(memory)
+
+
+def within_bounds(policy: Policy, action_space: ActionSpace) -> Policy:
+    """A policy whose episodes others may learn from."""
+    return policy if isinstance(action_space, Discrete) else Bounded(policy)
+
+
 class Repeated(eqx.Module):
     """Plays each action of a policy several times in a row: fewer, longer decisions."""
 

@@ -18,7 +18,7 @@ from mesax.errors import StoreError, UsageError
 from mesax.explorers.foreign_loop import KINDS, EpisodeMixer, Explorers, load_explorers
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers
 from mesax.nets import Mlp
-from mesax.policy import Policy, Repeated
+from mesax.policy import Bounded, Policy, Repeated
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.store.settings import from_plain, to_plain
@@ -113,6 +113,7 @@ def test_continuous_actions_stay_in_their_box(tmp_path: Path):
     action = load_explorers(tmp_path / "explorers").start(1).act(np.full((2, 3), 50.0))
     assert action.shape == (2, 2)
     assert np.all(np.abs(action) <= 1.0)
+    assert isinstance(BOX.deployed(policies_of(BOX)[0]), Bounded)  # for mesax's own learners too
 
 
 def test_wrong_observations_and_numbers_are_refused(saved: Path):

@@ -63,10 +63,10 @@ def test_scores_without_spread_give_no_width_unless_there_are_levels(scores):
 
 
 def test_ten_of_ten_is_not_certain():
-    solved = share_interval(np.ones(10), np.arange(10))
+    solved = share_interval(np.ones(10), seeds=np.arange(10))
     # Ten seeds of one task each: Wilson's own interval, 10 / (10 + 1.96^2).
     assert ends(solved) == pytest.approx((10 / (10 + 1.959964**2), 1.0))
-    fewer = share_interval(np.ones(10), np.repeat([0, 1], 5))
+    fewer = share_interval(np.ones(10), seeds=np.repeat([0, 1], 5))
     # Five tasks of a seed are worth 5 / (1 + 4/3) independent ones.
     assert fewer.low == pytest.approx(1 / (1 + 1.959964**2 * (1 + 4 / 3) / 10))
     interval = mean_interval(np.ones(10), seeds=np.repeat([0, 1], 5), levels=Levels(0.5, 1.0))
@@ -77,7 +77,9 @@ def test_ten_of_ten_is_not_certain():
 
 def test_wilson_of_a_mixed_share_is_scipys():
     expected = stats.binomtest(3, 8).proportion_ci(method="wilson")
-    assert ends(share_interval(np.array([1, 0, 0, 1, 0, 0, 1, 0]), np.arange(8))) == pytest.approx(tuple(expected))
+    assert ends(share_interval(np.array([1, 0, 0, 1, 0, 0, 1, 0]), seeds=np.arange(8))) == pytest.approx(
+        tuple(expected)
+    )
 
 
 def test_columns_are_independent_of_each_other():
@@ -93,8 +95,23 @@ def test_columns_are_independent_of_each_other():
 
 def test_a_difference_of_samples_adds_their_variances():
     ours, theirs = np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 3.0])
-    half = np.hypot(*((one.high - one.low) / 2 for one in (mean_interval(ours), mean_interval(theirs))))
-    assert ends(difference_interval(ours, theirs)) == pytest.approx((1.0 - half, 1.0 + half))
+    both = mean_interval(ours), mean_interval(theirs)
+    half = np.hypot(*((one.high - one.low) / 2 for one in both))
+    assert ends(difference_interval(*both)) == pytest.approx((1.0 - half, 1.0 + half))
+
+
+def test_a_difference_is_no_surer_than_what_it_is_of():
+    """Six tasks at the safe level may be followed by solved ones: the difference may then be as small."""
+    sure, safe = Interval(1000.0, 990.0, 1000.0), mean_interval(np.full(6, 500.0), levels=Levels(500.0, 1000.0))
+    found = difference_interval(sure, safe)
+    assert found.value == 500.0
+    assert found.low == pytest.approx(500.0 - np.hypot(10.0, safe.high - 500.0))
+    assert found.high == pytest.approx(500.0), "neither can be beyond its level"
+
+
+def test_repeats_of_a_task_are_no_more_tasks():
+    once, thrice = np.array([1.0, 0.0, 1.0, 1.0]), np.repeat([1.0, 0.0, 1.0, 1.0], 3)
+    assert share_interval(thrice, np.repeat(np.arange(4), 3)) == share_interval(once)
 
 
 def normal_outcomes(random, correlation, size):

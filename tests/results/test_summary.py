@@ -46,6 +46,16 @@ def test_other_test_tasks_are_compared_as_samples(small):
     assert comparison.probability == pytest.approx(10 / 16)
 
 
+def test_tasks_of_older_results_are_known_by_their_labels(small):
+    run = load_run(small)
+    exact = [{**task, "target": [[number]]} for number, task in enumerate(run.run["test_tasks"])]
+    ours = replace(with_returns(run, [0.2, 0.5, 0.8, 1.0]), run={**run.run, "test_tasks": exact})
+    old = [{name: value for name, value in task.items() if name != "target"} for task in exact]
+    theirs = replace(with_returns(run, [0.1, 0.4, 0.7, 0.9]), run={**run.run, "test_tasks": old})
+    for comparison in (compare_runs(ours, theirs), compare_runs(theirs, ours)):
+        assert (comparison.shared, comparison.complete) == (4, True)
+
+
 def test_runs_that_share_some_test_tasks_are_compared_over_those(small):
     run = load_run(small)
     ours = with_returns(run, [0.2, 0.5, 0.8, 1.0])

@@ -25,7 +25,7 @@ from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
 from mesax.store.settings import UnknownName, from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
-from mesax.types import Action, Actions, Box, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size, tree_index
+from mesax.types import Action, Actions, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size, tree_index
 
 KINDS = settings_in(
     *("mesax.algorithms", "mesax.explorers.recipe", "mesax.explorers.shared_latent", "mesax.nets", "mesax.policy"),
@@ -129,8 +129,6 @@ class Player:
         self._step += 1
         action, self._memory = compiled(_act)(self._policy, self._memory, seen, self._keys, np.int32(self._step))
         chosen = np.asarray(action)
-        if isinstance(self.spec.action_space, Box):
-            chosen = np.clip(chosen, -1.0, 1.0)
         return chosen[0] if self._single else chosen
 
 

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.errors import StoreError
-from mesax.policy import ExplorationPolicySet, Policy, Repeated
+from mesax.policy import ExplorationPolicySet, Policy, Repeated, within_bounds
 from mesax.rewards.coverage import CoverageModel, CoverageState, HighRewardSet
 from mesax.store.settings import to_plain
 from mesax.store.trees import SavedTree, open_tree, save_tree
@@ -60,7 +60,11 @@ class ExplorerRecipe:
         return self.reward.equip(self.spec, state, own)
 
     def deployed(self, policy: Policy) -> Policy:
-        """An explorer, or a set of them, at the pace at which they were trained."""
+        """An explorer, or a set of them, at the pace at which they were trained.
+
+        Who trained them may act beyond the bounds of an action; who learns from their episodes must not be told so.
+        """
+        policy = within_bounds(policy, self.spec.action_space)
         return Repeated(policy, self.spec, self.action_repeat) if self.action_repeat > 1 else policy
 
     def empty_coverage(self) -> CoverageState:

@@ -121,19 +121,18 @@ def interquartile_interval(
     return Interval(*(float(number) for number in interquartile_band(scores, tasks, seeds)))
 
 
-def share_interval(successes: np.ndarray, seeds: np.ndarray | None = None) -> Interval:
+def share_interval(successes: np.ndarray, tasks: np.ndarray | None = None, seeds: np.ndarray | None = None) -> Interval:
     """The share of successes with Wilson's 95% interval, as of so many independent trials as these are worth."""
-    nested = _nested(np.asarray(successes, dtype=float), None, seeds)
+    nested = _nested(np.asarray(successes, dtype=float), tasks, seeds)
     return Interval(*(float(number) for number in _wilson(nested.scores.mean(axis=0), nested)))
 
 
-def difference_interval(
-    scores: np.ndarray, others: np.ndarray, seeds: np.ndarray | None = None, other_seeds: np.ndarray | None = None
-) -> Interval:
-    """The difference of two means of independent samples, with its 95% interval."""
-    half = np.hypot(_half_width(_nested(scores, None, seeds)), _half_width(_nested(others, None, other_seeds)))
-    value = float(np.mean(scores) - np.mean(others))
-    return Interval(value, value - float(half), value + float(half))
+def difference_interval(one: Interval, other: Interval) -> Interval:
+    """The difference of two independent statistics: it is low if the first is, or the other high."""
+    value = one.value - other.value
+    low = np.hypot(one.value - one.low, other.high - other.value)
+    high = np.hypot(one.high - one.value, other.value - other.low)
+    return Interval(value, value - float(low), value + float(high))
 
 
 def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> float:

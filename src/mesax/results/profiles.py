@@ -20,7 +20,7 @@ def profile(runs: Sequence[RunResults], shares: np.ndarray = SHARES) -> tuple[np
     Runs of several families count the same, however many tasks and seeds each has; so do the ends of their intervals,
     which makes the interval of the mean wider than it need be.
     """
-    found = [[share_interval(_scores(run) >= share, run.seeds) for share in shares] for run in runs]
+    found = [[share_interval(_scores(run) >= share, run.tasks, run.seeds) for share in shares] for run in runs]
     ends = np.array([[(one.value, one.low, one.high) for one in row] for row in found])
     value, low, high = ends.mean(axis=0).T
     return value, low, high

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def summarize(
         raise UsageError("there is nothing to summarize: no test task has been evaluated")
     family, finals = run["family"], np.array([final_return(curve.returns) for curve in curves])
     interval = _within_reach(mean_interval(finals, *places(curves), levels_of(family)), family)
-    solved = share_interval(finals >= family["optimal_threshold"])
+    solved = share_interval(finals >= family["optimal_threshold"], *places(curves))
     return {
         **{key: run[key] for key in ("method", "env", "preset", "seed")},
         "env_steps": int(env_steps),
@@ -77,8 +77,11 @@ def levels_of(family: Json) -> Levels | None:
 
 def final_interval(run: RunResults) -> Interval:
     """The mean final return with its interval over seeds, tasks and repeats."""
-    interval = mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
-    return _within_reach(interval, run.family)
+    return _within_reach(_final_band(run), run.family)
+
+
+def _final_band(run: RunResults) -> Interval:
+    return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
 
 
 def _within_reach(interval: Interval, family: Json) -> Interval:
@@ -89,7 +92,7 @@ def _within_reach(interval: Interval, family: Json) -> Interval:
 
 def solved_interval(run: RunResults) -> Interval:
     """The share of task runs whose final return is at the optimum."""
-    return share_interval(run.final_returns >= run.family["optimal_threshold"], run.seeds)
+    return share_interval(run.final_returns >= run.family["optimal_threshold"], run.tasks, run.seeds)
 
 
 def run_figures(run: RunResults) -> Json:
@@ -167,10 +170,11 @@ class Comparison:
 
 def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     """The difference of mean final returns: task by task over the test tasks of both, if there are any."""
-    ours, theirs = finals_by_task(run), finals_by_task(other)
+    by: Identity = "target" if _has_targets(run) and _has_targets(other) else "label"
+    ours, theirs = finals_by_task(run, by), finals_by_task(other, by)
     shared = [task for task in ours if task in theirs]
     if len(shared) < min(2, len(ours), len(theirs)) or not shared:  # a single pair of many would have no interval
-        found = difference_interval(run.final_returns, other.final_returns, run.seeds, other.seeds)
+        found = difference_interval(*(_final_band(one) for one in (run, other)))
         return Comparison(found, probability_of_improvement(run.final_returns, other.final_returns), shared=0)
     pairs = [(ours[task], theirs[task]) for task in shared]
     differences = np.array([one.returns.mean() - another.returns.mean() for one, another in pairs])
@@ -184,6 +188,10 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     return Comparison(mean_interval(differences, seeds=seeds, levels=levels), probability, len(shared), complete)
 
 
+Identity: TypeAlias = Literal["target", "label"]
+"""What a task is known by."""
+
+
 class TaskFinals(NamedTuple):
     """Final returns of the repeats of one test task."""
 
@@ -191,13 +199,17 @@ class TaskFinals(NamedTuple):
     returns: np.ndarray
 
 
-def finals_by_task(run: RunResults) -> dict[str, TaskFinals]:
-    """Final returns of each test task, by what makes it the same task in another run: family, seed, target."""
+def _has_targets(run: RunResults) -> bool:
+    """Whether its tasks say exactly what they ask for; older results have labels only, which round."""
+    return all("target" in task for task in run.run["test_tasks"])
+
+
+def finals_by_task(run: RunResults, by: Identity | None = None) -> dict[str, TaskFinals]:
+    """Final returns of each test task, by what makes it the same task in another run: family, seed, target or label."""
+    by = by or ("target" if _has_targets(run) else "label")
     found: dict[str, TaskFinals] = {}
     for curve, value in zip(run.curves, run.final_returns, strict=True):
-        task = run.run["test_tasks"][curve.task]
-        what = task["target"] if "target" in task else task["label"]
-        identity = json.dumps([run.run["env"], curve.seed, what])
+        identity = json.dumps([run.run["env"], curve.seed, run.run["test_tasks"][curve.task][by]])
         before = found.get(identity, TaskFinals(curve.seed, np.empty(0)))
         found[identity] = TaskFinals(curve.seed, np.append(before.returns, value))
     return found
