@@ -23,13 +23,13 @@ from mesax.nets import (
     PerAction,
     Team,
     Trainable,
+    for_another_task,
     memories,
     polyak,
     step_at,
     unroll,
     unroll_batch,
     waves,
-    with_fresh_optimizers,
 )
 from mesax.nets.dense import standardized
 from mesax.nets.recurrent import gru
@@ -598,7 +598,7 @@ def test_fresh_optimizers_have_seen_nothing_and_nets_stay():
     @jax.jit
     def compute(gradients):
         used = Trainable.create({"w": jnp.ones(2)}, optimizer).descend(gradients, optimizer)
-        fresh = with_fresh_optimizers({"actor": used, "scale": put(3.0)})
+        fresh = for_another_task({"actor": used, "scale": put(3.0)})
         return used, fresh, Trainable.create(used.net, optimizer)
 
     used, fresh, expected = compute({"w": np.array([1.0, -2.0])})

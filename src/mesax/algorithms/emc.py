@@ -157,6 +157,11 @@ class EpisodicMemory(eqx.Module):
     occupancy: Float[Array, ""]
     """Share of entries that are taken."""
 
+    def forgotten(self) -> EpisodicMemory:
+        """An empty table for states that are projected in the same way."""
+        empty, nothing = jnp.full_like(self.tag, EMPTY), jnp.zeros_like(self.known)
+        return EpisodicMemory(self.projection, empty, jnp.zeros_like(self.value), nothing, nothing)
+
     def entries(self, states: States) -> tuple[Int[Array, "*batch"], UInt32[Array, "*batch"]]:
         """(entry, tag) that each state would have."""
         flat = states.reshape(*states.shape[:-2], -1)
@@ -235,7 +240,7 @@ class Emc(OffPolicy):
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:
         """Refuse a memory that does not fit, and curiosity about what cannot differ."""
-        del num_envs
+        super().check(spec, num_envs)
         if self.memory is not None:
             self.memory.check()
         if self.curiosity is not None and spec.horizon == 1 and not self.control.last_action:

@@ -106,6 +106,15 @@ class Elites(eqx.Module):
     features: Float[Array, "elites agents features"]
     score: Float[Array, " elites"]
 
+    @staticmethod
+    def create(number: int, num_agents: int, features: int) -> Elites:
+        """Nothing seen yet."""
+        return Elites(jnp.zeros((number, num_agents, features)), jnp.full(number, -jnp.inf))
+
+    def forgotten(self) -> Elites:
+        """Room for as many."""
+        return Elites.create(*self.features.shape[-3:])
+
     def observe(self, features: Float[Array, "steps agents features"], score: Float[Array, " steps"]) -> Elites:
         """Keep the best distinct joint actions of the memory and a batch; old scores fade slowly."""
         features = jnp.concatenate([self.features, features])
@@ -221,7 +230,7 @@ class Maddpg(OffPolicy):
             head_gain=self.critic_head_gain,
         )
         num_elite = self.actor_update.num_elite if isinstance(self.actor_update, JointImprovement) else 0
-        elites = Elites(jnp.zeros((num_elite, spec.num_agents, features)), jnp.full(num_elite, -jnp.inf))
+        elites = Elites.create(num_elite, spec.num_agents, features)
         return MaddpgState(
             Trainable.create(actors, self.actor_optimizer),
             Trainable.create(critics, self.critic_optimizer),

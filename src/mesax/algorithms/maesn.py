@@ -193,7 +193,7 @@ class LatentPolicyGradient(OnPolicy):
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:
         """Episodes are compared with each other: one alone teaches nothing."""
-        del spec
+        super().check(spec, num_envs)
         if num_envs < 2:
             raise UsageError(
                 f"policy gradient compares episodes of one round: num-envs must be at least 2, not {num_envs}"

@@ -141,7 +141,8 @@ class Reinforce:
             jnp.zeros(self.capacity),
             jnp.zeros(self.capacity),
         )
-        return Choice(Trainable.create(net, self.optimizer), recent, jnp.zeros((), jnp.int32))
+        none = jnp.zeros((), jnp.int32)
+        return Choice(Trainable.create(net, self.optimizer), recent, none, none)
 
     def loss(self, net: FeedForward, recent: Recent) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """(what is lowered, mean entropy of the choice) on some episodes."""
@@ -165,7 +166,7 @@ class Reinforce:
             return net.descend(gradients, self.optimizer), spread
 
         net, spread = jax.lax.scan(step, choice.net, which)
-        return Choice(net, choice.recent, choice.added), {"latent_entropy": spread[-1]}
+        return Choice(net, choice.recent, choice.added, choice.updates + 1), {"latent_entropy": spread[-1]}
 
 
 class Recent(eqx.Module):
@@ -186,6 +187,13 @@ class Choice(eqx.Module):
     recent: Recent
     added: Int[Array, ""]
     """Episodes ever seen; the next one takes the place of the oldest."""
+    updates: Int[Array, ""]
+    """Before the first one nobody plays by z: that is the warm-up."""
+
+    def forgotten(self) -> Choice:
+        """The policy alone."""
+        recent = jax.tree.map(jnp.zeros_like, self.recent)
+        return Choice(self.net.forgotten(), recent, jnp.zeros_like(self.added), jnp.zeros_like(self.updates))
 
     def seen(self, fresh: Recent) -> Choice:
         """With some more episodes."""
@@ -194,7 +202,7 @@ class Choice(eqx.Module):
         count = len(fresh.returns)
         slots = (self.added + jnp.arange(count)) % capacity
         recent = jax.tree.map(lambda ring, new: ring.at[slots].set(new, unique_indices=True), self.recent, fresh)
-        return Choice(self.net, recent, self.added + count)
+        return Choice(self.net, recent, self.added + count, self.updates)
 
 
 @dataclass(frozen=True)
@@ -286,11 +294,11 @@ class Maven(OffPolicy):
         return jax.nn.one_hot(random_index(key, (), self.values.latent_size), self.values.latent_size)
 
     def observe(self, spec: EnvSpec, state: MavenState, fresh: Episode) -> MavenState:
-        """The choice of z sees what it led to. Before the first update nobody plays by z: that is the warm-up."""
+        """The choice of z sees what it led to."""
         del spec
         if state.choice is None:
             return state
-        own = (fresh.label.actor == LEARNER) & (state.values.updates > 0)
+        own = (fresh.label.actor == LEARNER) & (state.choice.updates > 0)
         returns = jnp.sum(fresh.reward * fresh.mask, axis=1)
         first = fresh.obs[:, 0].reshape(len(fresh.obs), -1)
         seen = state.choice.seen(Recent(first, fresh.label.latent, returns, own.astype(returns.dtype)))

@@ -29,7 +29,7 @@ from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage, keeping_last_good
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import Preset
-from mesax.nets import with_fresh_optimizers
+from mesax.nets import for_another_task
 from mesax.rewards.counts import CountReward, ProjectedKeys
 from mesax.store.settings import to_plain
 from mesax.store.trees import copy_tree, load_tree, open_tree, save_tree
@@ -101,7 +101,7 @@ class Pretrain:
         first = _first_stage(experiment, loop, self.pretrained_from, self._facts(experiment))
 
         def start_from(learned: PyTree) -> Start:
-            return Start(learner=with_fresh_optimizers(learned))
+            return Start(learner=for_another_task(learned))
 
         return (first, _adapt_from(experiment, loop, first, start_from))
 

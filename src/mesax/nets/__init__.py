@@ -4,7 +4,7 @@ from mesax.nets.actions import ActionNet, PerAction
 from mesax.nets.attention import AttentionNet, AttentionOverAgents, AttentionOverOthers
 from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
-from mesax.nets.optim import Adam, NetT, Trainable, polyak, with_fresh_optimizers
+from mesax.nets.optim import Adam, NetT, Trainable, for_another_task, polyak
 from mesax.nets.recurrent import Gru, Recurrent
 from mesax.nets.sequence import (
     Input,
@@ -49,6 +49,7 @@ __all__ = [
     "Trainable",
     "along",
     "batch_along",
+    "for_another_task",
     "mean_and_max",
     "memories",
     "polyak",
@@ -56,6 +57,5 @@ __all__ = [
     "unroll",
     "unroll_batch",
     "waves",
-    "with_fresh_optimizers",
     "with_length",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -57,18 +57,28 @@ class Trainable(eqx.Module, Generic[NetT]):
             updates = jax.tree.map(lambda leaf: scale * leaf, updates)
         return Trainable(optax.apply_updates(self.net, updates), state)
 
+    def forgotten(self) -> Trainable[NetT]:
+        """The network as it is, with an optimizer that has seen nothing."""
+        return Trainable(self.net, jax.tree.map(jnp.zeros_like, self.optimizer_state))
 
-def with_fresh_optimizers(state: NetT) -> NetT:
-    """A learner's state whose nets are as they were and whose optimizers have seen nothing: their counts and moments
-    start at zero.
+
+@runtime_checkable
+class Forgets(Protocol):
+    """A part of a learner's state that is about one task."""
+
+    def forgotten(self) -> Self:
+        """The same before anything was seen of a task."""
+
+
+def for_another_task(state: NetT) -> NetT:
+    """A learner's state whose nets are as they were. Its optimizers have seen nothing: their counts and moments start
+    at zero; and what it remembers of a task is forgotten.
     """
 
     def fresh(part: PyTree) -> PyTree:
-        if not isinstance(part, Trainable):
-            return part
-        return Trainable(part.net, jax.tree.map(jnp.zeros_like, part.optimizer_state))
+        return part.forgotten() if isinstance(part, Forgets) else part
 
-    restarted: NetT = jax.tree.map(fresh, state, is_leaf=lambda part: isinstance(part, Trainable))
+    restarted: NetT = jax.tree.map(fresh, state, is_leaf=lambda part: isinstance(part, Forgets))
     return restarted
 
 
