@@ -1,6 +1,6 @@
 """What was tried to choose the quick settings of baselines and of the learner that MESA wraps (docs/tuning.md).
 
-    python benchmarks/tuning.py [plain] [maddpg] [qmix] [emc] [mappo] [--out DIR] [--show] [--workers N]
+    python benchmarks/tuning.py [plain] [maddpg] [qmix] [maven] [emc] [mappo] [--out DIR] [--show] [--workers N]
 
 A trial is a learner with some settings changed, on unseen tasks of tuning seeds: 101 to 110, which no result reports.
 Every learner gets the same small number of trials. Runs that are there are not run again; `--show` only prints them.
@@ -94,6 +94,7 @@ UPDATES = "--schedule.updates-per-round"
 RANDOM = "--algorithm.exploration.steps"
 OF_EMC = "--algorithm.control.exploration.steps"
 EPOCHS = "--algorithm.epochs"
+TELLING = "--algorithm.values.information-weight"
 WIDER = "--schedule.num-envs 64 --algorithm.optimizer.learning-rate 0.0014"
 TRIALS = {
     "plain": (
@@ -123,6 +124,13 @@ TRIALS = {
         Trial("random phase over 600,000 steps", "emc", "mpe-2a5l", f"{UPDATES} 12 {OF_EMC} 600000 {TWELVE}", tasks=5),
         Trial("12 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 12 {TWELVE}", 102, tasks=5),
         Trial("24 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 24 {TWELVE}", 102, tasks=5),
+    ),
+    "maven": (
+        Trial("weight of telling z 1", "maven", "mpe-2a5l", f"{TELLING} 1 {UPDATES} 12 {TWELVE}", tasks=5),
+        Trial("weight 0.01", "maven", "mpe-2a5l", f"{TELLING} 0.01 {UPDATES} 12 {TWELVE}", tasks=5),
+        Trial("weight 0.001", "maven", "mpe-2a5l", f"{TELLING} 0.001 {UPDATES} 12 {TWELVE}", tasks=5),
+        Trial("weight 0.01, 24 updates", "maven", "mpe-2a5l", f"{TELLING} 0.01 {UPDATES} 24 {TWELVE}", tasks=5),
+        Trial("weight 0.01, 24 updates", "maven", "mpe-2a5l", f"{TELLING} 0.01 {UPDATES} 24 {TWELVE}", 102, tasks=5),
     ),
     "mappo": (
         Trial("10 epochs", "mappo", "mpe-2a5l", f"{EPOCHS} 10 {TWELVE}", tasks=2),

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -231,6 +232,8 @@ BAD_INPUT = {
     "setting of another class": ([*RUN, "--algorithm.actor-update.partners", "replay"], ["JointImprovement", "first"]),
     "not a number": ([*RUN, "--schedule.total-steps", "many"], ["'many'", "an integer"]),
     "no such choice": ([*RUN, "--algorithm.actor-update", "Best"], ["'Best'", "GumbelGradient", "JointImprovement"]),
+    "theory into a file": (["theory", "--out", "file"], ["--out file is not a directory"]),
+    "figures into a file": (["reproduce", "theory", "--out", "file"], ["--out file is not a directory"]),
     "k > n": ([*RUN, "--family.counts", "1,3"], ["not 3", "between 1 and the number of agents 2"]),
     "k < 1": ([*RUN, "--family.counts", "0"], ["not 0", "between 1"]),
     "no k": ([*RUN, "--family.counts", ""], ["counts", "1 to 2"]),
@@ -297,6 +300,28 @@ def test_bad_input_is_one_line_and_writes_nothing(place, capsys, arguments, need
     assert line.startswith("mesax: ")
     assert [needle for needle in needles if needle not in line] == [], line
     assert (sorted(place.rglob("*")), listing(place)) == before
+
+
+def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, capsys):
+    """rich ends a program whose pipe was closed; modules of a user may want to end it, too."""
+
+    def left(options):
+        from rich.console import Console
+
+        try:
+            raise BrokenPipeError
+        except BrokenPipeError:
+            Console(file=sys.stdout).on_broken_pipe()
+
+    def ended(options):
+        raise SystemExit(3)
+
+    monkeypatch.setattr(os, "dup2", lambda *files: None)
+    answers = []
+    for verb in (left, ended):
+        monkeypatch.setattr("mesax.cli.parser.parse", lambda arguments, verb=verb: SimpleNamespace(verb_function=verb))
+        answers.append((main(["compare"]), capsys.readouterr().err))
+    assert answers == [(0, ""), (USAGE, "mesax: a module or environment of yours called sys.exit(3)\n")]
 
 
 def test_a_run_of_another_configuration_is_not_touched(copied, capsys):

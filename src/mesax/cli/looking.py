@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from mesax.cli.running import keep_episodes, stored_experiment
-from mesax.cli.telling import prepare_jax
+from mesax.cli.telling import check_directory, prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS
 from mesax.suites.deviations import DEVIATIONS
@@ -113,12 +113,10 @@ def render(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """One table and one plot for several runs."""
     from mesax.results.comparison import compare_directories, show_comparison
-    from mesax.store.files import is_there
 
     beside = next((path for path in options.runs if path.is_dir()), Path("runs") / "stored")
     directory = options.out or beside.parent / "figures"
-    if options.out is not None and is_there(directory) and not directory.is_dir():
-        raise UsageError(f"--out {directory} is not a directory")
+    check_directory(directory)
     result = show_comparison(compare_directories(options.runs), directory)
     if options.json:
         print(json.dumps(result))

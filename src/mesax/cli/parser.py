@@ -111,7 +111,10 @@ def _dispatch(arguments: list[str]) -> int:
         code: int = options.verb_function(options)
     except Preempted:
         raise
-    except SystemExit as error:  # not ours: of a module or an environment of the user's
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # of rich, which ends a program whose reader has left
+            raise error.__context__ from error
+        # Not ours: of a module or an environment of the user's.
         raise UsageError(f"a module or environment of yours called sys.exit({error.code!r})") from error
     return code
 

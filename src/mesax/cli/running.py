@@ -19,6 +19,7 @@ from mesax.tracking.sinks import check_trackers
 if TYPE_CHECKING:
     from mesax.execution.ray_cluster.where import OnRay
     from mesax.execution.sweep import How
+    from mesax.experiments.rebuild import ModuleNeeded
     from mesax.experiments.request import Request
     from mesax.methods.base import Experiment
     from mesax.results.evidence.kept import Kept
@@ -120,9 +121,13 @@ def stored_experiment(
     try:
         return experiment_of(directory.run, modules), modules
     except ModuleNeeded as error:
-        loads = [word for module in (*options.load, *error.modules) for word in ("--load", module)]
-        command = shlex.join(["mesax", options.verb, str(options.run), *dict.fromkeys(loads)])
+        command = shlex.join(["mesax", options.verb, str(options.run), *_loads(options.load, error)])
         raise UsageError(f"{error}; type: {command}") from error
+
+
+def _loads(given: Sequence[str], error: ModuleNeeded) -> list[str]:
+    """What to say so that the modules that were given and those that are needed are loaded."""
+    return [word for module in dict.fromkeys((*given, *error.modules)) for word in ("--load", module)]
 
 
 def _execute(
@@ -211,14 +216,18 @@ def keep_episodes(path: Path, load: Sequence[str], quiet: bool = False) -> None:
     if directory.status != "done" or has_episodes(path):
         return
     prepare_jax()
-    from mesax.experiments.rebuild import experiment_of
+    from mesax.experiments.rebuild import ModuleNeeded, experiment_of
     from mesax.results.safe_drawing import attempt
     from mesax.store.modules import load_modules
     from mesax.suites.registry import packages_of_suites
 
     def rebuilt_and_played() -> None:
         modules = (*load_modules(load), *packages_of_suites())
-        _record(directory, experiment_of(directory.run, modules), modules, quiet)
+        try:
+            experiment = experiment_of(directory.run, modules)
+        except ModuleNeeded as error:
+            raise UsageError(f"{error}; add {shlex.join(_loads(load, error))}") from error
+        _record(directory, experiment, modules, quiet)
 
     attempt(f"of episodes of {path}", rebuilt_and_played)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesax.cli.running import cluster_of, digest_of_what_fits, how_to_do, leave_cluster
-from mesax.cli.telling import check_at_once, check_workers, prepare_jax
+from mesax.cli.telling import check_at_once, check_directory, check_workers, prepare_jax
 from mesax.errors import FAILED, PREEMPTED, Preempted
 
 if TYPE_CHECKING:
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 def theory(options: argparse.Namespace) -> int:
     """Check the paper's lemmas and theorems, and draw what they say."""
-    from mesax.results.paper.theory import slips_text, tables, write_theory
+    from mesax.results.paper.theory import draw_theory, slips_text, tables, write_document
     from mesax.results.safe_drawing import attempt
     from mesax.results.tables import print_table
     from mesax.theory.study import study
 
+    check_directory(options.out)
     document = study()
     for table in tables(document):
         print_table(table)
         print()
     print(slips_text(document), end="\n\n")
-    for path in attempt("of the theory", lambda: write_theory(document, options.out)) or []:
+    written = write_document(document, options.out)
+    for path in [written, *(attempt("of the theory", lambda: draw_theory(document, options.out)) or [])]:
         print(f"written  {path}")
     if options.json:
         print(json.dumps(document, ensure_ascii=False))
@@ -42,6 +44,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
     check_workers(options.workers)
     check_at_once(options.at_once)
+    check_directory(options.out)
     cluster_of(options)  # what cannot be used is refused before anything is drawn
     pieces = PIECES if options.piece == "all" else (piece_named(options.piece),)
     prepare_jax()
@@ -61,6 +64,8 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
         _run_missing(found, options)
         found = find_runs(piece, options.runs, options.results)
     costs = cost_lines(found)
+    if piece.cells and not options.results.is_dir():
+        print(f"note     there is no store of results at {options.results}: go to where it is, or say --results")
     if piece.cells:
         print_table(status_table(piece, found))
     for command in missing_commands(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from mesax.errors import UsageError
 
@@ -24,6 +25,14 @@ def check_workers(workers: int | None) -> None:
     """Refuse a number of processes that cannot be."""
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be at least 1, not {workers}")
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a place to write to that is something else."""
+    from mesax.store.files import is_there
+
+    if is_there(directory) and not directory.is_dir():
+        raise UsageError(f"--out {directory} is not a directory")
 
 
 def check_at_once(runs: int | None) -> None:

@@ -101,11 +101,12 @@ def _ablated(found: Sequence[Found], directory: Path, sources: Sources) -> list[
 
 
 def _theory(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
-    from mesax.results.paper.theory import write_theory  # noqa: PLC0415
+    from mesax.results.paper.theory import draw_theory, write_document  # noqa: PLC0415
     from mesax.theory.study import study  # noqa: PLC0415
 
     del found, sources
-    return write_theory(study(), directory)
+    document = study()
+    return [write_document(document, directory), *draw_theory(document, directory)]
 
 
 def _table_2(found: Sequence[Found]) -> list[Table]:

@@ -38,7 +38,9 @@ def verify_run(run: RunDirectory) -> Findings:
     problems += _told(partial(read_rows, path) for path in rows)
     problems += _told(partial(check_job, done.parent) for done in _files(run.path, "done.json"))
     problems += _differing(run)
-    if run.status not in STATUSES:
+    if not (run.path / "STATUS").is_file():
+        problems.append(f"{run.path / 'STATUS'} is missing")
+    elif run.status not in STATUSES:
         problems.append(f"{run.path / 'STATUS'} says {run.status!r}, which is none of {', '.join(STATUSES)}")
     checked = len(manifests) + len(documents) + len(rows)
     return Findings(run.status, checked, sorted(set(problems)), sorted(_unknown(run)))

@@ -99,6 +99,7 @@ class Schedule(Budget):
     warmup_steps: int = 3_000
     """Uniformly random steps before the first update."""
     updates_per_round: int = 2
+    """Updates after each round of episodes."""
     batch_size: int = 32
     """Episodes in an update."""
     replay_capacity: int = 50_000

@@ -175,8 +175,13 @@ def _draw_learners(axes: Axes, name: str, rows: list[Json], shift: float, most_s
             axes.plot([x * 0.965, x * 1.035], [median] * 2, color=COLORS[name], linewidth=2.2, zorder=4)
 
 
-def write_theory(document: Json, directory: Path) -> list[Path]:
-    """The document and its picture as files."""
+def write_document(document: Json, directory: Path) -> Path:
+    """All that was found, as a file."""
     path = directory / "theory.json"
     write_file(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
-    return [path, *save(steps_figure(document), directory / "theory-steps")]
+    return path
+
+
+def draw_theory(document: Json, directory: Path) -> list[Path]:
+    """The picture of it."""
+    return list(save(steps_figure(document), directory / "theory-steps"))
