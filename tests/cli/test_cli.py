@@ -302,7 +302,7 @@ def test_bad_input_is_one_line_and_writes_nothing(place, capsys, arguments, need
     assert (sorted(place.rglob("*")), listing(place)) == before
 
 
-def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, capsys):
+def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, capfd):
     """rich ends a program whose pipe was closed; modules of a user may want to end it, too."""
 
     def left(options):
@@ -320,7 +320,7 @@ def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, cap
     answers = []
     for verb in (left, ended):
         monkeypatch.setattr("mesax.cli.parser.parse", lambda arguments, verb=verb: SimpleNamespace(verb_function=verb))
-        answers.append((main(["compare"]), capsys.readouterr().err))
+        answers.append((main(["compare"]), capfd.readouterr().err))
     assert answers == [(0, ""), (USAGE, "mesax: a module or environment of yours called sys.exit(3)\n")]
 
 
