@@ -16,12 +16,14 @@ from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
 from mesax.results.evidence.kept import keep
 from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
+from mesax.results.intervals import Interval
 from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Sources, cost_lines, find_runs, missing_commands, status_table
 from mesax.results.paper.generalization import Reached, generalization_figure
-from mesax.results.paper.table import gain_table, result_table
+from mesax.results.paper.table import _over, gain_table, result_table
 from mesax.results.profiles import profile
 from mesax.results.reproduce import PAPER_TABLE_2, PIECES, piece_named
+from mesax.results.summary import Comparison
 from mesax.rewards.coverage import CoverageReward
 from mesax.store.reading import final_return, load_run
 from mesax.store.settings import to_plain
@@ -88,6 +90,12 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
     assert gains["climb-one"][0].startswith("8 of 8 (") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
+
+
+def test_a_gain_says_over_how_many_tasks_it_is():
+    found = Interval(1.0, 0.5, 1.5)
+    said = [_over(Comparison(found, 1.0, shared, whole)) for shared, whole in ((15, True), (5, False), (0, False))]
+    assert said == ["", " (5 tasks)", " (no tasks in common)"]
 
 
 def test_a_profile_counts_task_runs_at_each_share(tmp_path: Path):

@@ -8,7 +8,7 @@ from mesax.formatting import NOTHING, format_count, format_interval, format_numb
 from mesax.results.curves import area_under_curves, mean_steps_to_optimal
 from mesax.results.labels import PRIVILEGED
 from mesax.results.paper.cells import SEEDS, Found
-from mesax.results.summary import compare_runs, final_interval, solved_interval
+from mesax.results.summary import Comparison, compare_runs, final_interval, solved_interval
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults
 
@@ -96,7 +96,7 @@ def gain_table(found: Sequence[Found]) -> Table:
     note = (
         "Solved: task runs of ours that end at the optimum, with Wilson's interval. Steps until the mean over all task"
         " runs is there; area under the curve: the mean return over all of learning. Best baseline: the highest mean of"
-        " all methods that are neither controls nor privileged. Probability that ours has the higher return, ties count"
+        " all methods that are neither controls nor privileged, over as many tasks as it has been run on. Probability that ours has the higher return, ties count"
         f" half. {_marks(found)}"
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
@@ -117,7 +117,14 @@ def _gain(env: str, found: Sequence[Found]) -> tuple[str, ...]:
     best = max(baselines, key=lambda one: float(one.shown[0].final_returns.mean()))
     compared = compare_runs(run, best.shown[0])
     gain = format_interval(compared.difference.value, compared.difference.low, compared.difference.high, signed=True)
-    return (env, solved, *soon, f"{best.label}{_mark(best)}", gain, f"{compared.probability:.0%}")
+    return (env, solved, *soon, f"{best.label}{_mark(best)}", f"{gain}{_over(compared)}", f"{compared.probability:.0%}")
+
+
+def _over(compared: Comparison) -> str:
+    """How many tasks a difference is over, where that is not all."""
+    if compared.complete:
+        return ""
+    return f" ({compared.shared} tasks)" if compared.shared else " (no tasks in common)"
 
 
 def _steps(run: RunResults) -> int | None:
