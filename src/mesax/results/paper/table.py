@@ -96,7 +96,8 @@ def gain_table(found: Sequence[Found]) -> Table:
     note = (
         "Solved: task runs of ours that end at the optimum, with Wilson's interval. Steps until the mean over all task"
         " runs is there; area under the curve: the mean return over all of learning. Best baseline: the highest mean of"
-        " all methods that are neither controls nor privileged, over as many tasks as it has been run on. Probability that ours has the higher return, ties count"
+        " all methods that are neither controls nor privileged, over as many tasks as it has been run on. Probability"
+        " that ours has the higher return, ties count"
         f" half. {_marks(found)}"
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
