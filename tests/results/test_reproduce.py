@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,12 @@ from mesax.results.evidence.kept import keep
 from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
 from mesax.results.intervals import Interval
 from mesax.results.paper.ablation import ablation_figure
-from mesax.results.paper.cells import Cell, Sources, cost_lines, find_runs, missing_commands, status_table
+from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, find_runs, missing_commands, status_table
+from mesax.results.paper.curves import curves_of_all
 from mesax.results.paper.generalization import Reached, generalization_figure
 from mesax.results.paper.table import _over, gain_table, result_table
 from mesax.results.profiles import profile
-from mesax.results.reproduce import PAPER_TABLE_2, PIECES, piece_named
+from mesax.results.reproduce import CLIMB, PAPER_TABLE_2, PIECES, piece_named
 from mesax.results.summary import Comparison
 from mesax.rewards.coverage import CoverageReward
 from mesax.store.reading import final_return, load_run
@@ -90,6 +92,26 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
     assert gains["climb-one"][0].startswith("8 of 8 (") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
+
+
+def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path: Path):
+    """A panel for each world that has results, a name for each method in one legend."""
+    for number, (method, env) in enumerate(product(("mesa", "qmix", "plain"), ("climb-one", "climb-multi"))):
+        if (method, env) != ("qmix", "climb-multi"):
+            write_run(tmp_path / str(number), FakeRun(method, env=env, evaluations=8))
+    kinds = {"mesa": "ours", "qmix": "baseline", "plain": "control"}
+    cells = [Cell(method, env, 1.0, method.upper(), kind=kinds[method]) for env, method in product(CLIMB, kinds)]
+    runs = {(run.run["method"], run.run["env"]): run for run in map(load_run, tmp_path.iterdir())}
+    found = [Found(cell, {0: runs[key]} if (key := (cell.method, cell.env)) in runs else {}) for cell in cells]
+    figure = curves_of_all(found)
+    one, multi = figure.axes
+    drawn = [[line for line in axes.get_lines() if len(line.get_xdata()) > 2] for axes in (one, multi)]
+    assert [len(lines) for lines in drawn] == [3, 2] and [len(axes.collections) for axes in (one, multi)] == [1, 1]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["MESA", "QMIX", "PLAIN"]
+    colors = [[line.get_color() for line in lines] for lines in drawn]
+    assert colors[1] == [colors[0][0], colors[0][2]] and len(set(colors[0])) == 3
+    widths = [line.get_linewidth() for line in drawn[0]]
+    assert widths[0] > max(widths[1:])
 
 
 def test_a_gain_says_over_how_many_tasks_it_is():

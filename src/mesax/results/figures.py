@@ -64,13 +64,13 @@ def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = N
             axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
             axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
             ends.append((final_return(mean), name, color))
-    _reference_lines(axes, members[0])
-    _returns_axis(axes)
+    reference_lines(axes, members[0])
+    returns_axis(axes)
     _end_labels(axes, ends)
-    _steps_axis(axes)
+    steps_axis(axes)
 
 
-def _returns_axis(axes: Axes) -> None:
+def returns_axis(axes: Axes) -> None:
     """As far as curves and levels go: intervals of few seeds reach far beyond all that can be earned."""
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
     values = values[np.isfinite(values)]
@@ -87,7 +87,8 @@ def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, l
             yield f"{env}, {group}", members, group
 
 
-def _steps_axis(axes: Axes) -> None:
+def steps_axis(axes: Axes) -> None:
+    """From the first step to the last, in thousands and millions."""
     axes.set_xlabel("environment steps")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_count(value)))
@@ -95,7 +96,7 @@ def _steps_axis(axes: Axes) -> None:
     axes.set_xlim(0, last if np.isfinite(last) else 1)
 
 
-def _reference_lines(axes: Axes, run: RunResults) -> None:
+def reference_lines(axes: Axes, run: RunResults) -> None:
     """Dotted lines at the optimal and the suboptimal return, named at the right inside the panel."""
     optimal, suboptimal = run.family["optimal_return"], run.family["suboptimal_return"]
     for level, name, above in ((optimal, "optimal", True), (suboptimal, "suboptimal", False)):
@@ -201,7 +202,7 @@ def meta_training(run: RunResults) -> Figure:
             level = uniform[0]["distinct_visits"]
             axes.axhline(level, color=INK, linewidth=1, linestyle="--", label="uniform play")
         axes.set_title(EXPLORER_METRICS[metric])
-        _steps_axis(axes)
+        steps_axis(axes)
         low, high = min(0.0, axes.dataLim.y0), max(0.0, axes.dataLim.y1)
         axes.set_ylim(low, high + (0.06 * (high - low) or 1.0))
     named = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}

@@ -41,10 +41,10 @@ def _curves(name: str) -> Draw:
     """Learning curves of all runs, a panel per environment, seeds pooled."""
 
     def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
-        from mesax.results.figures import learning_curves  # noqa: PLC0415
+        from mesax.results.paper.curves import curves_of_all  # noqa: PLC0415
 
         del sources
-        return _saved(learning_curves([run for one in found for run in one.pooled]), directory, name)
+        return _saved(curves_of_all(found), directory, name)
 
     return draw
 
