@@ -70,7 +70,8 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
         assert cells["steps to optimum"] == format_count(mean_steps_to_optimal(run.curves, 0.99))
         assert cells["time"] == "1m23s"
     assert [cells_of(table, index)["env steps"] for index in range(3)] == ["48k"] * 3
-    assert table.note.endswith("On training tasks before, not counted here: mesa 300k steps.")
+    assert "time: of all stages of their runs." in table.note
+    assert table.note.endswith("On training tasks before, in the time but not in the env steps: mesa 300k steps.")
     assert table.title == "climb-one, preset quick, 4 task runs each"
 
 

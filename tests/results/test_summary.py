@@ -113,7 +113,7 @@ def test_summary_by_hand():
             },
         ],
         "wall_seconds": 4.0,
-        "env_steps_per_second": 200.0,
+        "env_steps_per_second": 250.0,  # the clock is of all stages: (800 + 200) / 4
         "run_dir": "runs/x",
     }
 

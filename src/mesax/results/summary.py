@@ -64,7 +64,8 @@ def summarize(
         **_zero_shot(curves),
         "per_task": [_task_summary(curve, family["optimal_threshold"]) for curve in curves],
         "wall_seconds": float(wall_seconds),
-        "env_steps_per_second": float(env_steps / wall_seconds) if wall_seconds > 0 else 0.0,
+        # The clock is that of all stages, so the steps must be.
+        "env_steps_per_second": float((env_steps + meta_env_steps) / wall_seconds) if wall_seconds > 0 else 0.0,
         "run_dir": str(run_dir),
     }
 

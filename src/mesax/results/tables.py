@@ -29,7 +29,7 @@ COMPARISON_NOTE = (
     "IQM: mean of the middle half. "
     "Solved: share of task runs whose final return is at the optimum, with Wilson's interval; "
     "steps to optimum: until the mean of all task runs is there. "
-    "Time and steps: of all task runs together."
+    "Env steps: of all task runs together; time: of all stages of their runs."
 )
 
 NARROWEST, USUAL_WIDTH = 20, 80
@@ -118,7 +118,7 @@ def _training_steps(labels: Sequence[str], figures: Sequence[Json]) -> str:
         if steps:
             told.append(f"{label} {format_count(steps)}" + ("" if first is None else f" ({steps / first - 1.0:+.1%})"))
             first = first or steps
-    return f" On training tasks before, not counted here: {', '.join(told)} steps." if told else ""
+    return f" On training tasks before, in the time but not in the env steps: {', '.join(told)} steps." if told else ""
 
 
 def final_words(runs: Sequence[RunResults]) -> str:
