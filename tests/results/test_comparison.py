@@ -98,6 +98,27 @@ def test_rows_over_different_tasks_say_so_and_are_compared_over_what_both_have(s
     assert found["value"] == pytest.approx(np.mean(mesa.final_returns[shared]) - np.mean(plain.final_returns))
 
 
+def test_rows_with_other_budgets_name_them_and_are_no_fair_comparison(store, tmp_path):
+    longer = replace(SMALL, method="plain", interval=300_000, overrides=(("schedule.total-steps", "3_600_000"),))
+    paths = [store["mesa-0"], write_run(tmp_path / "longer", longer)]
+    (family,) = compare_directories(paths)
+    table, differences = family.tables
+    assert [row[0] for row in table.rows] == ["mesa", "plain schedule.total-steps=3_600_000"]
+    differ = "steps on each test task differ (mesa 12k, plain schedule.total-steps=3_600_000 3.6M): this is no fair"
+    assert differ in table.note and differ in family.verdict and differ in family.as_json()["warning"]
+    assert differences.rows[0][0] == "mesa against plain schedule.total-steps=3_600_000"
+    seeds = [write_run(tmp_path / "other-seed", replace(longer, seed=1)), store["plain-0"]]
+    (family,) = compare_directories(seeds)
+    assert [row[0] for row in family.tables[0].rows] == ["plain schedule.total-steps=3_600_000", "plain"]
+
+
+def test_budgets_that_rounds_meet_to_within_a_twentieth_are_the_same(store, tmp_path):
+    for interval, same in ((1_050, True), (1_051, False)):
+        other = write_run(tmp_path / str(interval), replace(SMALL, method="plain", interval=interval))
+        (family,) = compare_directories([store["mesa-0"], other])
+        assert (family.warning == "") is same
+
+
 def test_a_sentence_says_how_many_tasks_were_solved(store):
     mesa, plain, few, other = runs_of(store, "mesa-0", "plain-0", "plain-1-few", "multi-mesa")
     solved = [round(run_figures(run)["optimal_fraction"] * len(run.curves)) for run in (mesa, plain)]

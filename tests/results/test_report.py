@@ -125,6 +125,12 @@ def test_labels_name_what_differs(store):
     assert tables.run_labels([mesa, other_seed]) == ["mesa seed 0", "mesa seed 7"]
     changed = replace(mesa, run={**mesa.run, "overrides": {"algorithm.hidden": "32"}})
     assert tables.run_labels([mesa, changed]) == ["mesa", "mesa algorithm.hidden=32"]
+    assert tables.run_labels([changed, plain]) == ["mesa algorithm.hidden=32", "plain"], "also where methods differ"
+    smaller = replace(mesa, run={**other_seed.run, "overrides": {"algorithm.hidden": "16", "lanes": "1"}})
+    both = replace(mesa, run={**changed.run, "overrides": {"algorithm.hidden": "32", "lanes": "1"}})
+    assert tables.run_labels([both, smaller]) == ["mesa algorithm.hidden=32", "mesa algorithm.hidden=16"]
+    smoke = replace(plain, run={**plain.run, "preset": "smoke"})
+    assert tables.run_labels([mesa, smoke]) == ["mesa quick", "plain smoke"]
     copy = replace(mesa, directory=mesa.directory.with_name("copy"))
     assert tables.run_labels([mesa, copy]) == ["mesa mesa", "mesa copy"]
 

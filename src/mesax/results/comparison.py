@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from mesax.formatting import format_count
 from mesax.results.evidence.kept import load_results
 from mesax.results.labels import method_label
 from mesax.results.safe_drawing import draw_comparison_safely
@@ -24,7 +27,8 @@ from mesax.store.reading import Curve, RunResults
 
 NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
-
+SAME_STEPS = 0.05
+"""By how much environment steps on a test task may differ: rounds meet a budget to within so much."""
 
 SPOKEN = {
     "mesa": "MESA",
@@ -59,14 +63,24 @@ class FamilyComparison:
 
     @property
     def warning(self) -> str:
-        """That rows are not over the same test tasks, if so; empty otherwise."""
+        """That rows are not over the same test tasks, or not of as many steps, if so; empty otherwise."""
         if len({frozenset(finals_by_task(run)) for run in self.runs}) == 1:
-            return ""
+            return self.unequal
         tasks = "; ".join(
             f"{label} {len(finals_by_task(run))} of seed {', '.join(map(str, _seeds(run)))}"
             for label, run in zip(run_labels(self.runs), self.runs, strict=True)
         )
-        return f" The rows are over different test tasks ({tasks}): the table below compares what can be compared."
+        found = f" The rows are over different test tasks ({tasks}): the table below compares what can be compared."
+        return found + self.unequal
+
+    @property
+    def unequal(self) -> str:
+        """That rows had more environment steps on a test task than others, if so; empty otherwise."""
+        steps = [np.mean([curve.steps[-1] for curve in run.curves]) for run in self.runs]
+        if max(steps) <= (1 + SAME_STEPS) * min(steps):
+            return ""
+        told = (f"{label} {format_count(own)}" for label, own in zip(run_labels(self.runs), steps, strict=True))
+        return f" Environment steps on each test task differ ({', '.join(told)}): this is no fair comparison."
 
     @property
     def verdict(self) -> str:
@@ -84,7 +98,7 @@ class FamilyComparison:
             for name, own in zip(names, figures, strict=True)
         )
         told = [f"{name} {solved}" + ("" if number == first[2] else f" of {number}") for name, solved, number in others]
-        return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {what}, {', '.join(told)}."
+        return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {what}, {', '.join(told)}.{self.unequal}"
 
     def as_json(self) -> Json:
         """The same as plain numbers."""
@@ -99,7 +113,7 @@ class FamilyComparison:
             found = compare_runs(self.runs[0], other)
             facts = {"of": labels[0], "against": label, "shared_tasks": found.shared}
             differences.append(facts | vars(found.difference) | {"probability": found.probability})
-        return {"family": self.title, "rows": rows, "differences": differences}
+        return {"family": self.title, "rows": rows, "differences": differences, "warning": self.warning.strip()}
 
 
 def compare_directories(paths: Iterable[Path]) -> list[FamilyComparison]:

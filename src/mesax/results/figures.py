@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from mesax.formatting import format_count, format_number
+from mesax.formatting import format_count, format_number, shorten
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
 from mesax.results.curves import groups_of, mean_curve, places
 from mesax.results.intervals import Interval, mean_interval
@@ -36,8 +36,8 @@ def run_colors(runs: Sequence[RunResults]) -> list[str]:
 
 
 def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
-    """Each run with its place, label and color."""
-    labels = [literal(label) for label in run_labels(runs)]
+    """Each run with its place, label and color; what a label says of settings is whole in tables."""
+    labels = [literal(shorten(label)) for label in run_labels(runs)]
     return list(zip(range(len(runs)), runs, labels, run_colors(runs), strict=True))
 
 

@@ -47,15 +47,21 @@ class Table:
 
 
 def run_labels(runs: Sequence[RunResults]) -> list[str]:
-    """The shortest labels that tell the runs apart: the method, then whatever else differs."""
+    """The method, with preset and settings where these differ, then whatever else it takes to tell the runs apart."""
     labels = [method_label(run.run) for run in runs]
-    for describe in (_env, _preset, _seed, _overrides, _identity):
-        if len(set(labels)) == len(labels):
-            break
-        extras = [describe(run) for run in runs]
-        if len(set(extras)) > 1:
-            labels = [" ".join(filter(None, pair)) for pair in zip(labels, extras, strict=True)]
+    for extras in ([_preset(run) for run in runs], _own_settings(runs)):
+        labels = _extended(labels, extras)
+    for describe in (_env, _seed, _identity):
+        if len(set(labels)) < len(labels):
+            labels = _extended(labels, [describe(run) for run in runs])
     return labels
+
+
+def _extended(labels: Sequence[str], extras: Sequence[str]) -> list[str]:
+    """Labels with something behind them, unless that is the same everywhere."""
+    if len(set(extras)) < 2:
+        return list(labels)
+    return [" ".join(filter(None, pair)) for pair in zip(labels, extras, strict=True)]
 
 
 def _env(run: RunResults) -> str:
@@ -70,8 +76,10 @@ def _seed(run: RunResults) -> str:
     return f"seed {run.run['seed']}"
 
 
-def _overrides(run: RunResults) -> str:
-    return " ".join(f"{path}={value}" for path, value in sorted((run.run.get("overrides") or {}).items()))
+def _own_settings(runs: Sequence[RunResults]) -> list[str]:
+    """What each was given beside its preset, without what all were given."""
+    given = [{f"{path}={value}" for path, value in (run.run.get("overrides") or {}).items()} for run in runs]
+    return [" ".join(sorted(own - set.intersection(*given))) for own in given]
 
 
 def _identity(run: RunResults) -> str:
