@@ -78,6 +78,23 @@ def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
     assert [list(curve_lines(axes)) for axes in both.axes] == [["mesa"], ["mesa"]]
 
 
+def test_panels_that_share_an_axis_hold_every_curve_and_its_label(store):
+    levels = {"k=1": 0.1, "k=2": 0.8}  # the last panel alone would begin above the first two
+    curves = [
+        replace(own, groups={name: np.full(own.returns.shape, levels[name]) for name in own.groups})
+        for own in store["plain"].curves
+    ]
+    low = replace(store["plain"], curves=tuple(replace(own, returns=own.groups[own.label[:3]]) for own in curves))
+    figure = figures.learning_curves([low, replace(low, run={**low.run, "method": "uniform"})], by_group=True)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        bottom, top = axes.get_ylim()
+        drawn = np.concatenate([line.get_ydata() for line in curve_lines(axes).values()])
+        assert bottom <= drawn.min() and drawn.max() <= top
+        labels = [text.get_window_extent() for text in axes.texts if text.get_text().startswith(METHODS)]
+        assert all(axes.bbox.y0 <= (box.y0 + box.y1) / 2 <= axes.bbox.y1 for box in labels) and len(labels) == 2
+
+
 def test_labels_of_equal_curves_do_not_overlap(store):
     runs = [replace(store["mesa"], run={**store["mesa"].run, "seed": seed}) for seed in range(6)]
     figure = figures.learning_curves(runs)

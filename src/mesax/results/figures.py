@@ -48,8 +48,9 @@ def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figur
     figure = new_figure(7.2 if len(panels) == 1 else min(3.2 * len(panels) + 0.8, 12), 3.2)
     one_env = len({str(run.run["env"]) for run in runs}) == 1
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=one_env)[0]
-    for axes, (title, members, group) in zip(grid, panels, strict=True):
-        draw_curves(axes, members, group)
+    ends = [_draw_means(axes, members, group) for axes, (_, members, group) in zip(grid, panels, strict=True)]
+    for axes, own, (title, _, _) in zip(grid, ends, panels, strict=True):  # panels may share what all of them reach
+        _finish_panel(axes, own)
         axes.set_title(literal(title))
     grid[0].set_ylabel("return (mean, 95% interval)")
     return figure
@@ -57,6 +58,11 @@ def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figur
 
 def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = None) -> None:
     """The curves of runs in one environment, with the levels that matter there."""
+    _finish_panel(axes, _draw_means(axes, members, group))
+
+
+def _draw_means(axes: Axes, members: Sequence[RunResults], group: str | None) -> list[tuple[float, str, str]]:
+    """Curves and levels; returns the end, name and color of each curve."""
     ends = []
     for order, run, name, color in _listed(members):
         steps, mean, low, high = mean_curve(run.curves, group)
@@ -65,14 +71,20 @@ def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = N
             axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
             ends.append((final_return(mean), name, color))
     reference_lines(axes, members[0])
+    return ends
+
+
+def _finish_panel(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Axes and labels, once all is drawn."""
     returns_axis(axes)
     _end_labels(axes, ends)
     steps_axis(axes)
 
 
 def returns_axis(axes: Axes) -> None:
-    """As far as curves and levels go: intervals of few seeds reach far beyond all that can be earned."""
-    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
+    """As far as curves and levels go, in all panels that share it; intervals of few seeds reach far beyond."""
+    lines = [line for panel in axes.get_shared_y_axes().get_siblings(axes) for line in panel.get_lines()]
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in lines])
     values = values[np.isfinite(values)]
     if values.size and np.ptp(values) > 0:
         margin = 0.1 * np.ptp(values)

@@ -39,7 +39,9 @@ def profile_figure(rows: Mapping[str, Sequence[RunResults]], colors: Sequence[st
     for number, (label, runs) in enumerate(rows.items()):
         color, style = colors[number % len(colors)], ("-", "--", ":")[number // len(colors) % 3]
         value, low, high = profile(runs)
-        axes.step(SHARES, value, where="post", color=color, linestyle=style, linewidth=1.6, label=literal(shorten(label)))
+        axes.step(
+            SHARES, value, where="post", color=color, linestyle=style, linewidth=1.6, label=literal(shorten(label))
+        )
         axes.fill_between(SHARES, low, high, step="post", color=color, alpha=0.08, linewidth=0)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
