@@ -17,6 +17,7 @@ from mesax.results.curves import (
     mean_curve,
     mean_steps_to_optimal,
     steps_to_optimal,
+    steps_to_solve,
 )
 from mesax.store.reading import Curve, RunResults
 
@@ -81,10 +82,21 @@ def test_steps_to_optimal_is_the_first_step_at_the_threshold():
 
 
 def test_the_mean_may_reach_the_optimum_later_than_any_task_or_never():
-    first, second = curve(0, [10, 20, 30, 40], [1.0, 0.4, 1.0, 1.0]), curve(1, [10, 20, 30], [0.0, 1.0, 1.0])
+    steps = list(range(10, 90, 10))
+    first, second = curve(0, steps, [1.0, 0.4] + [1.0] * 6), curve(1, steps[:7], [0.0] + [1.0] * 6)
     assert mean_steps_to_optimal([first, second], 0.9) == 30
     assert mean_steps_to_optimal([first], 0.9) == 10
-    assert mean_steps_to_optimal([first, curve(1, [10, 20], [0.0, 1.0])], 0.9) is None, "40 is beyond the shorter one"
+    short = curve(1, [10, 20], [0.3, 0.9])
+    assert mean_steps_to_optimal([first, short], 0.7) is None, "30 is beyond the shorter one"
+
+
+def test_what_was_reached_and_lost_has_no_steps():
+    steps = list(range(10, 90, 10))
+    lost, late = curve(0, steps, [0.5, 1.0, *[0.5] * 6]), curve(1, steps, [0.5] * 7 + [1.0])
+    for one in (lost, late):
+        assert steps_to_solve(one, 0.95) is None and mean_steps_to_optimal([one], 0.95) is None
+    kept = curve(2, steps, [0.5, 1.0, 0.5, *[1.0] * 5])
+    assert steps_to_solve(kept, 0.95) == mean_steps_to_optimal([kept], 0.95) == 20
 
 
 def test_the_area_under_a_curve_is_the_mean_return_of_learning():

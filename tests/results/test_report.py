@@ -22,7 +22,7 @@ from mesax.results import tables
 from mesax.results.curves import mean_steps_to_optimal
 from mesax.results.page.data import MOST_POINTS, thinned
 from mesax.results.report import report_html, write_report
-from mesax.results.summary import final_interval, solved_interval
+from mesax.results.summary import final_interval, run_figures, solved_interval
 from mesax.store.reading import RunResults, load_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
@@ -77,7 +77,7 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
 
 def test_steps_to_optimum_are_those_of_the_mean_over_all_task_runs(store):
     run = load_run(store["mesa"])
-    steps = np.array([100, 300, 800])
+    steps = np.array([100, 300, 800, 900, 1_000, 1_100, 1_200])
     curves = [
         replace(curve, steps=steps, returns=(steps >= solved_at) * 1.0)
         for curve, solved_at in zip(run.curves, [100, 300, 300, 800], strict=True)
@@ -86,6 +86,20 @@ def test_steps_to_optimum_are_those_of_the_mean_over_all_task_runs(store):
     assert cells_of(tables.comparison_table([replace(run, curves=tuple(curves[:3]))]), 0)["steps to optimum"] == "300"
     never = replace(run, curves=(replace(curves[0], returns=0.0 * steps),))
     assert cells_of(tables.comparison_table([never]), 0)["steps to optimum"] == tables.NOTHING
+
+
+def test_no_steps_are_told_of_what_is_not_solved(store):
+    """A single evaluation at the optimum, or the last one only, leaves the final return below it."""
+    run = load_run(store["mesa"])
+    curves = [
+        replace(run.curves[number], steps=np.arange(7), returns=np.array(returns))
+        for number, returns in enumerate(([0.5, 1.0, 0.5, 0.5, 0.5, 0.5, 1.0], [0.5] * 6 + [1.0]))
+    ]
+    once = replace(run, curves=tuple(curves))
+    cells = cells_of(tables.comparison_table([once]), 0)
+    assert cells["solved"].startswith("0%") and cells["steps to optimum"] == tables.NOTHING
+    assert [row[-1] for row in tables.task_table(once).rows] == [tables.NOTHING] * 2
+    assert run_figures(once)["steps_to_solve"] is None
 
 
 def test_task_table_has_a_row_for_each_task_run(store):
@@ -357,8 +371,11 @@ def test_what_final_returns_are_the_mean_of(store):
         return replace(run, curves=tuple(curves))
 
     assert tables.final_words([evaluated(9, 9)]) == "mean of the last 5 evaluations"
-    assert tables.final_words([evaluated(2, 2)]) == "mean of the last 2 evaluations"
-    assert tables.final_words([evaluated(2), evaluated(9)]) == "mean of the last 2 or 5 evaluations"
+    assert tables.final_words([evaluated(6)]) == "mean of the last 5 evaluations"
+    included = ", the one before any learning included where there are no more than 5"
+    assert tables.final_words([evaluated(5)]) == f"mean of the last 5 evaluations{included}"
+    assert tables.final_words([evaluated(2, 2)]) == f"mean of the last 2 evaluations{included}"
+    assert tables.final_words([evaluated(2), evaluated(9)]) == f"mean of the last 2 or 5 evaluations{included}"
     assert tables.final_words([evaluated(1)]) == "its only evaluation"
 
 

@@ -45,13 +45,23 @@ def places(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def steps_to_optimal(steps: np.ndarray, returns: np.ndarray, threshold: float) -> int | None:
-    """The first evaluation step whose return reaches the threshold, or None."""
+    """The first evaluation step whose return reaches the threshold, or None; later ones may be below it again."""
     reached = np.flatnonzero(np.asarray(returns) >= threshold)
     return int(steps[reached[0]]) if reached.size else None
 
 
+def steps_to_solve(curve: Curve, threshold: float) -> int | None:
+    """The same of a task run whose final return is there; None of any other, which has not solved its task."""
+    return steps_to_optimal(curve.steps, curve.returns, threshold) if final_return(curve.returns) >= threshold else None
+
+
 def mean_steps_to_optimal(curves: Sequence[Curve], threshold: float) -> int | None:
-    """The first step at which the mean over all task runs reaches the threshold, as far as all of them go, or None."""
+    """The first step at which the mean over all task runs reaches the threshold, as far as all of them go, or None.
+
+    None as well if the mean of their final returns is below it: such runs have not stayed there.
+    """
+    if np.mean([final_return(curve.returns) for curve in curves]) < threshold:
+        return None
     steps = [curve.steps for curve in curves]
     grid, rows = align(steps, [curve.returns for curve in curves], common_grid(steps))
     return steps_to_optimal(grid, mean(rows), threshold)

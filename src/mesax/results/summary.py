@@ -16,6 +16,7 @@ from mesax.results.curves import (
     mean_steps_to_optimal,
     places,
     steps_to_optimal,
+    steps_to_solve,
 )
 from mesax.results.intervals import (
     Interval,
@@ -100,8 +101,7 @@ def run_figures(run: RunResults) -> Json:
     """What a comparison says of a run, or of several pooled ones: a row of its table as plain numbers."""
     finals, threshold = run.final_returns, run.family["optimal_threshold"]
     interval, share = final_interval(run), solved_interval(run)
-    reached = [steps_to_optimal(curve.steps, curve.returns, threshold) for curve in run.curves]
-    solved = [steps for steps in reached if steps is not None]
+    solved = [steps for curve in run.curves if (steps := steps_to_solve(curve, threshold)) is not None]
     return {
         "mean": interval.value,
         "ci_low": interval.low,

@@ -15,7 +15,7 @@ from mesax.formatting import (
     format_number,
     format_range,
 )
-from mesax.results.curves import groups_of, steps_to_optimal
+from mesax.results.curves import groups_of, steps_to_solve
 from mesax.results.labels import PRIVILEGED, method_label
 from mesax.results.summary import compare_runs, run_figures
 from mesax.store.json_values import Json
@@ -28,7 +28,7 @@ COMPARISON_NOTE = (
     "Interval: of the mean, from the spread between seeds and tasks and from how many tasks end at which level. "
     "IQM: mean of the middle half. "
     "Solved: share of task runs whose final return is at the optimum, with Wilson's interval; "
-    "steps to optimum: until the mean of all task runs is there. "
+    "steps to optimum: until the mean of all task runs is first there, if their final returns are on average. "
     "Env steps: of all task runs together; time: of all stages of their runs."
 )
 
@@ -131,11 +131,14 @@ def _training_steps(labels: Sequence[str], figures: Sequence[Json]) -> str:
 
 def final_words(runs: Sequence[RunResults]) -> str:
     """What the final return of a task run is the mean of, for the evaluations that these runs have."""
-    numbers = sorted({min(len(curve.returns), FINAL_WINDOW) for run in runs for curve in run.curves})
+    evaluations = {len(curve.returns) for run in runs for curve in run.curves}
+    numbers = sorted({min(number, FINAL_WINDOW) for number in evaluations})
     if numbers == [1]:
         return "its only evaluation"
-    words = " or ".join(map(str, numbers))
-    return f"mean of the last {words} evaluations"
+    words = f"mean of the last {' or '.join(map(str, numbers))} evaluations"
+    if min(evaluations) > FINAL_WINDOW:
+        return words
+    return f"{words}, the one before any learning included where there are no more than {FINAL_WINDOW}"
 
 
 def _comparison_row(label: str, figures: Json, groups: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
@@ -189,11 +192,12 @@ def task_table(run: RunResults) -> Table:
             *(format_number(curve.zero_shot) for _ in before),
             format_number(final_return(curve.returns)),
             *(format_number(_final_of_group(curve, group)) for group in groups),
-            format_count(steps_to_optimal(curve.steps, curve.returns, threshold)),
+            format_count(steps_to_solve(curve, threshold)),
         )
         for curve in run.curves
     ]
-    return Table(f"{method_label(run.run)} on {run.run['env']}: test tasks", columns, tuple(rows))
+    note = "Steps to solve: until an evaluation is first at the optimum, of task runs whose final return is."
+    return Table(f"{method_label(run.run)} on {run.run['env']}: test tasks", columns, tuple(rows), note)
 
 
 def _final_of_group(curve: Curve, group: str) -> float | None:

@@ -44,7 +44,7 @@ class Curve:
 
 
 def final_return(returns: np.ndarray) -> float:
-    """The mean of the last five evaluations (of all of them if there are fewer)."""
+    """The mean of the last five evaluations (of all if there are no more, the one before any learning among them)."""
     return float(np.mean(returns[-FINAL_WINDOW:]))
 
 

@@ -95,10 +95,9 @@ def gain_table(found: Sequence[Found]) -> Table:
     columns = ("environment", "solved", "steps to optimum", "area under the curve", "best baseline")
     note = (
         "Solved: task runs of ours that end at the optimum, with Wilson's interval. Steps until the mean over all task"
-        " runs is there; area under the curve: the mean return over all of learning. Best baseline: the highest mean of"
-        " all methods that are neither controls nor privileged, over as many tasks as it has been run on. Probability"
-        " that ours has the higher return, ties count"
-        f" half. {_marks(found)}"
+        " runs is first there, if it ends there; area under the curve: the mean return over all of learning. Best"
+        " baseline: the highest mean of all methods that are neither controls nor privileged, over as many tasks as it"
+        f" has been run on. Probability that ours has the higher return, ties count half. {_marks(found)}"
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
 
