@@ -162,6 +162,7 @@ def _run_json(path: Path, fake: FakeRun, test_tasks: list[Json], train_tasks: li
             "suboptimal_return": 1 - DELTA,
             "optimal_threshold": 0.99,
             "return_is": "mean",
+            "lowest_return": 0.0,
             "groups": [f"k={k}" for k in range(1, fake.num_agents + 1)],
             "num_agents": fake.num_agents,
             "num_actions": fake.num_actions,

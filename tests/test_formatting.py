@@ -81,7 +81,7 @@ def test_durations(seconds, text):
 
 
 def test_intervals_and_ranges():
-    assert format_range(0.4, 0.626) == "0.40–0.63"
+    assert format_range(0.4, 0.626) == "[0.40, 0.63]"
     assert format_interval(0.5, 0.4, 0.6) == "0.50 [0.40, 0.60]"
     assert format_interval(0.1, -0.25, 0.6, signed=True) == "+0.10 [-0.25, +0.60]"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 NOTHING = "–"
-"""An en dash stands for "no value", and joins the ends of a range."""
+"""An en dash stands for "no value"."""
 NOT_MEASURED = "not measured"
 """Stands where a number would be if anyone could have found it out."""
 COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -31,7 +31,7 @@ def format_tenths(value: float) -> str:
 
 def format_range(low: float, high: float) -> str:
     """Both ends of an interval."""
-    return f"{format_number(low)}{NOTHING}{format_number(high)}"
+    return f"[{format_number(low)}, {format_number(high)}]"
 
 
 def format_interval(value: float, low: float, high: float, signed: bool = False) -> str:

@@ -228,7 +228,7 @@ def test_facts():
     family = ClimbFamily(delta=0.25)
     assert (family.optimal_return, family.suboptimal_return) == (1.0, 0.75)
     assert family.suboptimal_return < family.optimal_threshold <= family.optimal_return
-    assert family.facts()["return_is"] == "mean"
+    assert family.facts()["return_is"] == "mean" and family.facts()["lowest_return"] == 0.0
 
 
 def test_configurations_number_stages_and_joint_actions():

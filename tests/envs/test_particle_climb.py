@@ -231,6 +231,7 @@ def test_description_facts_and_breakdown():
     assert family.breakdown(task, rewards) == {"k=2": 2.75}
     assert (family.suboptimal_return, family.optimal_threshold, family.optimal_return) == (3.0, 3.5, 4.0)
     assert family.facts()["return_is"] == "sum" and family.facts()["num_landmarks"] == 2
+    assert family.facts()["lowest_return"] == 0.0
     assert family.num_tasks is None and family.configuration_shape == (1, 2)
 
 

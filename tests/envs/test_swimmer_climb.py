@@ -413,6 +413,7 @@ def test_returns_and_threshold():
     assert float(HEADLINE.score(jnp.ones(1000))) == HEADLINE.optimal_return
     assert HEADLINE.num_tasks is None and HEADLINE.high_reward == 1.0
     assert HEADLINE.facts()["return_is"] == "sum" and HEADLINE.facts()["band_degrees"] == 3.0
+    assert HEADLINE.facts()["lowest_return"] == 0.0
 
 
 def test_tasks_in_words():

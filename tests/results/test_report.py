@@ -63,9 +63,9 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
         cells = cells_of(table, index)
         interval, solved = final_interval(run), solved_interval(run)
         assert cells["mean"] == f"{run.final_returns.mean():.2f}"
-        assert cells["95% interval"] == f"{interval.low:.2f}–{interval.high:.2f}"
+        assert cells["95% interval"] == f"[{interval.low:.2f}, {interval.high:.2f}]"
         assert cells["k=1"] == "1.00" and cells["k=2"] == f"{run.summary['by_group']['k=2']:.2f}"
-        ends = f"({100 * solved.low:.0f}–{100 * solved.high:.0f})"
+        ends = f"[{100 * solved.low:.0f}, {100 * solved.high:.0f}]"
         assert cells["solved"] == f"{np.mean(run.final_returns >= 0.99):.0%} {ends}"
         assert cells["steps to optimum"] == format_count(mean_steps_to_optimal(run.curves, 0.99))
         assert cells["time"] == "1m23s"
@@ -162,7 +162,7 @@ def test_terminal_table_fits_eighty_columns_and_prints_markup_literally(store):
     console.print(tables.to_rich(tables.task_table(odd)))
     text = console.export_text()
     assert "…" not in text and "[red]x[/red]" in text
-    assert re.search(r"plain +0\.\d\d +0\.\d\d–", text)
+    assert re.search(r"plain +0\.\d\d +\[0\.\d\d, 1", text)
 
 
 # The report
@@ -269,7 +269,7 @@ def test_recorded_episodes_that_nobody_could_play_are_left_out(store, tmp_path, 
 def test_report_holds_the_numbers(page, store):
     for method in ("mesa", "plain"):
         summary = json.loads((store[method] / "summary.json").read_text())
-        interval = f"<small>{summary['ci_low']:.2f}–{summary['ci_high']:.2f}</small>"
+        interval = f"<small>[{summary['ci_low']:.2f}, {summary['ci_high']:.2f}]</small>"
         assert f'{method}<b><span class="of-mean in-raw">{summary["mean_return"]:.2f}{interval}</span>' in page
     gain = [load_run(store[method]).final_returns.mean() for method in ("mesa", "plain")]
     assert f"mesa is {gain[0] - gain[1]:.2f} better than plain" in page

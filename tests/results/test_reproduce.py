@@ -90,7 +90,7 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     fresh = find_runs(piece, runs, store)
     assert sorted(next(iter(fresh)).runs) == [0, 1]
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
-    assert gains["climb-one"][0].startswith("8 of 8 (") and gains["climb-one"][3:] == ("–",) * 3
+    assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
 
 

@@ -118,6 +118,18 @@ def test_summary_by_hand():
     }
 
 
+@pytest.mark.parametrize(
+    ("facts", "low"),
+    [({}, -3.14), ({"lowest_return": 0.0}, 0.0), ({"delta": 0.5}, 0.0), ({"lowest_return": -1.0}, -1.0)],
+)
+def test_no_mean_is_below_the_lowest_return_where_that_is_known(facts, low):
+    run = run_json()
+    run["family"] |= facts
+    rows = [eval_row(0, 100, 2.0), eval_row(1, 100, 1.25)]
+    summary = summarize(run, rows, env_steps=1, meta_env_steps=0, wall_seconds=1.0, run_dir="")
+    assert (summary["ci_low"], summary["ci_high"]) == (pytest.approx(low, abs=0.01), 2.0)
+
+
 def test_summary_is_plain_json_and_independent_of_row_order(small):
     rows = [json.loads(line) for line in (small / "eval.jsonl").read_text().splitlines()]
     run = json.loads((small / "run.json").read_text())

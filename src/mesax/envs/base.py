@@ -261,7 +261,7 @@ class TaskFamily(Protocol):
         """One task in words."""
 
     def facts(self) -> dict[str, object]:
-        """Plain facts for run.json."""
+        """Plain facts for run.json; `lowest_return`, where there is one, is what no mean's interval goes below."""
 
     def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
         """Score of an episode from its rewards (a mean or a sum)."""

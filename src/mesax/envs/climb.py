@@ -205,6 +205,7 @@ class ClimbFamily:
             "num_stages": self.num_stages,
             "delta": self.delta,
             "return_is": "mean",
+            "lowest_return": 0.0,
         }
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:

@@ -241,7 +241,8 @@ class ParticleClimbFamily(ClimbReturns):
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("num_agents", "num_landmarks", "delta", "horizon", "radius", "wall", "agent_size")
-        return {name: getattr(self.world, name) for name in names} | {"count": self.count, "return_is": "sum"}
+        own = {"count": self.count, "return_is": "sum", "lowest_return": 0.0}
+        return {name: getattr(self.world, name) for name in names} | own
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Tasks with layouts of their own; targets cycle, so that no landmark's number is rare."""

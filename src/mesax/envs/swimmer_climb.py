@@ -292,7 +292,7 @@ class SwimmerFamily(ClimbReturns):
         """Plain facts for run.json."""
         names = ("band_degrees", "delta", "horizon", "see_neighbor", "reset_noise")
         own = {"least_degrees": self.least_degrees, "most_degrees": self.most_degrees, "num_agents": NUM_AGENTS}
-        return {name: getattr(self.world, name) for name in names} | own | {"return_is": "sum"}
+        return {name: getattr(self.world, name) for name in names} | own | {"return_is": "sum", "lowest_return": 0.0}
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Targets drawn uniformly, each from a stream of its own."""

@@ -325,7 +325,7 @@ def _cards(runs: Sequence[RunResults]) -> str:
         solved = solved_interval(run)
         cards.append(
             f'<div class="card" style="--c:{color}">{escape(label)}<b>{_cell(run)}</b>'
-            f"{solved.value:.0%} of {len(run.curves)} task runs solved ({solved.low:.0%} to {solved.high:.0%})</div>"
+            f"{solved.value:.0%} of {len(run.curves)} task runs solved [{solved.low:.0%}, {solved.high:.0%}]</div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 

@@ -77,6 +77,12 @@ def levels_of(family: Json) -> Levels | None:
     return Levels(safe, best) if safe != 0 else None
 
 
+def lowest_return(family: Json) -> float | None:
+    """What no return is below, if that is known; in results of before a delta says so: they pay 1, 1 - delta or 0."""
+    known = family.get("lowest_return", 0.0 if "delta" in family else None)
+    return None if known is None else float(known)
+
+
 def final_interval(run: RunResults) -> Interval:
     """The mean final return with its interval over seeds, tasks and repeats."""
     return _within_reach(_final_band(run), run.family)
@@ -87,9 +93,13 @@ def _final_band(run: RunResults) -> Interval:
 
 
 def _within_reach(interval: Interval, family: Json) -> Interval:
-    """No mean is above the best return, where that is known."""
-    levels = levels_of(family)
-    return interval if levels is None else replace(interval, high=max(interval.value, min(interval.high, levels.best)))
+    """No mean is above the best return or below the lowest one, where these are known."""
+    levels, lowest = levels_of(family), lowest_return(family)
+    if levels is not None:
+        interval = replace(interval, high=max(interval.value, min(interval.high, levels.best)))
+    if lowest is not None:
+        interval = replace(interval, low=min(interval.value, max(interval.low, lowest)))
+    return interval
 
 
 def solved_interval(run: RunResults) -> Interval:

@@ -158,7 +158,7 @@ def _comparison_row(label: str, figures: Json, groups: Sequence[str], before: Se
 
 def _format_share(figures: Json) -> str:
     low, high = (100 * figures[f"optimal_fraction_{end}"] for end in ("low", "high"))
-    return f"{figures['optimal_fraction']:.0%} ({low:.0f}–{high:.0f})"
+    return f"{figures['optimal_fraction']:.0%} [{low:.0f}, {high:.0f}]"
 
 
 def difference_table(runs: Sequence[RunResults]) -> Table:
@@ -286,8 +286,8 @@ def to_rich(table: Table) -> "RichTable":
         show_edge=False,
     )
     for index, column in enumerate(table.columns):
-        # Cells of one word keep their line, so that a narrow terminal breaks labels instead.
-        atomic = all(" " not in row[index] for row in table.rows)
+        # Cells of one word or one interval keep their line, so that a narrow terminal breaks labels instead.
+        atomic = all(" " not in row[index] or row[index].startswith("[") for row in table.rows)
         header = Text(column.replace(" ", "\n") if atomic and index else column)
         rich.add_column(header, justify="right" if index else "left", no_wrap=atomic, vertical="top")
     for row in table.rows:

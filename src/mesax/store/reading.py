@@ -160,6 +160,8 @@ def _not_evaluated(evaluations: Path, status: str) -> Exception:
 def _check_run(path: Path, run: Json) -> None:
     _check_entries(path, run, RUN_ENTRIES)
     _check_numbers(path, run["family"], FAMILY_NUMBERS)
+    if run["family"].get("lowest_return") is not None:  # families need not know any
+        _check_numbers(path, run["family"], ("lowest_return",))
     if not isinstance(run["test_tasks"], list):
         raise DamageError(f"{path}: test_tasks is not a list")
     for task in run["test_tasks"]:

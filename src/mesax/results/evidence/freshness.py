@@ -86,7 +86,8 @@ def _family_facts(env: str) -> Json:
 
     family = suite_of(env).family(env)
     names = ("optimal_return", "suboptimal_return", "optimal_threshold")
-    return {"name": env, **{name: getattr(family, name) for name in names}, "groups": list(family.groups)}
+    known = {"name": env, **{name: getattr(family, name) for name in names}, "groups": list(family.groups)}
+    return known | family.facts()
 
 
 def with_family(kept: Kept) -> Kept:

@@ -246,7 +246,7 @@ function curves(host, family) {
     }).sort((one, other) => other.value - one.value);
     tip.replaceChildren(element("b", {}, `step ${count(hovered)}`), ...rows.map(({ method, value, low, high }) => {
       const row = element("div", {}, element("i", {}), element("span", {}, method.label),
-        element("b", {}, number(scaled(value, family))), element("small", {}, `${number(scaled(low, family))}–${number(scaled(high, family))}`));
+        element("b", {}, number(scaled(value, family))), element("small", {}, `[${number(scaled(low, family))}, ${number(scaled(high, family))}]`));
       row.style.setProperty("--c", method.color);
       return row;
     }));

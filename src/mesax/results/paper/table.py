@@ -108,7 +108,7 @@ def _gain(env: str, found: Sequence[Found]) -> tuple[str, ...]:
         return (env, *[NOTHING] * 6)
     run = ours.shown[0]
     share, number = solved_interval(run), len(run.curves)
-    solved = f"{round(share.value * number)} of {number} ({100 * share.low:.0f}–{100 * share.high:.0f}%){_mark(ours)}"
+    solved = f"{round(share.value * number)} of {number} [{share.low:.0%}, {share.high:.0%}]{_mark(ours)}"
     whole = all(len(curve.steps) > 1 for curve in run.curves)  # results of before have no curves
     soon = (format_count(_steps(run)), format_number(area_under_curves(run.curves))) if whole else (NOTHING, NOTHING)
     baselines = [one for one in found if one.cell.kind == "baseline" and one.shown]
