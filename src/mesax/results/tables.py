@@ -79,7 +79,8 @@ def _seed(run: RunResults) -> str:
 def _own_settings(runs: Sequence[RunResults]) -> list[str]:
     """What each was given beside its preset, without what all were given."""
     given = [{f"{path}={value}" for path, value in (run.run.get("overrides") or {}).items()} for run in runs]
-    return [" ".join(sorted(own - set.intersection(*given))) for own in given]
+    shared = {setting for own in given for setting in own if all(setting in other for other in given)}
+    return [" ".join(sorted(own - shared)) for own in given]
 
 
 def _identity(run: RunResults) -> str:
