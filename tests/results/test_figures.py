@@ -91,8 +91,19 @@ def test_panels_that_share_an_axis_hold_every_curve_and_its_label(store):
         bottom, top = axes.get_ylim()
         drawn = np.concatenate([line.get_ydata() for line in curve_lines(axes).values()])
         assert bottom <= drawn.min() and drawn.max() <= top
-        labels = [text.get_window_extent() for text in axes.texts if text.get_text().startswith(METHODS)]
+        labels = [text.get_window_extent() for text in axes.texts if text.get_text()[0].isdigit()]
         assert all(axes.bbox.y0 <= (box.y0 + box.y1) / 2 <= axes.bbox.y1 for box in labels) and len(labels) == 2
+
+
+def test_panels_of_the_same_runs_name_them_once(store):
+    """A name with its settings is long: at the end of every curve it would leave no room for the panels."""
+    changed = {**store["plain"].run, "overrides": {"schedule.total-steps": "300_000", "schedule.num-evaluations": "9"}}
+    figure = figures.learning_curves([store["mesa"], replace(store["plain"], run=changed)], by_group=True)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    name = "plain schedule.num-evaluations=9 schedule.total-steps=300_000"
+    assert [text.get_text() for text in legend.get_texts()] == ["mesa", name[:57] + "..."]
+    assert all(axes.bbox.width > 0.2 * figure.bbox.width for axes in figure.axes)
 
 
 def test_labels_of_equal_curves_do_not_overlap(store):

@@ -43,15 +43,22 @@ def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]
 
 @styled
 def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figure:
-    """Mean return against environment steps with 95% intervals: a panel per environment, and per group."""
+    """Mean return against environment steps with 95% intervals: a panel per environment, and per group.
+
+    Runs are named at the ends of their curves, or once for all panels if these are of the same runs.
+    """
     panels = list(_panels(runs, by_group))
-    figure = new_figure(7.2 if len(panels) == 1 else min(3.2 * len(panels) + 0.8, 12), 3.2)
     one_env = len({str(run.run["env"]) for run in runs}) == 1
+    named_once = one_env and len(panels) > 1
+    width = 7.2 if len(panels) == 1 else min(3.2 * len(panels) + 0.8, 12)
+    figure = new_figure(width, 3.2 + (0.2 * -(-len(runs) // 2) if named_once else 0.0))
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=one_env)[0]
     ends = [_draw_means(axes, members, group) for axes, (_, members, group) in zip(grid, panels, strict=True)]
     for axes, own, (title, _, _) in zip(grid, ends, panels, strict=True):  # panels may share what all of them reach
-        _finish_panel(axes, own)
+        _finish_panel(axes, [(value, "", color) for value, _, color in own] if named_once else own)
         axes.set_title(literal(title))
+    if named_once:
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     grid[0].set_ylabel("return (mean, 95% interval)")
     return figure
 
@@ -137,7 +144,7 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     shift = max(0.0, low - heights[-1]) if heights else 0.0
     for (value, name, color), height in zip(ordered, heights, strict=True):
         axes.annotate(
-            f"{name} {format_number(value)}",
+            f"{name} {format_number(value)}".strip(),
             (1, height + shift),
             (5, 0),
             xycoords=("axes fraction", "data"),
