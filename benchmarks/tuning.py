@@ -90,6 +90,8 @@ FASTER = (
     "--algorithm.target-rate 0.02 --algorithm.discount 0.97"
     " --algorithm.actor-optimizer.learning-rate 2e-3 --algorithm.critic-optimizer.learning-rate 2e-3"
 )
+RATES = "--algorithm.actor-optimizer.learning-rate {} --algorithm.critic-optimizer.learning-rate {}"
+DISCOUNT = "--algorithm.discount"
 UPDATES = "--schedule.updates-per-round"
 RANDOM = "--algorithm.exploration.steps"
 OF_EMC = "--algorithm.control.exploration.steps"
@@ -110,6 +112,12 @@ TRIALS = {
         Trial("head 0.01", "maddpg", "mpe-2a5l", f"{HEAD} 0.01 {EARLIER} {TWELVE}", 109),
         Trial("head 0.01, faster targets", "maddpg", "mpe-2a5l", f"{HEAD} 0.01 {FASTER} {TWELVE}", 109),
         Trial("head 0.01, faster targets", "maddpg", "mpe-3a5l", f"{HEAD} 0.01 {FASTER} {FIFTEEN}", 102),
+        Trial(
+            "rates 1e-3, discount 0.99", "maddpg", "swimmer", f"{RATES.format('1e-3', '1e-3')} {DISCOUNT} 0.99", tasks=3
+        ),
+        Trial("rates 3e-4", "maddpg", "swimmer", f"{RATES.format('3e-4', '3e-4')} {DISCOUNT} 0.99", tasks=3),
+        Trial("discount 0.95", "maddpg", "swimmer", f"{RATES.format('1e-3', '1e-3')} {DISCOUNT} 0.95", tasks=3),
+        Trial("actors 3e-4, 0.95", "maddpg", "swimmer", f"{RATES.format('3e-4', '1e-3')} {DISCOUNT} 0.95", tasks=3),
     ),
     "qmix": (
         Trial("as it is", "qmix", "mpe-2a5l", f"--algorithm.trace 0.8 {TWELVE}", tasks=5),
