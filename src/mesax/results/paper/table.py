@@ -96,8 +96,9 @@ def gain_table(found: Sequence[Found]) -> Table:
     note = (
         "Solved: task runs of ours that end at the optimum, with Wilson's interval. Steps until the mean over all task"
         " runs is first there, if it ends there; area under the curve: the mean return over all of learning. Best"
-        " baseline: the highest mean of all methods that are neither controls nor privileged, over as many tasks as it"
-        f" has been run on. Probability that ours has the higher return, ties count half. {_marks(found)}"
+        " baseline: the highest mean of all methods that are neither controls nor privileged, nor stale unless all are,"
+        " over as many tasks as it has been run on. Probability that ours has the higher return, ties count half."
+        f" {_marks(found)}"
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
 
@@ -112,6 +113,7 @@ def _gain(env: str, found: Sequence[Found]) -> tuple[str, ...]:
     whole = all(len(curve.steps) > 1 for curve in run.curves)  # results of before have no curves
     soon = (format_count(_steps(run)), format_number(area_under_curves(run.curves))) if whole else (NOTHING, NOTHING)
     baselines = [one for one in found if one.cell.kind == "baseline" and one.shown]
+    baselines = [one for one in baselines if one.runs] or baselines  # what was made with other settings is no rival
     if not baselines:
         return (env, solved, *soon, NOTHING, NOTHING, NOTHING)
     best = max(baselines, key=lambda one: float(one.shown[0].final_returns.mean()))
