@@ -113,7 +113,7 @@ def _gain(env: str, found: Sequence[Found]) -> tuple[str, ...]:
     whole = all(len(curve.steps) > 1 for curve in run.curves)  # results of before have no curves
     soon = (format_count(_steps(run)), format_number(area_under_curves(run.curves))) if whole else (NOTHING, NOTHING)
     baselines = [one for one in found if one.cell.kind == "baseline" and one.shown]
-    baselines = [one for one in baselines if one.runs] or baselines  # what was made with other settings is no rival
+    baselines = [one for one in baselines if one.runs] or baselines  # what was made with other settings does not count
     if not baselines:
         return (env, solved, *soon, NOTHING, NOTHING, NOTHING)
     best = max(baselines, key=lambda one: float(one.shown[0].final_returns.mean()))
