@@ -99,7 +99,7 @@ bench: $(VENV)/.dev  ## Measure speed and compile times
 scaling: $(VENV)/.core  ## Measure how cost grows with agents, landmarks, actions, tasks (docs/scale.md)
 	$(BIN)/python benchmarks/scaling.py
 
-results: $(VENV)/.core  ## Run what docs/results.md reports (an hour) and print its tables
+results: $(VENV)/.core  ## Run the climb games of docs/results.md on seed 0 and print their tables (an hour)
 	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0
 
 docs: $(VENV)/.docs  ## Build the documentation into site/ and check its links

@@ -71,11 +71,13 @@ def test_what_was_seen_keeps_its_scales():
     def compute(key):
         explored, seen = Normalized(MAPPO).init(SPEC, key), rewarded(key)
         explored = replace(explored, moments=explored.moments.observe(seen.obs[:, :-1], seen.mask))
-        return explored, guided_by(learner, SPEC, explored, key)
+        state = guided_by(learner, SPEC, explored, key)
+        return explored, state, state.moments.observe(2.0 * seen.obs[:, :-1], seen.mask)
 
-    explored, state = compute(KEY)
+    explored, state, later = compute(KEY)
     assert np.any(np.asarray(explored.moments.mean))
     np.testing.assert_array_equal(state.moments.mean, explored.moments.mean)
+    np.testing.assert_array_equal(later.mean, explored.moments.mean)
     assert jax.tree.structure(state) == jax.tree.structure(jax.eval_shape(lambda key: learner.init(SPEC, key), KEY))
 
 

@@ -14,7 +14,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.normalized import Normalized, NormalizedState, StandardizedPolicy
 from mesax.errors import UsageError
 from mesax.moments import Moments
-from mesax.nets import Adam, Mlp
+from mesax.nets import Adam, Mlp, Trainable, for_another_task
 from mesax.policy import UniformPolicy
 from mesax.types import Box, Elapsed, EnvSpec, Episode, Label
 from probes import put
@@ -62,6 +62,14 @@ def test_standardized_by_hand():
     np.testing.assert_allclose(seen, [[2.0, 2.0, 10.0]])
 
 
+def test_held_moments_do_not_move():
+    moments = observed(fresh(), batch_of(1))
+    after = observed(jax.jit(Moments.held)(moments), batch_of(2))
+    np.testing.assert_array_equal(after.mean, moments.mean)
+    np.testing.assert_array_equal(after.variance, moments.variance)
+    assert np.any(np.asarray(observed(moments, batch_of(2)).mean) != np.asarray(moments.mean))
+
+
 def test_before_anything_is_seen_observations_pass():
     obs = np.arange(6.0).reshape(2, 3) / 2.0
     np.testing.assert_array_equal(jax.jit(lambda obs: fresh().standardize(obs, 1e-3, 10.0))(obs), obs)
@@ -107,6 +115,36 @@ def test_learners_see_standardized_batches(needs_replay: bool, which: str):
     assert metrics == {"elapsed": 0.5, "draw": draw}
     jax.tree.map(np.testing.assert_array_equal, state.moments, observed(before, batch_of(8)))
     assert np.abs(np.asarray(state.learner)).max() <= learner.limit
+
+
+def test_fixed_scales_are_those_of_the_first_round():
+    """Whoever remembers what was seen finds it again: playing and learning change no scale."""
+    learner = Normalized(Recorder(), fixed=True)
+
+    @jax.jit
+    def compute(first, second, key):
+        state = learner.observe(SPEC, learner.init(SPEC, key), first)
+        learned, _ = learner.update(SPEC, state, second, Elapsed.at(0.5), key)
+        again = learner.observe(SPEC, learned, first)
+        scales = Moments.create((SPEC.num_agents, SPEC.obs_size)).observe(first.obs[:, :-1], first.mask)
+        return state, learned, again, [scales.standardize(one.obs, 1e-3, 10.0) for one in (first, second)]
+
+    state, learned, again, seen = jax.device_get(compute(batch_of(1), batch_of(2), jax.random.key(0)))
+    np.testing.assert_array_equal(state.learner, seen[0])
+    np.testing.assert_array_equal(learned.learner, seen[1])
+    np.testing.assert_array_equal(again.learner, seen[0])
+
+
+def test_learners_that_go_on_elsewhere_keep_their_scales():
+    state = NormalizedState(Trainable.create(put(np.ones(2)), Adam()), observed(fresh(), batch_of(1)))
+    moved = for_another_task(state)
+    np.testing.assert_array_equal(moved.learner.net, state.learner.net)
+    np.testing.assert_array_equal(observed(moved.moments, batch_of(2)).mean, state.moments.mean)
+
+
+def test_fixed_scales_are_refused_for_learners_from_their_own_rounds():
+    with pytest.raises(UsageError, match="fixed goes with learners from replay"):
+        Normalized(Mappo(Mlp((4,)), Mlp((4,))), fixed=True).check(SPEC, 4)
 
 
 @pytest.mark.parametrize("algorithm", [Maddpg(Mlp((4,)), Mlp((4,))), Mappo(Mlp((4,)), Mlp((4,)))])

@@ -133,10 +133,10 @@ def unguided(learner: Learner) -> Learner:
 
 
 def guided_by(learner: Learner, spec: EnvSpec, explored: MappoState | NormalizedState, key: Key) -> object:
-    """A fresh state of `learner` on top of what `unguided(learner)` has learned; what was seen keeps its scales."""
+    """A fresh state of `learner` on top of what `unguided(learner)` has learned; it sees in the scales of its guide."""
     if isinstance(learner, Normalized):
         assert isinstance(explored, NormalizedState)
-        return NormalizedState(guided_by(learner.algorithm, spec, explored.learner, key), explored.moments)
+        return NormalizedState(guided_by(learner.algorithm, spec, explored.learner, key), explored.moments.held())
     assert isinstance(learner, Guided) and isinstance(explored, MappoState)
     mappo = learner.mappo
     return _with_guide(mappo, mappo.init(spec, key), explored)

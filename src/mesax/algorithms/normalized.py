@@ -4,7 +4,8 @@
     policy       acts on clip((obs - mean) / std, -limit, limit); it carries mean and std along
     update       the algorithm's own, on a batch that is standardized likewise
 
-Moments are means over batches with equal weights, so they settle as 1 / updates.
+Moments are means over batches with equal weights, so they settle as 1 / updates. Who recognizes what was seen before,
+or goes on from what was learned on other tasks, needs scales that do not move at all.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from jaxtyping import Array, Float, PyTree
 from mesax.algorithms.base import Learner
 from mesax.errors import UsageError
 from mesax.moments import Moments
-from mesax.nets import Memory
+from mesax.nets import Memory, for_another_task
 from mesax.policy import Policy
-from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Label, Metrics
+from mesax.store.settings import added
+from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Label, Metrics, tree_where
 
 
 class StandardizedPolicy(eqx.Module):
@@ -50,6 +52,10 @@ class NormalizedState(eqx.Module):
     learner: PyTree
     moments: Moments
 
+    def forgotten(self) -> NormalizedState:
+        """On another task nets see what they know in the scales that they know."""
+        return NormalizedState(for_another_task(self.learner), self.moments.held())
+
 
 @dataclass(frozen=True)
 class Normalized:
@@ -61,6 +67,8 @@ class Normalized:
     """Entries whose deviation is smaller are not blown up."""
     limit: float = 10.0
     """Standardized entries stay within +- this."""
+    fixed: bool = added(False)
+    """Whether mean and deviation stay those of the first round that was played (learners from replay only)."""
 
     def __post_init__(self) -> None:
         """Refuse limits that leave nothing."""
@@ -73,7 +81,9 @@ class Normalized:
         return self.algorithm.needs_replay
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:
-        """As the learner does."""
+        """As the learner does; scales cannot change between playing a round and learning from it."""
+        if self.fixed and not self.needs_replay:
+            raise UsageError("fixed goes with learners from replay: others learn from a round as it looked when played")
         self.algorithm.check(spec, num_envs)
 
     def init(self, spec: EnvSpec, key: Key) -> NormalizedState:
@@ -102,8 +112,11 @@ class Normalized:
 
     def observe(self, spec: EnvSpec, state: NormalizedState, fresh: Episode) -> NormalizedState:
         """The learner takes note of standardized episodes."""
-        learner = self.algorithm.observe(spec, state.learner, self._standardized(state.moments, fresh))
-        return NormalizedState(learner, state.moments)
+        moments = state.moments
+        if self.fixed:
+            first = moments.observe(fresh.obs[:, :-1], fresh.mask).held()
+            moments = tree_where(moments.batches == 0, first, moments)
+        return NormalizedState(self.algorithm.observe(spec, state.learner, self._standardized(moments, fresh)), moments)
 
     def update(
         self, spec: EnvSpec, state: NormalizedState, batch: Episode, elapsed: Elapsed, key: Key
@@ -112,7 +125,7 @@ class Normalized:
 
         The likelihood of an action that was just played must be that of the policy that played it.
         """
-        seen = state.moments.observe(batch.obs[:, :-1], batch.mask)
+        seen = state.moments if self.fixed else state.moments.observe(batch.obs[:, :-1], batch.mask)
         batch = self._standardized(seen if self.needs_replay else state.moments, batch)
         learner, metrics = self.algorithm.update(spec, state.learner, batch, elapsed, key)
         return NormalizedState(learner, seen), metrics

@@ -197,7 +197,11 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
     sub.add_argument("env", metavar="ENV", help=ENV_HELP)
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
-    sub.add_argument("--learner", help=f"with {', '.join(AROUND_ANY)}: wrap this learner ({', '.join(LEARNERS)})")
+    sub.add_argument(
+        "--learner",
+        help=f"with {', '.join(AROUND_ANY)}: wrap this learner ({', '.join(LEARNERS)}; those that learn from their own"
+        " episodes only, mappo and mappo-rnd, with pretrain, goal and cbet)",
+    )
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")
     sub.add_argument("--out", type=_path, help="run directory (default runs/<id>)")
@@ -314,7 +318,9 @@ def _build_parser() -> argparse.ArgumentParser:
         "environments of your own: 'mesax env check MODULE:FACTORY' says whether one fits",
     )
     actions = sub.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    text = "play an environment of PettingZoo or Gymnasium at random and say in words what fits and what does not"
+    text = (
+        "play an environment of PettingZoo, Gymnasium or JaxMARL at random and say in words what fits and what does not"
+    )
     action = actions.add_parser("check", help=text, description=text, allow_abbrev=False, formatter_class=_WholeNames)
     action.add_argument("factory", metavar="MODULE:FACTORY", help="a function from a seed to an environment")
     action.add_argument("--seeds", type=int, default=3, help="tasks to play (default 3)")

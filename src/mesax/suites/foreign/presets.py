@@ -143,11 +143,11 @@ def published_and_quick(mixer: MixerConfig) -> tuple[ValueDecomposition, ValueDe
 
 
 def on_points(spec: EnvSpec, algorithm: ValueDecomposition | Maven | Emc) -> Normalized:
-    """On standardized observations, and on a few points of a box."""
-    space = spec.action_space
+    """On standardized observations, and on a few points of a box; EMC remembers states by what they look like."""
+    space, remembers = spec.action_space, isinstance(algorithm, Emc)
     if isinstance(space, Box):
-        return Normalized(Binned(algorithm, bins_for(space.size)))
-    return Normalized(algorithm)
+        return Normalized(Binned(algorithm, bins_for(space.size)), fixed=remembers)
+    return Normalized(algorithm, fixed=remembers)
 
 
 def bins_for(size: int) -> int:

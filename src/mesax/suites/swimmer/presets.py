@@ -115,7 +115,8 @@ EMC: dict[str, Binned | Normalized] = columns(
                 Curiosity(Falling(0.01, 0.8, 20_000), head_gain=0.1, optimizer=Adam(1e-3)),
                 BestReturns(0.1, capacity=2**18, tolerance=0.2, at_least=True),
             )
-        )
+        ),
+        fixed=True,  # a state is remembered by what it looks like
     ),
 )
 MAPPO: dict[str, Mappo | Normalized] = columns(
@@ -135,8 +136,9 @@ MAPPO: dict[str, Mappo | Normalized] = columns(
 )
 MOST_MAPPO_ENVS = 16
 FAMILY = SwimmerFamily()
-KEYS = BinnedEntries((0, 3), width=round(math.radians(5.0), 4))
-"""Both joints as an agent sees them, in bins of 5 degrees."""
+KEYS = BinnedEntries((0, 3), width=round(math.radians(5.0), 4), where=True)
+"""Both joints as an agent sees them, in bins of 5 degrees. There are few ways to move, so that a move that is the same
+everywhere is soon an old one: it would pay for nothing but speed."""
 
 
 def preset(name: str) -> Preset:
