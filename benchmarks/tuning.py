@@ -92,6 +92,10 @@ FASTER = (
 )
 RATES = "--algorithm.actor-optimizer.learning-rate {} --algorithm.critic-optimizer.learning-rate {}"
 DISCOUNT = "--algorithm.discount"
+OCTAVES = "--algorithm.actor-net.octaves {0} --algorithm.critic-net.octaves {0}"
+SMOOTH = OCTAVES.format(0)
+RATES_FALL = "--algorithm.actor-optimizer.falling 9360 --algorithm.critic-optimizer.falling 9360"
+QUICKER = f"{DISCOUNT} 0.95 --algorithm.target-rate 0.05"
 UPDATES = "--schedule.updates-per-round"
 RANDOM = "--algorithm.exploration.steps"
 OF_EMC = "--algorithm.control.exploration.steps"
@@ -113,11 +117,26 @@ TRIALS = {
         Trial("head 0.01, faster targets", "maddpg", "mpe-2a5l", f"{HEAD} 0.01 {FASTER} {TWELVE}", 109),
         Trial("head 0.01, faster targets", "maddpg", "mpe-3a5l", f"{HEAD} 0.01 {FASTER} {FIFTEEN}", 102),
         Trial(
-            "rates 1e-3, discount 0.99", "maddpg", "swimmer", f"{RATES.format('1e-3', '1e-3')} {DISCOUNT} 0.99", tasks=3
+            "rates 1e-3, discount 0.99",
+            "maddpg",
+            "swimmer",
+            f"{SMOOTH} {RATES.format('1e-3', '1e-3')} {DISCOUNT} 0.99",
+            tasks=3,
         ),
-        Trial("rates 3e-4", "maddpg", "swimmer", f"{RATES.format('3e-4', '3e-4')} {DISCOUNT} 0.99", tasks=3),
-        Trial("discount 0.95", "maddpg", "swimmer", f"{RATES.format('1e-3', '1e-3')} {DISCOUNT} 0.95", tasks=3),
-        Trial("actors 3e-4, 0.95", "maddpg", "swimmer", f"{RATES.format('3e-4', '1e-3')} {DISCOUNT} 0.95", tasks=3),
+        Trial("rates 3e-4", "maddpg", "swimmer", f"{SMOOTH} {RATES.format('3e-4', '3e-4')} {DISCOUNT} 0.99", tasks=3),
+        Trial(
+            "discount 0.95", "maddpg", "swimmer", f"{SMOOTH} {RATES.format('1e-3', '1e-3')} {DISCOUNT} 0.95", tasks=3
+        ),
+        Trial(
+            "actors 3e-4, 0.95",
+            "maddpg",
+            "swimmer",
+            f"{SMOOTH} {RATES.format('3e-4', '1e-3')} {DISCOUNT} 0.95",
+            tasks=3,
+        ),
+        Trial("rates fall to a twentieth", "maddpg", "swimmer", f"{SMOOTH} {RATES_FALL}", tasks=3),
+        Trial("nets with four octaves", "maddpg", "swimmer", OCTAVES.format(4), tasks=3),
+        Trial("four octaves, 0.95, target rate 0.05", "maddpg", "swimmer", f"{OCTAVES.format(4)} {QUICKER}", tasks=3),
     ),
     "qmix": (
         Trial("as it is", "qmix", "mpe-2a5l", f"--algorithm.trace 0.8 {TWELVE}", tasks=5),

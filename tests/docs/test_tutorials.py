@@ -73,9 +73,9 @@ def test_a_sweep_and_a_family_of_the_page(corridor: Path, capsys: pytest.Capture
     assert main([*sweep[1:], "--plan"]) == 0
     assert "6 runs: 6 new" in capsys.readouterr().out
     page = (DOCS / "tutorial-environment.md").read_text(encoding="utf-8")
-    family = re.search(r"```python\n(FAMILY = .*?)```", page, re.DOTALL)[1]
+    family = re.search(r"```python\n(import mesax\n\nFAMILY = .*?)```", page, re.DOTALL)[1]
     source = (corridor / "corridor.py").read_text(encoding="utf-8")
-    (corridor / "with_family.py").write_text(f"{source}\nimport mesax\n\n{family}", encoding="utf-8")
+    (corridor / "with_family.py").write_text(f"{source}\n{family}", encoding="utf-8")
     assert main(["list", "mesa", "with_family:FAMILY", "--preset", "smoke"]) == 0
     assert re.search(r"--num-test-tasks +1\n", capsys.readouterr().out)
 

@@ -75,8 +75,8 @@ MADDPG = columns(
     paper=PAPER_MADDPG,
     quick=replace(
         PAPER_MADDPG,
-        actor_net=Mlp((64, 64)),
-        critic_net=Mlp((64, 64)),
+        actor_net=Mlp((64, 64), octaves=4),
+        critic_net=Mlp((64, 64), octaves=4),
         actor_optimizer=Adam(1e-3),
         critic_optimizer=Adam(1e-3),
     ),
