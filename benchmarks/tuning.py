@@ -1,6 +1,6 @@
 """What was tried to choose the quick settings of baselines and of the learner that MESA wraps (docs/tuning.md).
 
-    python benchmarks/tuning.py [plain] [maddpg] [qmix] [maven] [emc] [mappo] [--out DIR] [--show] [--workers N]
+    python benchmarks/tuning.py [plain] [maddpg] [qmix] [maven] [emc] [mappo] [goal] [--out DIR] [--show] [--workers N]
 
 A trial is a learner with some settings changed, on unseen tasks of tuning seeds: 101 to 110, which no result reports.
 Every learner gets the same small number of trials. Runs that are there are not run again; `--show` only prints them.
@@ -100,7 +100,9 @@ UPDATES = "--schedule.updates-per-round"
 RANDOM = "--algorithm.exploration.steps"
 OF_EMC = "--algorithm.control.exploration.steps"
 EPOCHS = "--algorithm.epochs"
+DEVIATION = "--algorithm.least-deviation"
 TELLING = "--algorithm.values.information-weight"
+OF_BINNED = "--algorithm.algorithm.algorithm.values.information-weight {}"
 WIDER = "--schedule.num-envs 64 --algorithm.optimizer.learning-rate 0.0014"
 TRIALS = {
     "plain": (
@@ -158,6 +160,7 @@ TRIALS = {
         Trial("weight 0.001", "maven", "mpe-2a5l", f"{TELLING} 0.001 {UPDATES} 12 {TWELVE}", tasks=5),
         Trial("weight 0.01, 24 updates", "maven", "mpe-2a5l", f"{TELLING} 0.01 {UPDATES} 24 {TWELVE}", tasks=5),
         Trial("weight 0.01, 24 updates", "maven", "mpe-2a5l", f"{TELLING} 0.01 {UPDATES} 24 {TWELVE}", 102, tasks=5),
+        Trial("weight of telling z 1", "maven", "swimmer", OF_BINNED.format(1), tasks=3),
     ),
     "mappo": (
         Trial("10 epochs", "mappo", "mpe-2a5l", f"{EPOCHS} 10 {TWELVE}", tasks=2),
@@ -166,6 +169,11 @@ TRIALS = {
         Trial("5 epochs, 64 environments", "mappo", "mpe-2a5l", f"{EPOCHS} 5 {WIDER} {TWELVE}", tasks=2),
         Trial("10 epochs", "mappo", "mpe-3a5l", f"{EPOCHS} 10 {TWELVE}", 102, tasks=2),
         Trial("5 epochs", "mappo", "mpe-3a5l", f"{EPOCHS} 5 {TWELVE}", 102, tasks=2),
+    ),
+    "goal": (
+        Trial("least deviation 0", "goal", "mpe-2a5l", f"{DEVIATION} 0", tasks=5),
+        Trial("least deviation 0.03", "goal", "mpe-2a5l", f"{DEVIATION} 0.03", tasks=5),
+        Trial("least deviation 0.1", "goal", "mpe-2a5l", f"{DEVIATION} 0.1", tasks=5),
     ),
 }
 
