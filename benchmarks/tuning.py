@@ -99,6 +99,7 @@ QUICKER = f"{DISCOUNT} 0.95 --algorithm.target-rate 0.05"
 UPDATES = "--schedule.updates-per-round"
 RANDOM = "--algorithm.exploration.steps"
 OF_EMC = "--algorithm.control.exploration.steps"
+RATE_OF_EMC = "--algorithm.control.optimizer.learning-rate"
 EPOCHS = "--algorithm.epochs"
 DEVIATION = "--algorithm.least-deviation"
 TELLING = "--algorithm.values.information-weight"
@@ -153,6 +154,9 @@ TRIALS = {
         Trial("random phase over 600,000 steps", "emc", "mpe-2a5l", f"{UPDATES} 12 {OF_EMC} 600000 {TWELVE}", tasks=5),
         Trial("12 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 12 {TWELVE}", 102, tasks=5),
         Trial("24 updates a round", "emc", "mpe-2a5l", f"{UPDATES} 24 {TWELVE}", 102, tasks=5),
+        Trial("rate 2e-3", "emc", "mpe-3a5l", f"{RATE_OF_EMC} 0.002 {OF_EMC} 500000", tasks=2),
+        Trial("rate 1e-3", "emc", "mpe-3a5l", f"{RATE_OF_EMC} 0.001 {OF_EMC} 500000", tasks=2),
+        Trial("1e-3, random phase over 1M steps", "emc", "mpe-3a5l", f"{RATE_OF_EMC} 0.001 {OF_EMC} 1000000", tasks=2),
     ),
     "maven": (
         Trial("weight of telling z 1", "maven", "mpe-2a5l", f"{TELLING} 1 {UPDATES} 12 {TWELVE}", tasks=5),

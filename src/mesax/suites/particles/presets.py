@@ -217,8 +217,9 @@ def preset(environment: str, name: str) -> Preset:
         qmix = replace(qmix, exploration=LinearSteps(1.0, 0.05, steps))
     emc, with_latent, often = Emc(replace(qmix, mixer=Duplex()), *EMC[name]), MAVEN, mesa.schedule
     if name != "paper":
-        # It has other reasons to explore, and a quicker start.
-        sooner = replace(emc.control, optimizer=Adam(2e-3), exploration=LinearSteps(1.0, 0.05, steps // 2))
+        # It has other reasons to explore, and a quicker start; with three agents its values would not settle so fast.
+        rate = Adam(2e-3) if world.num_agents == 2 else qmix.optimizer
+        sooner = replace(emc.control, optimizer=rate, exploration=LinearSteps(1.0, 0.05, steps // 2))
         emc = replace(emc, control=sooner)
         # Random play is paid .006 a step: if z is worth telling for more, nothing else is learned.
         with_latent = maven(qmix, LATENTS, information_weight=0.01)
