@@ -149,6 +149,30 @@ def test_nothing_stored_is_said(tmp_path: Path, capsys):
     assert "costs    preset quick: 0 of " in capsys.readouterr().out
 
 
+def test_a_part_of_a_table_is_planned_by_itself(tmp_path: Path, capsys):
+    words = ["--runs", str(tmp_path), "--results", str(tmp_path), "--out", str(tmp_path), "--plan"]
+    assert main(["reproduce", "table-2", *words, "--methods", "qmix", "goal", "--envs", "swimmer"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("missing")]
+    assert [(line[3], line[4], line[-1]) for line in lines] == [
+        (method, "swimmer", seed) for method in ("qmix", "goal") for seed in "012"
+    ]
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        (["table-2", "--methods", "quix"], "'quix' is no part of this; it has mesa, maddpg"),
+        (["figure-3", "--envs", "swimmer"], "'swimmer' is no part of this; it has climb-one, climb-multi"),
+        (["theory", "--methods", "qmix"], "it has no runs at all"),
+        (["table-2", "--methods", "maesn", "--envs", "swimmer"], "no part of this in these environments"),
+    ],
+)
+def test_parts_that_are_not_there_are_refused(words: list[str], reason: str, capsys):
+    assert main(["reproduce", *words, "--plan"]) == 2
+    told = capsys.readouterr().err
+    assert reason in told and told.count("\n") == 1
+
+
 def test_an_unknown_figure_is_one_line(capsys):
     with pytest.raises(UsageError, match="unknown figure or table 'figure-5'; choose one of figure-1, figure-3"):
         piece_named("figure-5")

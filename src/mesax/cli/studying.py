@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesax.cli.running import cluster_of, digest_of_what_fits, how_to_do, leave_cluster
 from mesax.cli.telling import check_at_once, check_directory, check_workers, prepare_jax
-from mesax.errors import FAILED, PREEMPTED, Preempted
+from mesax.errors import FAILED, PREEMPTED, Preempted, UsageError
 
 if TYPE_CHECKING:
     from mesax.results.paper.cells import Found, Piece
@@ -47,11 +47,29 @@ def reproduce(options: argparse.Namespace) -> int:
     check_directory(options.out)
     cluster_of(options)  # what cannot be used is refused before anything is drawn
     pieces = PIECES if options.piece == "all" else (piece_named(options.piece),)
+    if options.methods or options.envs:
+        pieces = _some_cells(pieces, options.methods, options.envs)
     prepare_jax()
     told = [_reproduce(piece, options) for piece in pieces]
     if options.json:
         print(json.dumps(told[0] if options.piece != "all" else {"pieces": told}))
     return 0 if options.plan or any(one["drawn"] for one in told) else FAILED
+
+
+def _some_cells(
+    pieces: Sequence[Piece], methods: Sequence[str] | None, envs: Sequence[str] | None
+) -> tuple[Piece, ...]:
+    """What is left of figures and tables; names that none of them has are refused."""
+    cells = [cell for piece in pieces for cell in piece.cells]
+    for asked, known in ((methods, [cell.method for cell in cells]), (envs, [cell.env for cell in cells])):
+        for name in asked or ():
+            if name not in known:
+                there = ", ".join(dict.fromkeys(known)) or "no runs at all"
+                raise UsageError(f"'{name}' is no part of this; it has {there}")
+    left = tuple(piece.only(methods, envs) for piece in pieces if piece.only(methods, envs).cells)
+    if not left:
+        raise UsageError("these methods are no part of this in these environments")
+    return left
 
 
 def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:

@@ -165,6 +165,11 @@ class Piece:
     takes_stale: bool = False
     """Whether it can mark results of other settings, and so may show them."""
 
+    def only(self, methods: Sequence[str] | None, envs: Sequence[str] | None) -> Piece:
+        """The same of some methods and environments alone; None: of all."""
+        cells = (cell for cell in self.cells if methods is None or cell.method in methods)
+        return replace(self, cells=tuple(cell for cell in cells if envs is None or cell.env in envs))
+
     def can_be_drawn(self, found: Sequence[Found]) -> bool:
         """Whether there is anything to show."""
         return not self.cells or any(one.runs or (self.takes_stale and one.stale) for one in found)
