@@ -20,7 +20,7 @@ from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, tr
 from mesax.results.intervals import Interval
 from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, find_runs, missing_commands, status_table
-from mesax.results.paper.curves import curves_of_all
+from mesax.results.paper.curves import curves_of_all, looks
 from mesax.results.paper.generalization import Reached, generalization_figure
 from mesax.results.paper.table import _over, gain_table, result_table
 from mesax.results.profiles import profile
@@ -112,6 +112,12 @@ def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path
     assert colors[1] == [colors[0][0], colors[0][2]] and len(set(colors[0])) == 3
     widths = [line.get_linewidth() for line in drawn[0]]
     assert widths[0] > max(widths[1:])
+
+
+@pytest.mark.parametrize("name", ["figure-3", "figure-4"])
+def test_no_two_methods_of_a_figure_look_alike(name: str):
+    look = looks([(cell.label, cell.kind) for cell in piece_named(name).cells])
+    assert len(look) > 12 and len(set(look.values())) == len(look)
 
 
 def test_a_gain_says_over_how_many_tasks_it_is():

@@ -19,7 +19,7 @@ from mesax.store.reading import RunResults
 COLUMNS = 3
 OURS, *OTHERS = PALETTE
 BASELINES = tuple((color, line) for line, color in product(("-", "--"), OTHERS))
-ASIDE = ((INK, ":"), (SOFT, ":"), (INK, "-."), (SOFT, "-."))
+ASIDE = tuple((color, line) for line, color in product((":", "-.", "--"), (INK, SOFT)))
 """Of what is not compared: controls, and methods that are told more."""
 
 
