@@ -23,6 +23,7 @@ from mesax.nets import (
     PerAction,
     Team,
     Trainable,
+    batch_along,
     for_another_task,
     memories,
     polyak,
@@ -215,10 +216,11 @@ def test_unroll_equals_step_by_step(config):
         assert [leaf.shape[0] for leaf in jax.tree.leaves(before)] == [TIME + 1] * isinstance(config, Gru)
 
 
+@pytest.mark.parametrize("kind", ["shared team", "team"])
 @pytest.mark.parametrize("config", [Gru(4, num_layers=1), Mlp((4,), octaves=1)], ids=["gru", "mlp"])
-def test_a_batch_of_episodes_equals_one_by_one(config):
-    """Outputs and gradients, also under a `vmap` over nets: rows of all agents and episodes become one matrix."""
-    nets = stacked([build("shared team", config, seed) for seed in (0, 1)])
+def test_a_batch_of_episodes_equals_one_by_one(config, kind):
+    """Outputs and gradients, also under a `vmap` over nets: rows of all episodes become one matrix."""
+    nets = stacked([build(kind, config, seed) for seed in (0, 1)])
     batch = put(np.random.default_rng(6).normal(size=(4, TIME, AGENTS, INPUTS)), jnp.float32)
 
     def both(run):
@@ -258,9 +260,13 @@ def test_a_critic_along_an_episode_equals_step_by_step(parts: bool):
         for x in zip(*xs, strict=True):
             memory, output = net.step(memory, x)
             outputs.append(output)
-        return (unroll(net, xs), tree_index(memories(net, xs), -1)), (jnp.stack(outputs), memory)
+        after, values = batch_along(net, tuple(jnp.stack([jnp.zeros_like(part), part]) for part in xs))
+        alone = unroll(net, xs), tree_index(memories(net, xs), -1)
+        return alone, (values[1], tree_index(after, (1, -1))), (jnp.stack(outputs), memory)
 
-    assert_close(*along(net, (XS[:, 0], action)))
+    alone, second_of_two, by_hand = along(net, (XS[:, 0], action))
+    assert_close(alone, by_hand)
+    assert_close(second_of_two, by_hand)
 
 
 def test_other_inputs_do_not_change_the_memories_of_an_episode():

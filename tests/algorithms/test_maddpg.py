@@ -69,10 +69,15 @@ update = jax.jit(
     lambda algorithm, spec, state, batch, elapsed: algorithm.update(spec, state, batch, elapsed, jax.random.key(0)),
     static_argnums=(0, 1),
 )
-targets = jax.jit(
-    lambda algorithm, state, given: algorithm.targets(SPEC, state, given, SPEC.action_space.encode(given.action)),
-    static_argnums=0,
-)
+
+
+def of_one(algorithm: Maddpg, state: MaddpgState, given: Episode) -> jax.Array:
+    """Targets of a single episode."""
+    batch = jax.tree.map(lambda leaf: leaf[None], given)
+    return algorithm.targets(SPEC, state, batch, SPEC.action_space.encode(batch.action))[0]
+
+
+targets = jax.jit(of_one, static_argnums=0)
 
 
 def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
@@ -439,7 +444,7 @@ def test_critics_begin_at_the_scale_of_their_head(additive: bool):
         played = SPEC.action_space.encode(given.action)
         joint = played.reshape(2, -1)
         rated = unroll(state.critics.net, (given.obs[:-1].reshape(2, -1), joint))
-        return rated, algorithm.targets(SPEC, state, given, played)
+        return rated, of_one(algorithm, state, given)
 
     at = jax.device_get(jax.jit(lambda given: [values(gain, given) for gain in (1.0, 0.1, 0.0)])(episode()))
     reward = np.asarray(episode().reward)

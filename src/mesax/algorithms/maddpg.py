@@ -41,10 +41,10 @@ from mesax.nets import (
     NetConfig,
     Team,
     Trainable,
-    memories,
+    batch_along,
     polyak,
     step_at,
-    unroll,
+    unroll_batch,
 )
 from mesax.policy import LEARNER, Policy, with_noise
 from mesax.store.settings import added
@@ -147,9 +147,9 @@ def unlikeness(
     return jnp.sum(jnp.square(greedy_features(outputs, space) - played), axis=-1)
 
 
-def joint_inputs(obs: Float[Array, "time agents obs"], action: Float[Array, "time agents features"]) -> Input:
+def joint_inputs(obs: Float[Array, "*steps agents obs"], action: Float[Array, "*steps agents features"]) -> Input:
     """What a centralized critic sees: all observations and all actions."""
-    return obs.reshape(obs.shape[0], -1), action.reshape(action.shape[0], -1)
+    return obs.reshape(*obs.shape[:-2], -1), action.reshape(*action.shape[:-2], -1)
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Maddpg(OffPolicy):
         """One step of critics, actors and targets."""
         key_pool, key_actor = jax.random.split(key)
         played = spec.action_space.encode(batch.action)
-        targets = jax.vmap(lambda episode, action: self.targets(spec, state, episode, action))(batch, played)
+        targets = self.targets(spec, state, batch, played)
 
         critic_loss, gradients = jax.value_and_grad(self._critic_loss)(state.critics.net, batch, played, targets)
         critics = state.critics.descend(gradients, self.critic_optimizer)
@@ -279,44 +279,38 @@ class Maddpg(OffPolicy):
         target_critics = polyak(state.target_critics, critics.net, self.target_rate)
         return MaddpgState(actors, critics, target_actors, target_critics, elites), metrics
 
-    def targets(
-        self, spec: EnvSpec, state: MaddpgState, episode: Episode, played: Float[Array, "time agents features"]
-    ) -> Float[Array, " time"]:
-        """y_t of one episode; `Episode.continues` alone decides what is bootstrapped."""
-        at = memories(state.target_critics, joint_inputs(episode.obs[:-1], played))
-        at = tree_index(at, slice(1, None))
+    def targets(self, spec: EnvSpec, state: MaddpgState, batch: Episode, played: Played) -> Float[Array, "batch time"]:
+        """y_t of every episode; `Episode.continues` alone decides what is bootstrapped."""
+        at = batch_along(state.target_critics, joint_inputs(batch.obs[:, :-1], played))[0]
+        at = tree_index(at, (slice(None), slice(1, None)))
+        following = batch.obs[:, 1:]
         if self.backup == "joint-max":
-            next_q = self._best_values(spec, state.target_critics, at, episode.obs[1:])
+            next_q = self._best_values(spec, state.target_critics, at, following)
         else:
-            next_outputs = unroll(state.target_actors, episode.obs)[1:]
+            next_outputs = unroll_batch(state.target_actors, batch.obs)[:, 1:]
             if self.additive_critic and isinstance(spec.action_space, Discrete):
                 next_action = jax.nn.softmax(next_outputs)  # linear in the action: this is the exact expectation
             else:
                 next_action = greedy_features(next_outputs, spec.action_space)
-            next_q = _values(state.target_critics, at, episode.obs[1:], next_action)
-        return lambda_returns(episode.reward, self.discount * episode.continues, next_q, self.trace * episode.goes_on)
+            next_q = _values(state.target_critics, at, following, next_action)
+        return jax.vmap(lambda_returns)(
+            batch.reward, self.discount * batch.continues, next_q, self.trace * batch.goes_on
+        )
 
     def _best_values(
-        self, spec: EnvSpec, critics: Ensemble, at: Memory, obs: Float[Array, "time agents obs"]
-    ) -> Float[Array, " time"]:
+        self, spec: EnvSpec, critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"]
+    ) -> Float[Array, "batch time"]:
         """Value of the best of all joint actions at each state."""
         if self.additive_critic:  # every agent's best action is the best whatever the others do
-            advantages = jax.vmap(lambda memory, seen: _advantages_at(critics, memory, seen))(at, obs)
-            best = greedy_features(advantages.reshape(*obs.shape[:2], -1), spec.action_space)
+            best = greedy_features(_advantages(critics, at, obs), spec.action_space)
             return _values(critics, at, obs, best)
-
-        def values_of(joint: Float[Array, "agents features"]) -> Float[Array, " time"]:
-            rated = jax.vmap(lambda memory, seen: critics.step(memory, (seen.reshape(-1), joint.reshape(-1)))[1])
-            return jnp.min(rated(at, obs), axis=-1)
-
-        return jnp.max(jax.vmap(values_of)(all_joint_actions(spec.action_space, spec.num_agents)), axis=0)
+        joint = all_joint_actions(spec.action_space, spec.num_agents)
+        return jnp.max(jax.vmap(lambda action: _values_of_one(critics, at, obs, action))(joint), axis=0)
 
     def _critic_loss(
         self, critics: Ensemble, batch: Episode, played: Played, targets: Float[Array, "batch time"]
     ) -> Float[Array, ""]:
-        values = jax.vmap(lambda episode, action: unroll(critics, joint_inputs(episode.obs[:-1], action)))(
-            batch, played
-        )
+        values = unroll_batch(critics, joint_inputs(batch.obs[:, :-1], played))
         return masked_mean(jnp.sum(jnp.square(values - targets[..., None]), axis=-1), batch.mask)
 
     def _actor_loss(
@@ -331,19 +325,17 @@ class Maddpg(OffPolicy):
         key: Key,
     ) -> tuple[Float[Array, ""], Metrics]:
         obs = batch.obs[:, :-1]
-        outputs = jax.vmap(unroll, in_axes=(None, 0))(actors, obs)
-        at = jax.vmap(lambda o, a: tree_index(memories(critics, joint_inputs(o, a)), slice(-1)))(obs, played)
-
-        def q(features: Played) -> Float[Array, "batch time"]:
-            values = jax.vmap(lambda m, o, a: step_at(critics, m, joint_inputs(o, a)))(at, obs, features)
-            return jnp.min(values, axis=-1)
-
-        def q_of_one(joint: Float[Array, "agents features"]) -> Float[Array, "batch time"]:
-            value = jax.vmap(jax.vmap(lambda m, o: critics.step(m, (o.reshape(-1), joint.reshape(-1)))[1]))
-            return jnp.min(value(at, obs), axis=-1)
-
+        outputs = unroll_batch(actors, obs)
+        at = batch_along(critics, joint_inputs(obs, played))[0]
+        at = tree_index(at, (slice(None), slice(-1)))
         problem = ActorProblem(
-            outputs, played, pool, q, q_of_one, spec.action_space, self._advantages(critics, at, obs, outputs.shape)
+            outputs,
+            played,
+            pool,
+            lambda joint: _values(critics, at, obs, joint),
+            lambda joint: _values_of_one(critics, at, obs, joint),
+            spec.action_space,
+            jax.lax.stop_gradient(_advantages(critics, at, obs)) if self.additive_critic else None,
         )
         improvement = self.actor_update.loss(problem, key)
         squares = jnp.mean(jnp.square(outputs), axis=(-2, -1))
@@ -362,15 +354,6 @@ class Maddpg(OffPolicy):
     def imitates(self) -> bool:
         """Whether actors ever do as explorers did."""
         return self.imitation.start != 0.0 or self.imitation.end != 0.0
-
-    def _advantages(
-        self, critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"], shape: tuple[int, ...]
-    ) -> Played | None:
-        """Each own action's part of an additive critic, averaged over the ensemble."""
-        if not self.additive_critic:
-            return None
-        of_step = jax.vmap(jax.vmap(lambda memory, seen: _advantages_at(critics, memory, seen)))
-        return jax.lax.stop_gradient(of_step(at, obs).reshape(shape))
 
     def _samples_candidates(self, spec: EnvSpec) -> bool:
         update = self.actor_update
@@ -395,19 +378,28 @@ class Maddpg(OffPolicy):
 
 
 def _values(
-    critics: Ensemble,
-    at: Memory,
-    obs: Float[Array, "time agents obs"],
-    action: Float[Array, "time agents features"],
-) -> Float[Array, " time"]:
+    critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"], action: Played
+) -> Float[Array, "batch time"]:
     """The ensemble's smallest value of each joint action, memories as they were at each state."""
-    return jnp.min(step_at(critics, at, joint_inputs(obs, action)), axis=-1)
+    return jnp.min(jax.vmap(step_at, in_axes=(None, 0, 0))(critics, at, joint_inputs(obs, action)), axis=-1)
 
 
-def _advantages_at(critics: Ensemble, at: Memory, obs: Float[Array, "agents obs"]) -> Float[Array, " joint"]:
+def _values_of_one(
+    critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"], joint: Float[Array, "agents features"]
+) -> Float[Array, "batch time"]:
+    """The same of one and the same joint action at all states."""
+    of_step = jax.vmap(jax.vmap(lambda memory, seen: critics.step(memory, (seen.reshape(-1), joint.reshape(-1)))[1]))
+    return jnp.min(of_step(at, obs), axis=-1)
+
+
+def _advantages(critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"]) -> Played:
     """What every own action adds under additive critics, averaged over the ensemble."""
-    rated = jax.vmap(lambda critic, memory: critic.advantages(memory, obs.reshape(-1)))(critics.nets, at)
-    return jnp.mean(rated, axis=0)
+
+    def of_step(memory: Memory, seen: Float[Array, "agents obs"]) -> Float[Array, "agents features"]:
+        of_critic = jax.vmap(lambda critic, memory: critic.advantages(memory, seen.reshape(-1)))
+        return jnp.mean(of_critic(critics.nets, memory), axis=0).reshape(len(seen), -1)
+
+    return jax.vmap(jax.vmap(of_step))(at, obs)
 
 
 def _choose(key: Key, allowed: Bool[Array, " steps"], number: int) -> Int[Array, " {number}"]:

@@ -42,17 +42,20 @@ class Dense(eqx.Module):
         weight = jax.random.uniform(key, (inputs, outputs), minval=-limit, maxval=limit)
         return Dense(weight, jnp.zeros(outputs), products)
 
-    def __call__(self, x: Input) -> Float[Array, "*rows outputs"]:
-        """Affine map of one example, or of rows of them.
+    def __call__(self, x: Input, forms: int = 1) -> Float[Array, "*rows outputs"]:
+        """Affine map of one example, or of rows of them; inputs may come in several forms, one after another.
 
         Parts are multiplied apart: when a critic rates many actions at one observation (or one action at many), `vmap`
         then computes the product of what stays the same only once.
         """
         if not isinstance(x, tuple):
             return self.linear(x) + for_rows(self.bias, x)
-        ends = itertools.accumulate(part.shape[-1] for part in x)
-        parts = zip(x, ends, strict=True)
-        products = (self._times(part, self.weight[end - part.shape[-1] : end]) for part, end in parts)
+        weight = self.weight.reshape(forms, -1, self.weight.shape[-1])
+        ends = itertools.accumulate(part.shape[-1] // forms for part in x)
+        products = (
+            self._times(part, weight[:, end - part.shape[-1] // forms : end].reshape(-1, weight.shape[-1]))
+            for part, end in zip(x, ends, strict=True)
+        )
         return sum(products, for_rows(self.bias, x[0]))
 
     def linear(self, x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows outputs"]:
@@ -161,17 +164,26 @@ class FeedForward(StepByStep[Input]):
 
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """Plain forward pass."""
+        forms = 1
         if self.octaves:
-            x = waves(jnp.concatenate(x, axis=-1) if isinstance(x, tuple) else x, self.octaves)
-        for layer in self.layers:
-            x = jax.nn.relu(layer(x))
-        return memory, self.head(x)
+            x = jax.tree.map(lambda part: waves(part, self.octaves), x)
+            forms = num_forms(self.octaves)
+        first, *rest = *self.layers, self.head
+        x = first(x, forms)
+        for layer in rest:
+            x = layer(jax.nn.relu(x))
+        return memory, x
 
     def along_batch(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "batch time outputs"]]:
         """All steps of all episodes as the rows of one matrix: the gradient of a weight is then one product too."""
         batch, time = jax.tree.leaves(xs)[0].shape[:2]
         rows = jax.tree.map(lambda part: part.reshape(batch * time, -1), xs)
         return start, self.step((), rows)[1].reshape(batch, time, -1)
+
+
+def num_forms(octaves: int) -> int:
+    """In how many forms `waves` has each input."""
+    return 1 + 2 * octaves
 
 
 def waves(x: Float[Array, "*rows inputs"], octaves: int) -> Float[Array, "*rows more"]:
@@ -203,6 +215,6 @@ class Mlp:
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> FeedForward:
         """A fresh net with a linear head of the given gain."""
         *layer_keys, head_key = jax.random.split(key, len(self.hidden) + 1)
-        sizes = (inputs * (1 + 2 * self.octaves), *self.hidden)
+        sizes = (inputs * num_forms(self.octaves), *self.hidden)
         layers = tuple(Dense.create(a, b, k) for a, b, k in zip(sizes, sizes[1:], layer_keys, strict=False))
         return FeedForward(layers, Dense.create(sizes[-1], outputs, head_key, head_gain), self.octaves)

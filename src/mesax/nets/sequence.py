@@ -87,19 +87,16 @@ def unroll(net: Net[InputT], xs: InputT, start: Memory = None) -> Float[Array, "
     return along(net, xs, start)[1]
 
 
-def unroll_batch(
-    net: Net[Array], xs: Float[Array, "batch time ..."], start: Memory = None
-) -> Float[Array, "batch time ..."]:
+def unroll_batch(net: Net[InputT], xs: InputT, start: Memory = None) -> Float[Array, "batch time ..."]:
     """`unroll` for many episodes."""
     return batch_along(net, xs, start)[1]
 
 
-def batch_along(
-    net: Net[Array], xs: Float[Array, "batch time ..."], start: Memory = None
-) -> tuple[Memory, Float[Array, "batch time ..."]]:
+def batch_along(net: Net[InputT], xs: InputT, start: Memory = None) -> tuple[Memory, Float[Array, "batch time ..."]]:
     """(memories before each step and after the last, outputs) of many episodes, from fresh memories or `start`."""
     if start is None:
-        start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(xs), *leaf.shape)), net.start())
+        batch = len(jax.tree.leaves(xs)[0])
+        start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, *leaf.shape)), net.start())
     after, outputs = net.along_batch(start, xs)
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[:, None], rest], axis=1), start, after), outputs
 

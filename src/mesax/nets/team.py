@@ -65,7 +65,8 @@ class Team(StepByStep[Array]):
     ) -> tuple[Memory, Float[Array, "batch time agents outputs"]]:
         """Along many episodes; to a shared net every agent's is one more."""
         if not self.shared:
-            return jax.vmap(self.along)(start, xs)
+            of_agent = jax.vmap(lambda net, start, xs: net.along_batch(start, xs), in_axes=(0, 1, 2), out_axes=2)
+            return of_agent(self.nets, start, xs)
         batch, time, agents, _ = xs.shape
         episodes = jnp.swapaxes(self._identified(xs), 1, 2).reshape(batch * agents, time, -1)
         both = self.nets.along_batch(jax.tree.map(lambda m: m.reshape(batch * agents, *m.shape[2:]), start), episodes)
@@ -168,6 +169,12 @@ class Additive(StepByStep[Input]):
         after, out = along(self.net, obs, start)
         return after, out[:, :1] + jnp.sum(out[:, 1:] * action, axis=1, keepdims=True)
 
+    def along_batch(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "batch time 1"]]:
+        """The same for many episodes."""
+        obs, action = xs
+        after, out = self.net.along_batch(start, obs)
+        return after, out[..., :1] + jnp.sum(out[..., 1:] * action, axis=-1, keepdims=True)
+
     def advantages(self, memory: Memory, obs: Float[Array, " obs"]) -> Float[Array, " action"]:
         """What each entry of the action features adds."""
         return self.net.step(memory, obs)[1][1:]
@@ -211,4 +218,10 @@ class Ensemble(StepByStep[Input]):
     def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time members"]]:
         """Every member along the same inputs; memories are `[time, members, ...]`."""
         after, values = jax.vmap(along, in_axes=(0, None, 0), out_axes=1)(self.nets, xs, start)
+        return after, values[..., 0]
+
+    def along_batch(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "batch time members"]]:
+        """The same for many episodes; memories are `[batch, time, members, ...]`."""
+        of_member = jax.vmap(lambda net, start: net.along_batch(start, xs), in_axes=(0, 1), out_axes=2)
+        after, values = of_member(self.nets, start)
         return after, values[..., 0]
