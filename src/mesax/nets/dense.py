@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from mesax.errors import UsageError
@@ -19,7 +20,8 @@ from mesax.types import Key
 Products: TypeAlias = Literal["float32", "bfloat16"]
 """What the factors of matrix products are rounded to; they are summed in float32."""
 NARROW = 8
-"""Outputs of a layer up to which products with many rows take several times too long on a CPU, unless transposed."""
+"""Outputs of a layer up to which products with many rows take several times too long on a CPU, unless transposed, and
+gain nothing from rounded factors."""
 
 
 class Dense(eqx.Module):
@@ -90,7 +92,7 @@ def for_rows(values: Float[Array, " size"], x: Float[Array, "*rows inputs"]) -> 
 def rounded_product(
     x: Float[Array, "*rows inputs"], weight: Float[Array, "inputs outputs"]
 ) -> Float[Array, "*rows outputs"]:
-    """`x @ weight` with factors rounded to bfloat16 and sums in float32, in its gradients too.
+    """`x @ weight` with factors rounded to bfloat16 and sums in float32, in the gradient of `x` too.
 
     JAX's own gradient would multiply a rounded factor with one that is not: a product in float32. Give all rows at
     once: under `vmap` over rows, the gradient of `weight` is computed for each row before it is summed.
@@ -99,16 +101,28 @@ def rounded_product(
 
 
 def _rounded_product(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
-    return jnp.matmul(x, weight, preferred_element_type=jnp.float32), (x, weight)
+    # Kept as they are: of rounded numbers along a scan XLA would convert all that were kept so far, at every step.
+    return _product_of_rounded(x, weight), (x, weight)
 
 
 def _rounded_gradients(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     x, weight = factors
-    gradient = gradient.astype(jnp.bfloat16)
-    of_x = jnp.matmul(gradient, weight.T, preferred_element_type=jnp.float32)
     rows, outer = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-    return of_x, jnp.matmul(rows.T, outer, preferred_element_type=jnp.float32)
+    # To round all rows would take longer than the products of rounded ones save.
+    return _product_of_rounded(gradient, turned(weight)), jnp.matmul(rows.T, outer)
+
+
+def _product_of_rounded(x: Array, y: Array) -> Array:
+    x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
+    if min(*x.shape, *y.shape) <= NARROW:  # the same numbers: XLA has not all such products of bfloat16
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
+    return jnp.matmul(x, y, preferred_element_type=jnp.float32)
+
+
+def turned(matrix: Float[Array, "rows columns"]) -> Float[Array, "columns rows"]:
+    """The transpose, number by number: what XLA knows to be a transpose it multiplies in float32."""
+    places = np.arange(matrix.size).reshape(matrix.shape)
+    return matrix.reshape(-1)[places.T]
 
 
 rounded_product.defvjp(_rounded_product, _rounded_gradients)
