@@ -189,7 +189,7 @@ def _products() -> Iterator[Check]:
         return best
 
     ratio = seconds("float32") / seconds("bfloat16")
-    gain = "wide recurrent nets may gain (products bfloat16), narrow ones do not"
+    gain = "recurrent nets may gain (products bfloat16), the wider the more"
     advice = gain if ratio >= WORTHWHILE else "leave products at float32"
     yield Check("ok", "products", f"of bfloat16 factors are {ratio:.2f} times as fast as of float32: {advice}")
 
