@@ -217,7 +217,7 @@ TABLE_2: tuple[Cell, ...] = (
     *_row("learner and a scripted tour (privileged)", "tour", "control"),
     *_row("MESA (ours), raw positions", "mesa", "control", *RAW, only="mpe"),
 )
-"""Same seeds, tasks and environment steps on them for every row; `paper` rows take hours a seed, but for the climb games."""
+"""Same seeds, tasks and environment steps on them for every row; `paper` rows take hours, but for climb games."""
 PAPER_TABLE_2: Paper = {
     name: dict(zip(FAMILIES, values, strict=True))
     for name, values in {
