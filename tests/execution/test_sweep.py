@@ -213,6 +213,15 @@ def test_a_failure_is_reported_in_its_own_words_and_stops_nothing(out, capsys):
     assert "mesa against plain" in "\n".join(tables)
 
 
+def test_what_is_finished_is_kept_before_the_next_run_begins(out, monkeypatch):
+    happened: list[str] = []
+    do = sweep._do
+    monkeypatch.setattr(sweep, "keep", lambda path, store: happened.append(f"kept {path.name[:5]} in {store.name}"))
+    monkeypatch.setattr(sweep, "_do", lambda run, *rest: happened.append(f"begun {run.method}") or do(run, *rest))
+    execute(planned(out, "mesa", "uniform", "plain"), How(), lambda text: None, out / "store")
+    assert happened == ["begun mesa", "kept mesa- in store", "begun uniform", "begun plain", "kept plain in store"]
+
+
 def test_a_sweep_without_any_result_has_nothing_to_compare(out, capsys):
     assert sweep.sweep(planned(out, "uniform"), How(), quiet=True, as_json=True) == FAILED
     assert json.loads(capsys.readouterr().out)["families"] == []

@@ -234,7 +234,7 @@ def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
 def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, store: Path | None = None) -> int:
     """Do all runs, then compare them; returns the exit code. Nothing is begun if a directory cannot be used.
 
-    What is finished is kept in the `store`, if there is one.
+    What is finished is kept in the `store`, if there is one, run by run: whatever ends a sweep of hours, it is there.
     """
     for state, kind in (("damaged", DamageError), ("refused", UsageError)):
         reasons = [run.reason for run in planned if run.state == state]
@@ -242,7 +242,7 @@ def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, stor
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             raise kind(f"{reasons[0]}{more}; choose another directory with --out")
     with _shown(planned, quiet) as say:
-        outcomes = execute(planned, how, say)
+        outcomes = execute(planned, how, say, store)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
     if store is not None:
         for path in done:
@@ -302,7 +302,7 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
     return facts
 
 
-def execute(planned: Sequence[Planned], how: How, say: Say) -> list[Outcome]:
+def execute(planned: Sequence[Planned], how: How, say: Say, store: Path | None = None) -> list[Outcome]:
     """Do what is not finished, whatever becomes of the others; a signal ends what is under way and leaves the rest."""
     waiting = [run for run in planned if not run.is_there]
     outcomes = {run: Outcome(run, "done") for run in planned if run.is_there}
@@ -316,6 +316,8 @@ def execute(planned: Sequence[Planned], how: How, say: Say) -> list[Outcome]:
             place = f"[{number + 1}/{len(waiting)}] {run.name}"
             say(f"{place}: {'begun' if run.state == 'new' else 'continued'}; see {_log(run)}")
             outcomes[run] = ended = _do(run, how, received, say)
+            if store is not None and ended.ending == "done":
+                keep(run.path, store)
             left = _time_left(list(outcomes.values()), waiting[number + 1 :], how.at_once)
             say(f"{place}: {ended.ending} after {format_duration(ended.seconds)}{left}")
 
