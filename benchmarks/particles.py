@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mesax.runtime import configure
+from mesax.runtime import own_process
 
-configure()
+own_process()  # as a run does: memory of one update is kept for the next, which else waits for fresh pages
 
 import jax  # noqa: E402  (the runtime must be configured first)
 import jax.numpy as jnp  # noqa: E402

@@ -42,8 +42,9 @@ def products_in(program: Any, times: int = 1) -> Iterator[tuple[Product, int]]:
             yield (left, right, equation.params["dimension_numbers"]), times
         for inner in equation.params.values():
             for part in inner if isinstance(inner, tuple | list) else (inner,):
-                if (program_inside := getattr(part, "jaxpr", part)) is not part or hasattr(part, "eqns"):
-                    yield from products_in(program_inside, times * equation.params.get("length", 1))
+                inside = getattr(part, "jaxpr", part)
+                if hasattr(inside, "eqns"):
+                    yield from products_in(inside, times * equation.params.get("length", 1))
 
 
 def seconds(function: Callable[..., Any], *arguments: Any) -> float:
@@ -114,7 +115,7 @@ def mappo() -> None:
     """As in learners.py: 16 episodes of 128 steps, three agents."""
     work, key = WORK["mappo"], jax.random.key(0)
     env, learner = SimpleSpread(3, horizon=work.horizon), work.algorithm
-    tasks = jnp.zeros((1, 1), jnp.uint32)[0]
+    tasks = jnp.zeros(1, jnp.uint32)
     state = jax.jit(lambda key: learner.init(env.spec, key))(key)
     batch = jax.jit(lambda state: play(env, tasks, learner.behavior(env.spec, state, NOW), key, 16))(state)
     report("MAPPO, GRU-128", lambda state, batch: learner.update(env.spec, state, batch, NOW, key), state, batch)

@@ -221,7 +221,7 @@ def on_device(arrays: Iterable[np.ndarray]) -> list[Array]:
 def tree_index(
     tree: Tree, index: int | slice | tuple[int | slice, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]
 ) -> Tree:
-    """Entry `index` of every leaf's leading axis."""
+    """Entry `index` of every leaf's leading axis, or axes."""
     entry: Tree = jax.tree.map(lambda leaf: leaf[index], tree)
     return entry
 

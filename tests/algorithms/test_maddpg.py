@@ -12,7 +12,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Imm
 from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState, unlikeness
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, unroll
-from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index
+from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
 from probes import Summing, put, stacked, untrained
 
 SPEC = EnvSpec(num_agents=2, obs_size=1, action_space=Discrete(2), horizon=2)
@@ -72,9 +72,10 @@ update = jax.jit(
 
 
 def of_one(algorithm: Maddpg, state: MaddpgState, given: Episode) -> jax.Array:
-    """Targets of a single episode."""
-    batch = jax.tree.map(lambda leaf: leaf[None], given)
-    return algorithm.targets(SPEC, state, batch, SPEC.action_space.encode(batch.action))[0]
+    """Targets of an episode among others, which must not matter to it."""
+    other = replace(given, obs=-2.0 * given.obs, action=1 - given.action, reward=given.reward + 5.0)
+    batch = tree_stack([other, given, other])
+    return algorithm.targets(SPEC, state, batch, SPEC.action_space.encode(batch.action))[1]
 
 
 targets = jax.jit(of_one, static_argnums=0)

@@ -282,7 +282,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--run", action="store_true", help="run what is missing, and keep it in the store")
     sub.add_argument("--methods", nargs="+", metavar="METHOD", help="only these (default: all that it needs)")
     sub.add_argument("--envs", nargs="+", metavar="ENV", help="only in these")
-    text = "with --run: only runs of this preset (default quick; those of paper take hours each)"
+    text = "with --run: only runs of this preset (default quick; those of paper take up to hours)"
     sub.add_argument("--preset", choices=list(PRESETS), default="quick", help=text)
     sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are (default runs)")
     text = "store of results (default results)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -20,8 +19,7 @@ from mesax.types import Key
 Products: TypeAlias = Literal["float32", "bfloat16"]
 """What the factors of matrix products are rounded to; they are summed in float32."""
 NARROW = 8
-"""Outputs of a layer up to which products with many rows take several times too long on a CPU, unless transposed, and
-gain nothing from rounded factors."""
+"""Outputs of a layer up to which products with many rows take several times too long on a CPU, unless transposed."""
 
 
 class Dense(eqx.Module):
@@ -45,19 +43,18 @@ class Dense(eqx.Module):
         return Dense(weight, jnp.zeros(outputs), products)
 
     def __call__(self, x: Input, forms: int = 1) -> Float[Array, "*rows outputs"]:
-        """Affine map of one example, or of rows of them; inputs may come in several forms, one after another.
+        """Affine map of one example, or of rows of them.
 
         Parts are multiplied apart: when a critic rates many actions at one observation (or one action at many), `vmap`
-        then computes the product of what stays the same only once.
+        then computes the product of what stays the same only once. A part may have its inputs in several `forms`, one
+        form after another; weights are those of all inputs in the first form, then of all in the second.
         """
         if not isinstance(x, tuple):
             return self.linear(x) + for_rows(self.bias, x)
-        weight = self.weight.reshape(forms, -1, self.weight.shape[-1])
-        ends = itertools.accumulate(part.shape[-1] // forms for part in x)
-        products = (
-            self._times(part, weight[:, end - part.shape[-1] // forms : end].reshape(-1, weight.shape[-1]))
-            for part, end in zip(x, ends, strict=True)
-        )
+        inputs, outputs = self.weight.shape
+        ends = np.cumsum([part.shape[-1] // forms for part in x])
+        shares = jnp.split(self.weight.reshape(forms, inputs // forms, outputs), ends[:-1], axis=1)
+        products = (self._times(part, share.reshape(-1, outputs)) for part, share in zip(x, shares, strict=True))
         return sum(products, for_rows(self.bias, x[0]))
 
     def linear(self, x: Float[Array, "*rows inputs"]) -> Float[Array, "*rows outputs"]:
@@ -108,18 +105,15 @@ def _rounded_product(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array
 def _rounded_gradients(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     x, weight = factors
     rows, outer = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-    # To round all rows would take longer than the products of rounded ones save.
-    return _product_of_rounded(gradient, turned(weight)), jnp.matmul(rows.T, outer)
+    # To lay all rows out for a product of rounded ones would take as long as it saves.
+    return _product_of_rounded(gradient, transposed_copy(weight)), jnp.matmul(rows.T, outer)
 
 
 def _product_of_rounded(x: Array, y: Array) -> Array:
-    x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
-    if min(*x.shape, *y.shape) <= NARROW:  # the same numbers: XLA has not all such products of bfloat16
-        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-    return jnp.matmul(x, y, preferred_element_type=jnp.float32)
+    return jnp.matmul(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
 
 
-def turned(matrix: Float[Array, "rows columns"]) -> Float[Array, "columns rows"]:
+def transposed_copy(matrix: Float[Array, "rows columns"]) -> Float[Array, "columns rows"]:
     """The transpose, number by number: what XLA knows to be a transpose it multiplies in float32."""
     places = np.arange(matrix.size).reshape(matrix.shape)
     return matrix.reshape(-1)[places.T]

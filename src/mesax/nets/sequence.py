@@ -1,10 +1,10 @@
 """Networks as values: every leaf is an array, so a net can be scanned, stacked, saved and outlive its trainer.
 
 A net has an episode memory, like a policy: `start() -> memory`, `step(memory, x) -> (memory, y)`; memoryless nets keep
-`()`. An input may be a tuple of parts, which stands for their concatenation. `memories` and `unroll` run a net over an
-episode; evaluating *other* inputs at the memories of the episode that was played is then one `vmap` (MADDPG's targets
-and counterfactual actions need exactly this). `StepByStep` goes along an episode one step at a time; nets that know a
-quicker way override `along` or `along_batch`.
+`()`. An input may be a tuple of parts, which stands for their concatenation. `unroll` runs a net over an episode,
+`unroll_batch` and `batch_along` over many; evaluating *other* inputs at the memories of the episodes that were played
+is then `step_at` (MADDPG's targets and counterfactual actions need exactly this). `StepByStep` goes along an episode
+one step at a time; nets that know a quicker way override `along` or `along_batch`.
 """
 
 from __future__ import annotations
@@ -65,16 +65,6 @@ class StepByStep(eqx.Module, Generic[InputT]):
     def along_batch(self, start: Memory, xs: InputT) -> tuple[Memory, Float[Array, "batch time ..."]]:
         """Every episode by itself."""
         return jax.vmap(along, in_axes=(None, 0, 0))(self, xs, start)
-
-
-def memories(net: Net[InputT], xs: InputT) -> Memory:
-    """Memories before each step and after the last: leading axis time + 1."""
-    start = net.start()
-    if not jax.tree.leaves(start):
-        return start
-
-    after = along(net, xs)[0]
-    return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, after)
 
 
 def step_at(net: Net[InputT], memory: Memory, xs: InputT) -> Float[Array, "time ..."]:

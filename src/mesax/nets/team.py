@@ -161,23 +161,27 @@ class Additive(StepByStep[Input]):
         """Value of one state with one joint action."""
         obs, action = x
         memory, out = self.net.step(memory, obs)
-        return memory, out[:1] + jnp.sum(out[1:] * action, keepdims=True)
+        return memory, self._sum(out, action)
 
     def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time 1"]]:
         """The net's own way along the states."""
         obs, action = xs
         after, out = along(self.net, obs, start)
-        return after, out[:, :1] + jnp.sum(out[:, 1:] * action, axis=1, keepdims=True)
+        return after, self._sum(out, action)
 
     def along_batch(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "batch time 1"]]:
         """The same for many episodes."""
         obs, action = xs
         after, out = self.net.along_batch(start, obs)
-        return after, out[..., :1] + jnp.sum(out[..., 1:] * action, axis=-1, keepdims=True)
+        return after, self._sum(out, action)
 
     def advantages(self, memory: Memory, obs: Float[Array, " obs"]) -> Float[Array, " action"]:
         """What each entry of the action features adds."""
         return self.net.step(memory, obs)[1][1:]
+
+    @staticmethod
+    def _sum(out: Float[Array, "*steps outputs"], action: Float[Array, "*steps action"]) -> Float[Array, "*steps 1"]:
+        return out[..., :1] + jnp.sum(out[..., 1:] * action, axis=-1, keepdims=True)
 
 
 class Ensemble(StepByStep[Input]):
