@@ -17,6 +17,7 @@ from mesax.cli import env_check
 from mesax.cli.env_check import load_target
 from mesax.cli.findings import Finding, about_stage_one
 from mesax.cli.parser import main
+from mesax.envs.adapters.foreign import ForeignEnvironment
 from mesax.errors import UsageError
 from mesax.suites.foreign.families import takes_a_seed
 
@@ -55,6 +56,18 @@ def test_gymnasium_and_notes():
     assert "say truncated" in named(found, "episodes").advice
     assert named(found, "team").state == "ok" and "'shared'" in named(found, "team").detail
     assert named(found, "task seeds").state == "note"
+
+
+def test_how_long_an_episode_may_last():
+    """Where random play terminated is no horizon: what nobody says or shows is a note."""
+
+    def fallen(seed):
+        return Line(seed, dict.fromkeys(("tall", "small"), (1 + seed % 2, "terminated")))
+
+    note = named(findings(fallen), "episodes")
+    assert note.state == "note" and "1 to 2 steps" in note.detail and "max_cycles" in note.advice
+    fits = named(findings(ForeignEnvironment(fallen, 9)), "episodes")
+    assert fits.state == "ok" and fits.detail.endswith("; none is longer than 9")
 
 
 def test_an_environment_without_end_or_reward():
@@ -202,7 +215,7 @@ def test_the_command_on_what_does_not_fit(module, capsys):
         ("../own:make", "is a path: name the module, own:make, in the directory "),
         ("no_such_module_here:make", "cannot be imported: ModuleNotFoundError"),
         ("{module}:nothing", "has no 'nothing'"),
-        ("{module}:number", "is a int, and a function that makes environments was expected"),
+        ("{module}:number", "is a int, and a function that makes environments, or a task family, was expected"),
     ],
 )
 def test_bad_targets(module, target, message):

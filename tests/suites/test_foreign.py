@@ -15,6 +15,7 @@ from mesax.cli.parser import main
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
+from mesax.envs.adapters.limits import own_limit
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import USAGE, UsageError
 from mesax.experiments.catalogue import experiment
@@ -23,7 +24,7 @@ from mesax.methods.preset import Preset
 from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
-from mesax.suites.foreign.families import environment_of, own_limit, random_length
+from mesax.suites.foreign.families import environment_of, length_of_a_cut
 from mesax.suites.foreign.presets import bins_for, numbers_of_tasks, preset, spread
 from mesax.suites.registry import suite_of, suite_of_run
 from mesax.types import Box, Discrete
@@ -94,9 +95,61 @@ def test_how_long_episodes_are():
     assert own_limit(tiny_meeting.make(0)) == 6
     assert own_limit(gymnasium.wrappers.TimeLimit(Limited(), 37)) == 37
     assert own_limit(object()) is None
-    assert random_length(short) == 4 and random_length(pair) == 3
-    assert environment_of(short).horizon == 4
+    assert length_of_a_cut(short) == 4 and environment_of(short).horizon == 4
     assert isinstance(environment_of(counter), JaxMarlEnvironment) and environment_of(counter).spec.horizon == 4
+
+
+class Pit(Line):
+    """One action of an agent's is fatal; else an episode is cut after 50 steps."""
+
+    def __init__(self, task: int, fatal: tuple[int, ...] = (3,)):
+        super().__init__(task, length=50)
+        self.fatal = fatal
+
+    def reset(self, seed=None, options=None):
+        self.leave = {}
+        return super().reset(seed)
+
+    def step(self, actions):
+        if int(actions["tall"]) in self.fatal:
+            self.leave = dict.fromkeys(self.agents, (0, "terminated"))
+        return super().step(actions)
+
+
+class Doomed(Pit):
+    """Terminates after one, two or three steps, whatever is played."""
+
+    def reset(self, seed=None, options=None):
+        self.steps_left = 1 + seed % 3
+        return super().reset(seed)
+
+    def step(self, actions):
+        self.steps_left -= 1
+        self.fatal = () if self.steps_left else (0, 1, 2, 3)
+        return super().step(actions)
+
+
+def test_where_an_episode_terminates_is_no_limit():
+    assert environment_of(Pit).horizon == 50
+    assert environment_of(pair).horizon == 3, "all of its episodes terminate there"
+    with pytest.raises(UsageError, match=r"16 terminated, after 1 to 3 steps, and none was cut.*max_cycles") as refused:
+        environment_of(Doomed)
+    assert "ForeignEnvironment(make, horizon=" in str(refused.value)
+    with pytest.raises(UsageError, match="one still went on after 1000 steps"):
+        length_of_a_cut(endless)
+
+
+def test_a_run_says_where_it_cuts_episodes(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr("mesax.cli.running._execute", lambda *arguments: 0)
+    words = ["run", "plain", f"{__name__}:short", "--preset", "smoke", "--out"]
+    assert main([*words, str(tmp_path / "said")]) == 0
+    assert f"episodes of {__name__}:short are cut after 4 steps\n" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "quiet"), "--quiet"]) == 0
+    assert "cut after" not in capsys.readouterr().err
+
+
+def endless(seed: int) -> Line:
+    return Line(seed, length=10**6)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -153,7 +206,7 @@ BAD = {
     "no seed": (f"{OWN}:seedless", "cannot be called with one seed, and a suite, a task family"),
     "it leaves": (f"{OWN}:leaves", "cannot be used: making the environment of task seed 0: SystemExit: 3"),
     "no environment": ("builtins:str", "'builtins:str' cannot be used: str is no environment"),
-    "no name": (f"{OWN}:nameless", "cannot be used: a partial cannot be a setting; write a function"),
+    "no name": (f"{OWN}:nameless", "cannot be used: a partial cannot be a setting (ForeignEnvironment.make); write a"),
     "a file": ("own/tiny_meeting.py:make", "is a file: name the module, own.tiny_meeting:make"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tempfile
@@ -32,6 +33,8 @@ from mesax.training.learning_loop import LearningLoop
 from mesax.training.schedule import Schedule
 
 GIGABYTE = 2**30
+LARGE_CACHE = 10 * GIGABYTE
+"""From which on somebody should look at it."""
 LEAST_PYTHON = (3, 11)
 PRODUCTS = 20
 """Matrix products that are timed."""
@@ -120,7 +123,11 @@ def _cache() -> Iterator[Check]:
     files = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
     size = f"{len(files)} files, {format_bytes(sum(files))}"
     if _can_write(directory):
-        yield Check("ok", "cache", f"{directory} ({size})")
+        # JAX can keep it below a size, but then reads all of its entries' times for each new one, and stores nothing
+        # where there are older entries without.
+        large = sum(files) >= LARGE_CACHE
+        emptying = f"to empty it: rm -r {shlex.quote(str(directory / 'xla'))}"
+        yield Check("warn" if large else "ok", "cache", f"{directory} ({size}); it only grows, {emptying}")
     else:
         advice = "every start compiles anew; set MESAX_CACHE_DIR to a directory you may write"
         yield Check("warn", "cache", f"{directory} is not writable ({size}); {advice}")

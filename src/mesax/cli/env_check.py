@@ -14,19 +14,27 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mesax.cli import jaxmarl_check
+from mesax.cli import compiled_check
 from mesax.cli.findings import Finding, about_rewards
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.adapters.layout import Layout, gymnasium_spaces
+from mesax.envs.adapters.limits import own_limit
 from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
+from mesax.envs.base import TaskFamily
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
 from mesax.runtime import THREADS
 from mesax.store.modules import attribute_of
 from mesax.store.settings import to_plain
-from mesax.suites.foreign.families import environment_of, takes_a_seed
+from mesax.suites.foreign.families import (
+    HOW_TO_GIVE_A_HORIZON,
+    environment_of,
+    is_family,
+    length_of_a_cut,
+    takes_a_seed,
+)
 
 TOLERANCE = 1e-4
 """By which an observation may overstep its space: rounding is no finding."""
@@ -83,25 +91,34 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     return 2 if problems else 0
 
 
-Target: TypeAlias = Callable[..., object] | JaxMarlEnvironment
+Target: TypeAlias = Callable[..., object] | ForeignEnvironment | JaxMarlEnvironment | TaskFamily
 
 
 def load_target(target: str) -> Target:
-    """The function behind MODULE:FACTORY, or behind a family or an environment that is made of one.
-
-    An environment of JaxMARL is taken as it is, for how its tasks start is among its settings.
-    """
+    """What is behind MODULE:ATTRIBUTE: a function that makes environments, an environment made of one, or a family."""
     found = attribute_of(target)
     env = found.env if isinstance(found, ForeignFamily) else found
-    make = env.make if isinstance(env, ForeignEnvironment) else env
-    if not callable(make) and not isinstance(make, JaxMarlEnvironment):
-        raise UsageError(f"'{target}' is a {type(found).__name__}, and a function that makes environments was expected")
-    return make
+    if isinstance(env, ForeignEnvironment | JaxMarlEnvironment):
+        return env
+    if is_family(found):
+        return found
+    if not callable(found):
+        raise UsageError(
+            f"'{target}' is a {type(found).__name__}, and a function that makes environments, or a task family,"
+            " was expected"
+        )
+    return found
 
 
 def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
     """All findings; ends at the first problem after which nothing more can be said."""
-    factory: Callable[..., object] = target.make if isinstance(target, JaxMarlEnvironment) else target
+    if is_family(target):
+        yield from compiled_check.walk_family(target, seeds, steps)
+        return
+    assert not isinstance(target, TaskFamily)
+    factory: Callable[..., object] = (
+        target.make if isinstance(target, ForeignEnvironment | JaxMarlEnvironment) else target
+    )
     make = factory
     if takes_a_seed(factory):
         yield Finding("ok", "factory", "takes a seed")
@@ -124,10 +141,11 @@ def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
     env = ForeignEnvironment(make, steps)
     try:
         if is_jaxmarl(probe := made_by(make, PROBE_SEED)):
-            adapted = target if isinstance(target, JaxMarlEnvironment) else environment_of(make)
-            assert isinstance(adapted, JaxMarlEnvironment)
-            yield from jaxmarl_check.walk(adapted, seeds, steps)
+            compiled = target if isinstance(target, JaxMarlEnvironment) else environment_of(make)
+            assert isinstance(compiled, JaxMarlEnvironment)
+            yield from compiled_check.walk_jaxmarl(compiled, seeds, steps)
             return
+        limit = target.horizon if isinstance(target, ForeignEnvironment) else own_limit(probe)
         close(probe)
         layout = env.layout
         yield from _spaces(env.open(0), layout)
@@ -144,7 +162,7 @@ def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
         yield from repeats
         if all(finding.state == "ok" for finding in repeats):  # else differences mean nothing
             yield from _differences(env, layout, plays, steps)
-        yield from _episodes(layout, plays, steps)
+        yield from _episodes(env, plays, steps, limit)
         returns = [value for play in plays for value in play.returns]
         yield from about_rewards([np.array(play.rewards) for play in plays], returns)
         yield from _team(plays)
@@ -427,7 +445,8 @@ def _differences(env: ForeignEnvironment, layout: Layout, plays: list[Play], ste
     yield Finding("ok", "task seeds", text)
 
 
-def _episodes(layout: Layout, plays: list[Play], steps: int) -> Iterator[Finding]:
+def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int | None) -> Iterator[Finding]:
+    """How long they are; `limit` is what they may last, if anybody says so."""
     lengths = [length for play in plays for length in play.lengths]
     ends = sum((play.ends for play in plays), Counter[str]())
     if not lengths:
@@ -445,14 +464,28 @@ def _episodes(layout: Layout, plays: list[Play], steps: int) -> Iterator[Finding
             "note",
             "episodes",
             f"{text}: all terminate at the same step",
-            "if that is a limit of time, say truncated: learners then bootstrap from the last observation",
+            "if that is a limit of time, say truncated: learners then bootstrap from the last observation"
+            + ("" if limit is not None else f"; if not, {HOW_TO_GIVE_A_HORIZON}"),
         )
-    else:
+    elif ends["truncated"]:
         yield Finding("ok", "episodes", f"{text}; horizon={max(lengths)} holds them all")
+    else:
+        yield _uncut(env, text, limit)
+    layout = env.layout
     left = set().union(*(play.left_early for play in plays))
     if left:
         names = ", ".join(repr(agent.name) for agent in layout.agents if agent.name in left)
         yield Finding("ok", "leaving", f"{names} may leave before the end: zeros are seen in their place")
+
+
+def _uncut(env: ForeignEnvironment, text: str, limit: int | None) -> Finding:
+    """About episodes that all terminated: how long one may last is said by somebody, or found out as a run would."""
+    if limit is not None:
+        return Finding("ok", "episodes", f"{text}; none is longer than {limit}")
+    try:
+        return Finding("ok", "episodes", f"{text}; horizon={length_of_a_cut(env.make)}, found by playing")
+    except UsageError:
+        return Finding("note", "episodes", f"{text}; nobody knows how long one may last", HOW_TO_GIVE_A_HORIZON)
 
 
 def _team(plays: list[Play]) -> Iterator[Finding]:

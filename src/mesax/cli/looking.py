@@ -14,7 +14,7 @@ from mesax.suites.deviations import DEVIATIONS
 from mesax.suites.registry import environments, patterns
 
 MOST_EPISODES = 100_000
-"""They are played side by side: more would ask for more memory than there is before they tell more."""
+"""All of them are held in memory: more would ask for more than there is before they tell more."""
 
 
 BUNDLE = "bundle"
@@ -40,7 +40,7 @@ def list_names(options: argparse.Namespace) -> int:
         for name, text in names.items():
             print(f"  {name:<{width}}  {text}")
     print(f"\nEnvironments of any size: {', '.join(patterns())}.")
-    print("An environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:FACTORY' says if it fits.")
+    print("An environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:ATTRIBUTE' says if it fits.")
     print("'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
     return 0
 

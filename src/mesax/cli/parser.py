@@ -317,14 +317,17 @@ def _build_parser() -> argparse.ArgumentParser:
     sub = verb(
         "env",
         checking.check_environment,
-        "environments of your own: 'mesax env check MODULE:FACTORY' says whether one fits",
+        "environments of your own: 'mesax env check MODULE:ATTRIBUTE' says whether one fits",
     )
     actions = sub.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     text = (
-        "play an environment of PettingZoo, Gymnasium or JaxMARL at random and say in words what fits and what does not"
+        "play an environment of PettingZoo, Gymnasium or JaxMARL, or a task family, at random and say in words what"
+        " fits and what does not"
     )
     action = actions.add_parser("check", help=text, description=text, allow_abbrev=False, formatter_class=_WholeNames)
-    action.add_argument("factory", metavar="MODULE:FACTORY", help="a function from a seed to an environment")
+    action.add_argument(
+        "factory", metavar="MODULE:ATTRIBUTE", help="a function from a seed to an environment, or a task family"
+    )
     action.add_argument("--seeds", type=int, default=3, help="tasks to play (default 3)")
     action.add_argument("--steps", type=int, default=500, help="steps on each (default 500)")
     action.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")

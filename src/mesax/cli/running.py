@@ -34,11 +34,12 @@ def run(options: argparse.Namespace) -> int:
     prepare_jax()
     from mesax.experiments.rebuild import check_found_again
     from mesax.experiments.request import run_json
+    from mesax.store.modules import is_reference
     from mesax.store.run_directory import RunDirectory
 
     request = request_of(options)
     experiment = request.experiment()
-    experiment.method.check(experiment)  # what does not fit is refused before there is a directory
+    experiment.check()  # what does not fit is refused before there is a directory
     check_found_again(experiment)
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
@@ -47,6 +48,9 @@ def run(options: argparse.Namespace) -> int:
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
         _print_difference(directory.run["paper_diff"])
+        if is_reference(options.env):  # which may have been found out, and not said
+            horizon = experiment.family.env.spec.horizon
+            print(f"episodes of {options.env} are cut after {horizon} steps", file=sys.stderr)
     return _execute(directory, experiment, options)
 
 
@@ -303,7 +307,7 @@ def digest_of_what_fits() -> Callable[[list[str]], str]:
     def read(words: list[str]) -> str:
         experiment = request_of(parse(["run", *words])).experiment()
         if (like := replace(experiment, seed=0)) not in fitting:  # another seed fits as well
-            experiment.method.check(experiment)
+            experiment.check()
             fitting.add(like)
         return digest(experiment)
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import AnyEnvironment, Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
+from mesax.ranges import at_least
 from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_size, on_device
 
 MOST_CHOICES, MOST_AGENTS = 2**31 - 1, 30
@@ -54,9 +55,8 @@ class ClimbGame:
 
     def __post_init__(self) -> None:
         """Refuse games that do not exist."""
-        for name, least in (("num_agents", 1), ("num_actions", 2), ("num_stages", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        at_least(self, 1, "num_agents", "num_stages")
+        at_least(self, 2, "num_actions")
         if self.num_agents > MOST_AGENTS or self.num_stages * self.num_actions**self.num_agents > MOST_CHOICES:
             raise UsageError(
                 f"there must be at most {MOST_CHOICES} joint choices: num-stages {self.num_stages}"

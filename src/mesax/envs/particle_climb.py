@@ -1,4 +1,4 @@
-"""The climb game among landmarks (paper, Sec. 6.2 and App. B.1.2): particles that must meet at the right place.
+"""The climb game among landmarks (paper, Sec. 6.3 and App. B.1.2): particles that must meet at the right place.
 
 n agents move among U landmarks. If every agent is on some landmark, the team earns 1 if exactly k of them are on the
 target u, 1 - delta if none is, else 0; if an agent is on no landmark, 0. The target is hidden. A task is a layout with
@@ -29,6 +29,7 @@ from mesax.envs.particles import (
 )
 from mesax.envs.structure import Symmetries, TeamView
 from mesax.errors import UsageError
+from mesax.ranges import above, at_least
 from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, on_device
 
 PLACEMENT_TRIES = 2_000
@@ -78,14 +79,10 @@ class ParticleClimb:
 
     def __post_init__(self) -> None:
         """Refuse worlds that do not exist."""
-        for name, least in (("num_agents", 1), ("num_landmarks", 1), ("horizon", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        at_least(self, 1, "num_agents", "num_landmarks", "horizon")
         if not 0.0 < self.delta < 1.0:
             raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
-        for name in ("radius", "start_range", "agent_size", "acceleration"):
-            if not getattr(self, name) > 0:  # so that NaN is refused too
-                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name)}")
+        above(self, 0, "radius", "start_range", "agent_size", "acceleration")
         _ = self.physics  # refuses impossible walls and orders of integration
         if self.wall is not None and self.start_range > self.wall:
             raise UsageError(f"start-range {self.start_range} reaches beyond the wall at {self.wall}")

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mesax.errors import UsageError
+from mesax.ranges import above
 from mesax.types import Discrete
 
 DIRECTIONS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
@@ -74,10 +75,7 @@ class ParticlePhysics:
 
     def __post_init__(self) -> None:
         """Refuse worlds without time or space."""
-        for name in ("time_step", "contact_margin", "wall"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:  # so that NaN is refused too
-                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {value}")
+        above(self, 0, "time_step", "contact_margin", "wall")
         if self.integration not in (choices := get_args(Integration)):
             raise UsageError(f"integration must be {' or '.join(choices)}, not {self.integration}")
 

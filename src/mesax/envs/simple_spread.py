@@ -32,6 +32,7 @@ from mesax.envs.particles import (
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import LEARNER
+from mesax.ranges import at_least, between
 from mesax.types import Action, EnvSpec, Key, Label
 
 AGENT_SIZE = 0.15
@@ -68,11 +69,8 @@ class SimpleSpread:
 
     def __post_init__(self) -> None:
         """Refuse worlds that do not exist."""
-        for name in ("num_agents", "horizon"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if not 0.0 <= self.local_ratio <= 1.0:
-            raise UsageError(f"local-ratio must lie between 0 and 1, not {self.local_ratio}")
+        at_least(self, 1, "num_agents", "horizon")
+        between(self, 0, 1, "local_ratio")
 
     @property
     def spec(self) -> EnvSpec:

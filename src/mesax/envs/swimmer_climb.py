@@ -1,4 +1,4 @@
-"""The climb game of a swimmer (paper, Sec. 6.3 and App. B.1.3): two agents, one joint each, in MuJoCo's engine.
+"""The climb game of a swimmer (paper, Sec. 6.4 and App. B.1.3): two agents, one joint each, in MuJoCo's engine.
 
 A chain of three links floats in a thick fluid; each agent turns one of its two joints. The team earns 1 if both joint
 angles are within a narrow band around a hidden target angle, 1 - delta if both are outside, else 0. A task is a target.

@@ -13,12 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt32
 
+from mesax.envs.adapters.limits import LIMITS, own_limit
 from mesax.envs.base import Step
 from mesax.errors import UsageError
 from mesax.types import Action, ActionSpace, Box, Discrete, EnvSpec, Key
 
-LIMITS = ("max_steps", "episode_length")
-"""Under these names JaxMARL's environments keep the number of steps after which they end an episode themselves."""
 NEEDED = ("agents", "reset", "step_env", "action_space")
 
 
@@ -117,8 +116,7 @@ class JaxMarlEnvironment:
     @property
     def own_limit(self) -> int | None:
         """Steps after which the environment ends an episode itself."""
-        found = [getattr(self.env, name) for name in LIMITS if getattr(self.env, name, None) is not None]
-        return int(found[0]) if found else None
+        return own_limit(self.env)
 
     @property
     def spec(self) -> EnvSpec:

@@ -5,34 +5,38 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
 from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, close, made_by
+from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Running, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
+from mesax.envs.adapters.layout import Layout
+from mesax.envs.adapters.limits import LIMITS, own_limit
 from mesax.envs.adapters.parallel import is_jaxmarl
 from mesax.envs.base import TaskFamily
+from mesax.envs.contract import check_family
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
 from mesax.store.settings import to_plain
 
-LIMITS = ("max_cycles", "max_episode_steps", "_max_episode_steps", "max_steps", "episode_length", "episode_limit")
-"""Under these names environments keep the number of steps after which they end an episode themselves."""
 LONGEST_PROBE = 1_000
-"""Steps after which nobody waits any longer for a random episode to end."""
-OF_A_FAMILY = ("env", "split", "describe", "score", "breakdown", "optimal_return", "optimal_threshold", "facts")
+"""Steps after which nobody waits any longer for an episode to end."""
+PROBES = 16
+"""Episodes that are played at most until one is cut."""
+HOW_TO_GIVE_A_HORIZON = (
+    f"give the environment an attribute {LIMITS[0]}, or name mesax.ForeignEnvironment(make, horizon=...) in place of"
+    " the function"
+)
 
 
 def family_of(reference: str, found: object, expected: str) -> TaskFamily:
     """The tasks of what a user has named; what is of no known kind, or breaks, is one line that names it."""
     try:
-        family = _family_of(found)
-        to_plain(family)
+        family = _usable(found)
+        check_family(family)
         return family
-    except TypeError as error:
-        raise UsageError(f"'{reference}' cannot be used: {error}; write a function or a frozen dataclass") from error
     except _Unknown as error:
         raise UsageError(f"'{reference}' is {error}, and {expected} was expected") from None
     except (UsageError, EnvironmentFault) as error:
@@ -43,16 +47,31 @@ class _Unknown(Exception):
     """What something is that is of no known kind."""
 
 
+def _usable(found: object) -> TaskFamily:
+    """The tasks of what was named, if they can be a setting."""
+    try:
+        family = _family_of(found)
+        to_plain(family)
+        return family
+    except TypeError as error:
+        raise UsageError(f"{error}; write a function or a frozen dataclass") from error
+
+
 def _family_of(found: object) -> TaskFamily:
     if isinstance(found, ForeignEnvironment | JaxMarlEnvironment):
         return around(found)
-    if not isinstance(found, type) and all(hasattr(found, name) for name in OF_A_FAMILY):
-        return cast(TaskFamily, found)
+    if is_family(found):
+        return found
     if not callable(found):
         raise _Unknown(f"a {type(found).__name__}")
     if not takes_a_seed(found):
         raise _Unknown("a function that cannot be called with one seed")
     return around(environment_of(found))
+
+
+def is_family(found: object) -> TypeGuard[TaskFamily]:
+    """Whether something is meant to be a family of tasks; what else it must have is for `check_family` to say."""
+    return not isinstance(found, type) and all(hasattr(found, name) for name in ("env", "split"))
 
 
 def takes_a_seed(factory: Callable[..., object]) -> bool:
@@ -79,27 +98,51 @@ def environment_of(make: Callable[[int], Any]) -> ForeignEnvironment | JaxMarlEn
         return JaxMarlEnvironment(make)
     limit = own_limit(probe)
     close(probe)
-    return ForeignEnvironment(make, random_length(make) if limit is None else limit)
+    return ForeignEnvironment(make, length_of_a_cut(make) if limit is None else limit)
 
 
-def own_limit(env: object) -> int | None:
-    """Steps after which an environment says that it ends an episode."""
-    for holder in (env, getattr(env, "spec", None), getattr(env, "unwrapped", None)):
-        for name in LIMITS:
-            value = getattr(holder, name, None)
-            if isinstance(value, int | np.integer) and not isinstance(value, bool) and value > 0:
-                return int(value)
-    return None
+def length_of_a_cut(make: Callable[[int], object]) -> int:
+    """Steps after which an environment cuts an episode, found by playing.
+
+    Where an episode terminates says nothing of how long another may last; so one that is never cut is refused, unless
+    all end at the same step. Every other episode holds one joint action: a random one may never get to the end where a
+    single wrong action is fatal.
+    """
+    env, random = ForeignEnvironment(make, LONGEST_PROBE), np.random.default_rng(PROBE_SEED)
+    lengths: list[int] = []
+    while len(lengths) < PROBES:
+        seed = PROBE_SEED + len(lengths)
+        running = env.open(seed)  # each on a task of its own, whose episodes may be shorter or longer
+        try:
+            steps, ended = _episode(running, env.layout, random, seed, held=len(lengths) % 2 == 1)
+        finally:
+            close(running.env)
+        if ended == "truncated":
+            return steps
+        if ended is None:
+            raise _endless(f"one still went on after {LONGEST_PROBE} steps")
+        lengths.append(steps)
+    if len(set(lengths)) == 1:
+        return lengths[0]
+    raise _endless(f"{PROBES} terminated, after {min(lengths)} to {max(lengths)} steps, and none was cut")
 
 
-def random_length(make: Callable[[int], object]) -> int:
-    """Steps of one random episode."""
-    env = ForeignEnvironment(make, LONGEST_PROBE)
-    running, random = env.open(PROBE_SEED), np.random.default_rng(PROBE_SEED)
-    running.reset(PROBE_SEED)
-    steps, over = 0, False
-    while not over and steps < LONGEST_PROBE:
-        outcome = running.step(env.layout.random_action(random))
-        steps, over = steps + 1, outcome.terminated or outcome.truncated
-    close(running.env)
-    return steps
+def _episode(
+    running: Running, layout: Layout, random: np.random.Generator, seed: int, held: bool
+) -> tuple[int, Literal["terminated", "truncated"] | None]:
+    """(steps, how it ended; None if it did not) of an episode of random actions, or of one that is held."""
+    running.reset(seed)
+    action = layout.random_action(random)
+    for steps in range(1, LONGEST_PROBE + 1):
+        outcome = running.step(action)
+        if outcome.terminated or outcome.truncated:
+            return steps, "terminated" if outcome.terminated else "truncated"
+        if not held:
+            action = layout.random_action(random)
+    return LONGEST_PROBE, None
+
+
+def _endless(what: str) -> UsageError:
+    return UsageError(
+        f"nobody knows how long its episodes may last (of those played at random, {what}): {HOW_TO_GIVE_A_HORIZON}"
+    )

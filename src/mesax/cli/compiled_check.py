@@ -1,4 +1,4 @@
-"""`mesax env check` of environments that are compiled with the learner: JaxMARL's."""
+"""`mesax env check` of what need not be made by a function: environments of JaxMARL, and families of tasks."""
 
 from __future__ import annotations
 
@@ -11,27 +11,56 @@ import numpy as np
 
 from mesax.cli.findings import Finding, about_rewards
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
+from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily
+from mesax.envs.contract import check_family
+from mesax.envs.host import EnvironmentFault
+from mesax.errors import UsageError
 from mesax.policy import UniformPolicy
 from mesax.training.driver import play_episodes
-from mesax.types import Episode
+from mesax.types import Episode, leading_size, tree_index
 
 UNCOMPILED_STEPS = 3
 """Steps that are played without the compiler, which would hide what is not pure."""
 
 
-def walk(env: JaxMarlEnvironment, seeds: int, steps: int) -> Iterator[Finding]:
-    """All findings; ends at the first problem after which nothing more can be said."""
+def walk_jaxmarl(env: JaxMarlEnvironment, seeds: int, steps: int) -> Iterator[Finding]:
+    """All findings about an environment of JaxMARL; ends at the first problem after which nothing more can be said."""
     yield Finding("ok", "kind", f"JaxMARL environment {type(env.env).__name__}, compiled with the learner")
-    spec = env.spec
+    yield from _walk(
+        env, jnp.arange(seeds, dtype=jnp.uint32), steps, "else give JaxMarlEnvironment a start= that uses the seed"
+    )
+
+
+def walk_family(family: TaskFamily, seeds: int, steps: int) -> Iterator[Finding]:
+    """All findings about a family of tasks; its environment may be in JAX or on the host."""
+    try:
+        check_family(family)
+    except UsageError as error:
+        yield Finding("problem", "contract", str(error), "mesax.TaskFamily and mesax.Environment say what is expected")
+        return
+    where = "stepped by the host" if isinstance(family.env, HostEnvironment) else "compiled with the learner"
+    yield Finding("ok", "kind", f"task family {type(family).__name__} of {type(family.env).__name__}, {where}")
+    yield Finding("ok", "contract", "all members, shapes and types are as they must be")
+    known = family.num_tasks
+    number = seeds if known is None else max(1, min(seeds, known - 1))
+    try:
+        yield from _walk(family.env, family.split(0, number, 1).train, steps, "else let tasks differ")
+    except EnvironmentFault as fault:
+        yield Finding("problem", "fault", str(fault), "mend it in the environment's batch")
+
+
+def _walk(env: AnyEnvironment, tasks: Task, steps: int, advice: str) -> Iterator[Finding]:
+    spec, seeds = env.spec, leading_size(tasks)
     text = f"{spec.num_agents} agents, {spec.obs_size} numbers each, {spec.action_space}, {spec.horizon} steps"
     yield Finding("ok", "as mesax sees", text)
-    yield (purity := _purity(env))
-    if purity.state == "problem":
-        return
     number = -(-steps // spec.horizon)
-    _played(env, 0, number)  # compiled now, so that the speed is that of playing
+    if not isinstance(env, HostEnvironment):
+        yield (purity := _purity(env, tree_index(tasks, 0)))
+        if purity.state == "problem":
+            return
+    _played(env, tasks, 0, number)  # compiled now, so that the speed is that of playing
     started = time.perf_counter()
-    plays = [_played(env, seed, number) for seed in range(seeds)]
+    plays = [_played(env, tasks, task, number) for task in range(seeds)]
     seconds = time.perf_counter() - started
     total = sum(int(play.mask.sum()) for play in plays)
     broken = _broken(plays)
@@ -39,23 +68,27 @@ def walk(env: JaxMarlEnvironment, seeds: int, steps: int) -> Iterator[Finding]:
         yield broken
         return
     yield Finding("ok", "play", f"{total} random steps on {seeds} tasks: finite numbers")
-    yield from _differences(plays)
+    if isinstance(env, HostEnvironment):
+        yield (repeats := _repeats(plays[0], _played(env, tasks, 0, number)))
+        if repeats.state == "problem":
+            return
+    yield from _differences(plays, advice)
     yield _lengths(plays, spec.horizon)
     returns = [float(value) for play in plays for value in np.sum(np.where(play.mask, play.reward, 0.0), axis=1)]
     yield from about_rewards([np.asarray(play.reward)[play.mask] for play in plays], returns)
     yield Finding("ok", "speed", f"{total / max(seconds, 1e-9):,.0f} joint steps per second, {number} episodes at once")
 
 
-def _played(env: JaxMarlEnvironment, seed: int, number: int) -> Episode:
+def _played(env: AnyEnvironment, tasks: Task, task: int, number: int) -> Episode:
     """Random episodes of one task."""
     policy = UniformPolicy(env.spec.action_space)
-    return play_episodes(env, jnp.array([seed], jnp.uint32), policy, jax.random.key(0), number)
+    return play_episodes(env, tree_index(tasks, slice(task, task + 1)), policy, jax.random.key(0), number)
 
 
-def _purity(env: JaxMarlEnvironment) -> Finding:
+def _purity(env: Environment, task: Task) -> Finding:
     """The same task, key and actions must give the same steps every time."""
     with jax.disable_jit():
-        first, again = _uncompiled(env), _uncompiled(env)
+        first, again = _uncompiled(env, task), _uncompiled(env, task)
     for step, (one, other) in enumerate(zip(first, again, strict=True)):
         if not np.array_equal(one, other):
             return Finding(
@@ -67,9 +100,9 @@ def _purity(env: JaxMarlEnvironment) -> Finding:
     return Finding("ok", "determinism", f"the same seed and actions give the same {UNCOMPILED_STEPS} steps uncompiled")
 
 
-def _uncompiled(env: JaxMarlEnvironment) -> list[np.ndarray]:
+def _uncompiled(env: Environment, task: Task) -> list[np.ndarray]:
     """Observations and reward of the first steps."""
-    task, keys = jnp.uint32(0), jax.random.split(jax.random.key(0), UNCOMPILED_STEPS)
+    keys = jax.random.split(jax.random.key(0), UNCOMPILED_STEPS)
     state, obs = env.reset(task, keys[0])
     rows = [np.ravel(obs)]
     action = env.spec.action_space.zeros((env.spec.num_agents,))
@@ -79,19 +112,31 @@ def _uncompiled(env: JaxMarlEnvironment) -> list[np.ndarray]:
     return rows
 
 
+def _repeats(first: Episode, again: Episode) -> Finding:
+    """Copies that are used again must play as they did before."""
+    if jax.tree.all(jax.tree.map(np.array_equal, first, again)):
+        return Finding("ok", "determinism", "the same seeds and actions give the same episodes again")
+    return Finding(
+        "problem",
+        "determinism",
+        "the same seeds and actions give other episodes the second time",
+        "let reset set back all that an episode changes, and draw all chance from its seeds",
+    )
+
+
 def _broken(plays: Sequence[Episode]) -> Finding | None:
     for seed, play in enumerate(plays):
         happened = np.asarray(play.mask)
         seen = np.concatenate([np.asarray(play.obs)[:, 0], np.asarray(play.obs)[:, 1:][happened]])
         if not (np.isfinite(seen).all() and np.isfinite(np.asarray(play.reward)[happened]).all()):
-            detail = f"task seed {seed}: observations and rewards expected finite numbers, found others"
+            detail = f"task {seed}: observations and rewards expected finite numbers, found others"
             return Finding(
                 "problem", "fault", detail, "look for divisions by zero and logarithms; mend it in a wrapper"
             )
     return None
 
 
-def _differences(plays: Sequence[Episode]) -> Iterator[Finding]:
+def _differences(plays: Sequence[Episode], advice: str) -> Iterator[Finding]:
     """Seeds should make a difference."""
     starts = [play.obs[:, 0] for play in plays]
     alike = all(np.array_equal(start, np.broadcast_to(start[:1], start.shape)) for start in starts)
@@ -107,7 +152,7 @@ def _differences(plays: Sequence[Episode]) -> Iterator[Finding]:
             "note",
             "task seeds",
             f"{len(plays)} tasks look and pay the same in random play",
-            "fine if what differs is hard to find by chance; else give JaxMarlEnvironment a start= that uses the seed",
+            f"fine if what differs is hard to find by chance; {advice}",
         )
 
 

@@ -1,0 +1,221 @@
+"""A user's own family and environment: what breaks the contract is one line, before anything runs."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hosted import Hosted
+from mesax.cli.env_check import load_target
+from mesax.cli.parser import main
+from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.envs.contract import OF_A_FAMILY, check_family
+from mesax.errors import USAGE, UsageError
+from mesax.execution.run_experiment import run_experiment
+from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain
+from mesax.types import Discrete, EnvSpec
+from methods.helpers import TINY, TINY_MADDPG
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Two agents walk on a ring and are paid on a secret cell; one part of it may be spoiled."""
+
+    spoiled: str = ""
+    by: Any = None
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.of("spec", EnvSpec(2, 3, Discrete(3), 4))
+
+    def of(self, part: str, value: Any) -> Any:
+        return self.by(value) if part == self.spoiled else value
+
+    def see(self, where: Any) -> Any:
+        return jax.nn.one_hot(where, 3)
+
+    def reset(self, task: Any, key: Any) -> Any:
+        where = jnp.zeros(2, jnp.int32)
+        return self.of("reset", (self.of("state", where), self.of("first obs", self.see(where))))
+
+    def step(self, task: Any, where: Any, action: Any, key: Any) -> Any:
+        where = (where + action - 1) % 3
+        obs, reward = self.of("obs", self.see(where)), self.of("reward", jnp.all(where == task).astype(jnp.float32))
+        outcome = Step(obs, reward, self.of("terminated", jnp.asarray(False)))
+        return self.of("new state", where), self.of("outcome", outcome)
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """The cell is the task."""
+
+    env: Any = Ring()
+    num_tasks = 3
+    optimal_return, suboptimal_return, optimal_threshold, high_reward = 4.0, 0.0, 2.0, 1.0
+    configuration_shape, groups = None, ()
+
+    def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
+        cells = jnp.arange(3)
+        return TaskSplit(cells[:num_train], cells[num_train : num_train + num_test])
+
+    def describe(self, task: Any) -> TaskInfo:
+        return TaskInfo(f"cell {int(task)}", None, [[int(task)]])
+
+    def facts(self) -> dict[str, object]:
+        return {"return_is": "sum"}
+
+    def score(self, rewards: Any) -> Any:
+        return jnp.sum(rewards)
+
+    def breakdown(self, task: Any, rewards: np.ndarray) -> dict[str, float]:
+        return {}
+
+    def configuration(self, transition: Any) -> Any:
+        return jnp.full((), -1, jnp.int32)
+
+    def rewarding_configurations(self, tasks: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A family that has only what was once looked for."""
+
+    inner: Meetings = Meetings()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("high_reward", "configuration", "rewarding_configurations", "num_tasks"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Mutable:
+    """Compared by value, but not hashable."""
+
+    inner: Meetings = field(default_factory=Meetings)
+    __hash__ = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def ints(value: Any) -> Any:
+    return value.astype(jnp.int32)
+
+
+def twice(value: Any) -> Any:
+    return jnp.stack([value, value])
+
+
+def shorter(value: Any) -> Any:
+    return value[:, :-1]
+
+
+def branching(value: Any) -> Any:
+    return value if value.sum() > 0 else -value
+
+
+FAMILY, PER_AGENT = Meetings(), Meetings(Ring("reward", twice))
+BAD = {
+    "int obs at the reset": (
+        Ring("first obs", ints),
+        "observations of float32 where reset gives int32",
+    ),
+    "other obs at the reset": (
+        Ring("first obs", shorter),
+        r"Ring.reset gives observations float32\[2, 2\], but its",
+    ),
+    "other obs": (
+        Ring("obs", shorter),
+        r"float32\[2, 2\], but its spec says float32\[2, 3\]",
+    ),
+    "obs by name": (Ring("obs", lambda obs: {"all": obs}), "Ring.step gives observations a dict, but its spec says"),
+    "rewards by agent": (Ring("reward", twice), r"Ring.step gives a reward float32\[2\]: it must be one number"),
+    "terminated as a number": (Ring("terminated", ints), r"terminated int32\[\]: it must be one bool"),
+    "terminated by agent": (Ring("terminated", twice), r"terminated bool\[2\]: it must be one bool"),
+    "no step": (Ring("outcome", lambda step: (step.obs, step.reward)), "gives a tuple without obs, reward, terminated"),
+    "no pair": (Ring("reset", lambda pair: pair[1]), r"Ring.reset gives a \w+: it must give \(state, obs\)"),
+    "another state": (
+        Ring("new state", lambda w: w * 1.0),
+        r"state as float32\[2\] where reset gives int32\[2\]",
+    ),
+    "more state": (Ring("new state", lambda where: (where, where)), "state of another structure than reset gives"),
+    "a branch": (
+        Ring("first obs", branching),
+        "Ring.reset cannot be traced by JAX: TracerBoolConversion",
+    ),
+    "no spec": (Ring("spec", lambda spec: None), "Ring is no environment: its spec must be a mesax.EnvSpec"),
+}
+
+
+def test_what_fits():
+    check_family(FAMILY)
+    check_family(Meetings(Hosted(Ring())))
+    assert {"num_tasks", "high_reward", "configuration", "rewarding_configurations", "env"} <= set(OF_A_FAMILY)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_breaks_the_contract_is_one_line(name: str):
+    env, message = BAD[name]
+    with pytest.raises(UsageError, match=message) as caught:
+        check_family(Meetings(env))
+    assert "\n" not in str(caught.value)
+
+
+def test_families_that_lack_something():
+    missing = "Lacking is no task family: it has no num_tasks, high_reward, configuration, rewarding_configurations"
+    with pytest.raises(UsageError, match=missing):
+        check_family(Lacking())
+    with pytest.raises(UsageError, match="Mutable is not hashable"):
+        check_family(Mutable())
+
+
+@dataclass(frozen=True)
+class Alike(Meetings):
+    """All tasks are the same, so that there is nothing to stack."""
+
+    def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
+        return TaskSplit((), ())
+
+
+def test_tasks_need_something_to_stack():
+    with pytest.raises(UsageError, match=r"Alike\.split gives tasks without any array"):
+        check_family(Alike())
+
+
+def test_nothing_is_begun(tmp_path, monkeypatch, capsys):
+    """Neither by `run_experiment` nor by the command line."""
+    monkeypatch.chdir(tmp_path)
+    own = Experiment(Plain(), PER_AGENT, TINY_MADDPG, TINY, num_train_tasks=1, num_test_tasks=2, lanes=2)
+    with pytest.raises(UsageError, match="one number for the team"):
+        run_experiment(own, tmp_path / "run", quiet=True)
+    assert main(["run", "plain", f"{__name__}:PER_AGENT", "--preset", "smoke"]) == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"'{__name__}:PER_AGENT' cannot be used: Ring.step gives a reward" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_env_check_of_a_family(capsys):
+    """All that is said of an environment in JAX is said of a family's, too."""
+    assert load_target(f"{__name__}:FAMILY") is FAMILY
+    assert main(["env", "check", f"{__name__}:PER_AGENT"]) == USAGE
+    assert "problem  contract      Ring.step gives a reward float32[2]" in capsys.readouterr().out
+    assert main(["env", "check", f"{__name__}:FAMILY", "--steps", "40", "--seeds", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "ok       kind          task family Meetings of Ring, compiled with the learner" in out
+    assert "ok       play          80 random steps on 2 tasks: finite numbers" in out and "it fits" in out
+
+
+HOSTED = Meetings(Hosted(Ring()))
+
+
+def test_env_check_of_a_family_on_the_host(capsys):
+    assert main(["env", "check", f"{__name__}:HOSTED", "--steps", "40", "--seeds", "2"]) == 0
+    assert "the same seeds and actions give the same episodes again" in capsys.readouterr().out
