@@ -23,17 +23,19 @@ from mesax.methods.adapt import policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain, Uniform
 from mesax.methods.mesa import method as mesa_module
+from mesax.methods.mesa import unfinished
 from mesax.methods.mesa.coverage import CoverageReport, coverage_of
 from mesax.methods.mesa.method import Mesa, load_pairs
+from mesax.methods.mesa.unfinished import put_episodes
 from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
 from mesax.rewards.coverage import CoverageState
 from mesax.rewards.high_reward import Threshold, build_subspace
-from mesax.store.trees import load_tree, read_manifest
+from mesax.store.trees import load_tree, open_tree, read_manifest
 from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, play_episodes
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
-from mesax.types import Elapsed, EnvSpec, Episode, Linear, tree_index
+from mesax.types import Elapsed, EnvSpec, Episode, Linear, blank_episode, tree_index
 from methods.helpers import (
     ONE_STEP,
     TINY,
@@ -476,3 +478,24 @@ def test_mesa_names_no_concrete_algorithm():
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert {name for name in imported if "algorithms" in name} == {"mesax.algorithms.base"}
+
+
+def test_what_lanes_have_played_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Lanes share their files: two chunks of three lanes, of which the last only fills up."""
+    host = MemoryServices(tmp_path, "collect")
+    blank = jax.tree.map(np.asarray, blank_episode(TWO_STAGE.env.spec))
+    chunks = [
+        jax.tree.map(lambda leaf, rounds=rounds: np.zeros((3, rounds, 4, *leaf.shape), leaf.dtype), blank)
+        for rounds in (1, 2)
+    ]
+    for number, episodes in enumerate(chunks):
+        episodes.reward[...] = np.arange(episodes.reward.size).reshape(episodes.reward.shape)
+        put_episodes(host, Chunk(number, np.zeros((3, 0)), {}, episodes, None, None, 0.0))
+    read: list[Path] = []
+    monkeypatch.setattr(unfinished, "open_tree", lambda path: read.append(path) or open_tree(path))
+    found = unfinished.all_episodes(host, blank, 2)
+    assert [path.name for path in read] == ["episodes-000000000000", "episodes-000000000001"]
+    assert [[part.obs.shape[0] for part in lane] for lane in found] == [[4, 8], [4, 8]]
+    for lane, parts in enumerate(found):
+        for part, episodes in zip(parts, chunks, strict=True):
+            np.testing.assert_array_equal(part.reward, np.concatenate(episodes.reward[lane]))

@@ -109,7 +109,7 @@ def test_a_broken_environment_leaves_the_last_good_learner(tmp_path: Path):
     """It breaks in the second chunk of the test tasks' learning: the run stops, and what was learnt is saved."""
     # Every step call moves ten copies in each of two lanes; the warm-up takes 20 calls, an evaluation two.
     broken = replace(EXPERIMENT, family=OnHost(break_at=70))
-    running.cache_clear()  # the copies that are open do not break
+    running.close()  # the copies that are open do not break
     with pytest.raises(BrokenEnvironmentError, match="broken on purpose"):
         run(broken, tmp_path, "collect")
     (job,) = (tmp_path / "collect").iterdir()

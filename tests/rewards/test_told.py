@@ -220,7 +220,9 @@ def test_both_loops_learn_from_what_is_told():
     """Shapes only: learners are built for, play on and learn from the longer observations."""
     reward = REWARDS["records"]
     net = Mlp((4,))
-    off_policy = LearningLoop(ENV, Maddpg(net, net), Schedule(60, 2, replay_capacity=8), reward_model=reward)
+    off_policy = LearningLoop(
+        ENV, Maddpg(net, net), Schedule(60, 2, warmup_steps=10, replay_capacity=8), reward_model=reward
+    )
     on_policy = LearningLoop(ENV, Mappo(net, net), Budget(60, 2), reward_model=reward)
     for loop in (off_policy, on_policy):
 
@@ -300,6 +302,11 @@ def test_wishes_in_turn():
     assert told == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 5.0]
     np.testing.assert_allclose(paid, [0.0, 0.5, 0.25, 0.0, 0.03125, 0.234375, 0.0625], atol=1e-6)
     np.testing.assert_allclose(memory.best, [0.765625, 0.75, 0.5625], atol=1e-6)
+    memory, pay = reward.step(state, wish, memory, reward.perceive(subspace, jnp.array([5.0])))
+    assert float(pay) == pytest.approx(0.21875)
+    # All are fulfilled: nothing is wanted, and nothing pays, though records could still grow.
+    np.testing.assert_array_equal(reward.demand(state, wish, memory), np.zeros(3))
+    assert float(reward.step(state, wish, memory, reward.perceive(subspace, jnp.array([0.0])))[1]) == 0.0
 
 
 @pytest.mark.parametrize(

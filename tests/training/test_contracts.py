@@ -10,13 +10,14 @@ import pytest
 
 from hosted import Hosted
 from mesax.algorithms.base import OffPolicy, OnPolicy
-from mesax.errors import UsageError
+from mesax.errors import Preempted, UsageError
 from mesax.execution.saved_policies import final_policy
 from mesax.methods.adapt import adapt_stage
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
 from mesax.policy import EXPLORER, LEARNER, UniformPolicy
 from mesax.store.run_directory import RunDirectory
+from mesax.store.trees import load_tree, open_tree, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn, play_episodes
 from mesax.training.engines import packed, unpacked
@@ -24,7 +25,7 @@ from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Budget, Prioritized, Schedule
-from mesax.types import Elapsed, Label, Linear, tree_index, tree_stack
+from mesax.types import Elapsed, Label, Linear, leading_size, tree_index, tree_stack
 from methods.helpers import TWO_STAGE, MemoryServices, Preferences
 
 ENV = TWO_STAGE.env
@@ -362,6 +363,108 @@ def test_an_on_policy_learner_has_no_replay_to_fill():
 def test_a_loop_that_cannot_run_is_refused_when_it_is_made(learner, schedule, behavior, message):
     with pytest.raises(UsageError, match=message):
         LearningLoop(ENV, learner, schedule, *([] if behavior is None else [behavior]))
+
+
+@dataclass(frozen=True)
+class Stateless(OffPolicy):
+    """Plays at random, and has nothing to remember."""
+
+    def init(self, spec, key):
+        return ()
+
+    def behavior(self, spec, state, elapsed):
+        return UniformPolicy(spec.action_space)
+
+    def greedy(self, spec, state):
+        return UniformPolicy(spec.action_space)
+
+    def update(self, spec, state, batch, elapsed, key):
+        return state, {}
+
+
+class OfAKey(eqx.Module):
+    """Plays what its key says."""
+
+    key: jax.Array
+
+    def start(self, key):
+        return ()
+
+    def act(self, memory, obs, key):
+        return jax.random.randint(self.key, (obs.shape[0],), 0, 3), memory
+
+    def label(self, memory):
+        return Label.of(LEARNER)
+
+
+@dataclass(frozen=True)
+class OwnKey(Stateless):
+    """Keeps a typed key, which NumPy cannot hold, and draws from it."""
+
+    def init(self, spec, key):
+        return {"key": key}
+
+    def greedy(self, spec, state):
+        return OfAKey(state["key"])
+
+    def update(self, spec, state, batch, elapsed, key):
+        key, drawn = jax.random.split(state["key"])
+        return {"key": key}, {"drawn": jax.random.uniform(drawn)}
+
+
+@pytest.mark.parametrize("env", [ENV, Hosted(ENV)], ids=["jax", "host"])
+@pytest.mark.parametrize("learner", [Stateless(), OwnKey()], ids=["nothing", "a key"])
+def test_a_state_may_be_nothing_or_a_key(learner, env):
+    """What a chunk hands back is still there when the loop has gone on."""
+    chunks = list(learn(LearningLoop(env, learner, SCHEDULE), TASKS, KEYS, eval_episodes=2))
+    assert [chunk.rewards.shape for chunk in chunks] == [(2, 2)] * 3
+    if isinstance(learner, OwnKey):
+        states = [jax.random.key_data(chunk.learner["key"]) for chunk in chunks]
+        assert not np.array_equal(states[0], states[1]) and not np.array_equal(states[1], states[2])
+
+
+def test_keys_are_saved_and_continued(tmp_path):
+    """In the best policies, and in a loop that is stopped."""
+    experiment = Experiment(Plain(), TWO_STAGE, OwnKey(), SCHEDULE, num_train_tasks=1, num_test_tasks=2, lanes=2)
+    services = Stopped(tmp_path, "policies")
+    with pytest.raises(Preempted):
+        adapt_stage(experiment).run(0, services)
+    adapt_stage(experiment).run(0, services)
+    whole = MemoryServices(tmp_path, "whole")
+    adapt_stage(experiment).run(0, whole)
+    names = [path.name for path in sorted(whole.directory.iterdir())]
+    assert "best-task-00-run-00" in names
+    like = OfAKey(jax.random.key(0))
+    for name in names:
+        left, right = (load_tree(place.directory / name, like) for place in (services, whole))
+        np.testing.assert_array_equal(*(jax.random.key_data(policy.key) for policy in (left, right)))
+
+
+class Stopped(MemoryServices):
+    """Is stopped at its second pause, and goes on from there."""
+
+    pauses = 0
+
+    def pause(self, loop):
+        self.pauses += 1
+        if self.pauses == 2:
+            tree, facts = loop()
+            save_tree(self.root / "saved", {"loop": tree, "job": self.best}, {"loop": facts})
+            raise Preempted
+
+    def keep(self, state):
+        self.best = state
+
+    def kept(self, like):
+        return open_tree(self.root / "saved").restore(like, "job") if self.pauses else None
+
+    def left(self):
+        return open_tree(self.root / "saved") if self.pauses else None
+
+
+def test_what_is_stacked_must_hold_an_array():
+    with pytest.raises(UsageError, match="must hold an array at least"):
+        leading_size(((), {}))
 
 
 def test_mixing_without_explorers_is_refused():

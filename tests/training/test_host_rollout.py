@@ -1,22 +1,25 @@
 """The host path: the same episodes and the same learning as the JAX path, early ends, faults that lose nothing."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+import atexit
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from hosted import Hosted
+from hosted import Hosted, HostedBatch
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.envs.base import HostEnvironment
+from mesax.envs.base import HostEnvironment, HostStep
 from mesax.envs.host import EnvironmentFault, repeating
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, ExploreOrExploit, UniformPolicy
+from mesax.training import host_rollout
 from mesax.training.behavior import Mixing
 from mesax.training.driver import BrokenEnvironmentError, learn, play_episodes
-from mesax.training.host_rollout import as_lane, play_on_host, running
+from mesax.training.host_rollout import MOST_BATCHES, MOST_OPEN, RunningCopies, as_lane, play_on_host, running
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget, Schedule
@@ -36,9 +39,9 @@ GAMES = {
 @pytest.fixture(autouse=True)
 def fresh_copies() -> Iterator[None]:
     """Copies that break or cut episodes are equal to those that do not: no test may find another's open."""
-    running.cache_clear()
+    running.close()
     yield
-    running.cache_clear()
+    running.close()
 
 
 @pytest.mark.parametrize("name", GAMES)
@@ -80,10 +83,80 @@ def test_every_episode_has_a_seed_of_its_own_and_keys_decide_it():
     policy = UniformPolicy(env.spec.action_space)
     for seed in (0, 0, 1):
         play_episodes(env, WALKS, policy, jax.random.key(seed), 40)
-    first, again, other = running(env, 40, 1).resets[-3:]
+    first, again, other = running.batch(env, 40, 1).resets[-3:]
     assert len(set(first.tolist())) == 40
     np.testing.assert_array_equal(first, again)
     assert not np.any(first == other)
+
+
+@pytest.mark.parametrize(("most_asked", "asked"), [(80, (2, 40)), (79, (2, 14))])
+def test_more_episodes_than_copies_are_played_part_by_part(
+    most_asked: int, asked: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+):
+    """They are the same episodes, no batch has too many copies, and policies are asked about all unless those are many.
+
+    What a policy is asked about has a shape that its net's last digits may depend on.
+    """
+    env = Hosted(Walk())
+    policy = UniformPolicy(env.spec.action_space)
+    tasks = WalkTask(np.array([[0.5, 9.0, 9.0], [1.5, 1.5, 1.5]], np.float32))
+    keys = jax.random.split(jax.random.key(1), 2)
+    at_once = play_on_host(env, tasks, policy, keys, 40)
+    running.close()
+    opened: list[int] = []
+    shapes: set[tuple[int, ...]] = set()
+    answer = host_rollout._act
+
+    def watched(policy: Any, memory: Any, obs: Any, *rest: Any) -> Any:
+        shapes.add(obs.shape[:2])
+        return answer(policy, memory, obs, *rest)
+
+    monkeypatch.setattr(host_rollout, "_act", watched)
+    monkeypatch.setattr(Hosted, "batch", lambda env, copies, _: opened.append(copies) or HostedBatch(env, copies))
+    monkeypatch.setattr(host_rollout, "MOST_COPIES", 30)
+    monkeypatch.setattr(host_rollout, "MOST_ASKED", most_asked)
+    in_parts = play_on_host(env, tasks, policy, keys, 40)
+    assert opened == [28], "three parts of fourteen episodes in each of two lanes, by the same copies"
+    assert shapes == {asked}
+    jax.tree.map(np.testing.assert_array_equal, in_parts, at_once)
+
+
+@dataclass(frozen=True)
+class Told(Hosted):
+    """Its batches say when they are closed, and then fail."""
+
+    name: str = ""
+    closed: list[str] = field(default_factory=list, compare=False)
+
+    def batch(self, copies: int, threads: int) -> HostedBatch:
+        return ToldBatch(self, copies)
+
+
+class ToldBatch(HostedBatch):
+    def close(self) -> None:
+        assert isinstance(self.hosted, Told)
+        self.hosted.closed.append(f"{self.hosted.name}{self.copies}")
+        raise RuntimeError("cannot be closed")
+
+
+def test_copies_are_closed_when_there_are_too_many_and_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    """Those not used for longest, by the number of batches and of copies; one that cannot be closed costs nothing."""
+    at_the_end: list[Any] = []
+    monkeypatch.setattr(atexit, "register", at_the_end.append)
+    copies, closed = RunningCopies(), []
+    a, b = (Told(Walk(), name=name, closed=closed) for name in "ab")
+    for number in range(MOST_BATCHES):
+        copies.batch(a, number + 1, 1)
+    assert copies.batch(a, 1, 1) is copies.batch(a, 1, 1)
+    copies.batch(b, 1, 1)
+    assert closed == ["a2"]
+    copies.batch(b, MOST_OPEN - 10, 1)
+    assert closed == ["a2", "a3", "a4", "a5", "a6", "a7"], "a8 and one each of a and b may stay"
+    copies.batch(b, MOST_OPEN + 1, 1)
+    assert closed[6:] == ["a8", "a1", "b1", f"b{MOST_OPEN - 10}"]
+    (close,) = at_the_end
+    close()
+    assert closed[10:] == [f"b{MOST_OPEN + 1}"]
 
 
 def test_an_episode_cut_short_is_masked_and_not_terminated():
@@ -153,6 +226,113 @@ def test_a_broken_warm_up_is_a_plain_fault():
     loop = replace(LOOP, env=Hosted(Walk(), break_at=2))
     with pytest.raises(EnvironmentFault, match="step 2"):
         list(learn(loop, LANES, KEYS, start=EXPLORING))
+
+
+class Spoiled(HostedBatch):
+    """Gives something else than a step of all copies, from its second step on; or at the reset."""
+
+    def __init__(self, spoil: Callable[[HostStep], object] | None, first: Callable[[np.ndarray], object] | None):
+        super().__init__(Hosted(Walk()), 4)
+        self.spoil, self.first = spoil, first
+
+    def reset(self, tasks, seeds):
+        obs = super().reset(tasks, seeds)
+        return obs if self.first is None else self.first(obs)
+
+    def step(self, actions, alive):
+        outcome = super().step(actions, alive)
+        return outcome if self.spoil is None or self.time < 2 else self.spoil(outcome)
+
+
+@dataclass(frozen=True)
+class OfSpoiled:
+    """An environment of such copies."""
+
+    spoil: Callable[[HostStep], object] | None
+    first: Callable[[np.ndarray], object] | None = None
+
+    @property
+    def spec(self):
+        return Walk().spec
+
+    def batch(self, copies, threads):
+        return Spoiled(self.spoil, self.first)
+
+
+def spoiled(array: np.ndarray) -> np.ndarray:
+    """With a NaN in its third row."""
+    array = array.copy()
+    array[2] = np.nan
+    return array
+
+
+NOT_A_STEP = {
+    "fewer agents": (
+        lambda step: step._replace(obs=step.obs[:, :1]),
+        r"observations of step 2 are float32\(4, 1, \d\), n",
+    ),
+    "rewards by agent": (
+        lambda step: step._replace(reward=step.obs[..., 0]),
+        r"rewards of step 2 are float32\(4, 2\), not",
+    ),
+    "text": (lambda step: step._replace(reward=np.full(4, "1")), r"rewards of step 2 are <U1\(4,\), not float32\(4,\)"),
+    "a list": (lambda step: step._replace(reward=[0.0] * 4), "rewards of step 2 are a list, not float32"),
+    "flags as numbers": (
+        lambda step: step._replace(truncated=np.zeros(4, int)),
+        r"truncated of step 2 are int64\(4,\), not",
+    ),
+    "one flag": (lambda step: step._replace(terminated=np.bool_(True)), "terminated of step 2 are a bool"),
+    "five values": (lambda step: (*step, {}), "step 2 gives a tuple without obs, reward, terminated, truncated"),
+    "no number": (
+        lambda step: step._replace(obs=spoiled(step.obs)),
+        "observations of step 2 are not finite: nan in copy 2",
+    ),
+    "no reward": (
+        lambda step: step._replace(reward=spoiled(step.reward)),
+        "rewards of step 2 are not finite: nan in copy 2",
+    ),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", NOT_A_STEP)
+def test_what_is_no_step_is_a_fault(name: str):
+    spoil, message = NOT_A_STEP[name]
+    far = WalkTask(np.full(3, 99.0, np.float32))
+    with pytest.raises(EnvironmentFault, match=message):
+        play_episodes(OfSpoiled(spoil), far, UniformPolicy(Walk().spec.action_space), jax.random.key(0), 4)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_start_is_a_fault():
+    policy, key = UniformPolicy(Walk().spec.action_space), jax.random.key(0)
+    with pytest.raises(EnvironmentFault, match="first observations are not finite: nan in copy 2"):
+        play_episodes(OfSpoiled(None, spoiled), WALKS, policy, key, 4)
+    with pytest.raises(EnvironmentFault, match=r"first observations are float32\(4, 2\), not float32\(4, 2, "):
+        play_episodes(OfSpoiled(None, lambda obs: obs[..., 0]), WALKS, policy, key, 4)
+
+
+def test_rows_of_copies_that_are_over_mean_nothing():
+    """Not even if they are no numbers."""
+
+    def after_the_end(step: HostStep) -> HostStep:
+        return step._replace(obs=spoiled(step.obs), reward=spoiled(step.reward))
+
+    class Over(Spoiled):
+        def step(self, actions, alive):
+            outcome = HostedBatch.step(self, actions, alive)
+            if self.time == 1:
+                return outcome._replace(terminated=np.arange(4) == 2)
+            return after_the_end(outcome)
+
+    @dataclass(frozen=True)
+    class OfOver(OfSpoiled):
+        def batch(self, copies, threads):
+            return Over(None, None)
+
+    far = WalkTask(np.full(3, 99.0, np.float32))
+    played = play_episodes(OfOver(None), far, UniformPolicy(Walk().spec.action_space), jax.random.key(0), 4)
+    assert np.isfinite(played.obs).all() and played.mask.sum(axis=1).tolist() == [6, 6, 1, 6]
 
 
 def test_actions_are_repeated_until_the_end():

@@ -10,7 +10,7 @@ from mesax.policy import UniformPolicy
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.rollout import play
 from mesax.types import Discrete, Label, tree_stack
-from probes import HORIZON, PROBES, TabularGame
+from probes import HORIZON, POISON, PROBES, TabularGame
 
 GAME = ClimbGame(num_agents=2, num_actions=3, num_stages=3)
 TASKS = ClimbTask(jnp.array([[1, 2, 1], [2, 2, 2]]), jnp.array([[0, 1, 2], [2, 1, 0]]))
@@ -96,7 +96,9 @@ def test_an_early_end_is_masked():
         steps = HORIZON if end is None else end + 1
         np.testing.assert_array_equal(episode.mask, np.arange(HORIZON) < steps)
         np.testing.assert_array_equal(episode.reward, (np.arange(HORIZON) == end).astype(np.float32))
-        np.testing.assert_array_equal(episode.terminated[:steps], np.arange(steps) == end)
+        np.testing.assert_array_equal(episode.terminated, np.arange(HORIZON) == end)
+        assert (episode.obs[steps] == POISON).all() == (end is not None), "the last observation is the environment's"
+        assert not episode.obs[steps + 1 :].any(), "and whatever it says beyond its end is not kept"
 
 
 def test_episodes_differ_and_the_key_decides():

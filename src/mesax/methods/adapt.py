@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
+from mesax.store.leaves import is_key
 from mesax.store.trees import save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn, prepare
@@ -47,6 +48,7 @@ def adapt_loop(experiment: Experiment, behavior: Behavior = LearnerAlone()) -> L
 def check_adapt(experiment: Experiment, behavior: Behavior = LearnerAlone()) -> None:
     """Refuse what the learner of the test tasks cannot serve."""
     loop = adapt_loop(experiment, behavior)
+    loop.check_lanes(experiment.lanes)
     jax.eval_shape(lambda key: experiment.algorithm.init(loop.learner_spec, key), jax.random.key(0))
 
 
@@ -146,7 +148,12 @@ def _better(best: _Best | None, returns: np.ndarray, chunk: Chunk) -> _Best:
     if best is None:
         return now
     wins = now.returns >= best.returns
-    return jax.tree.map(lambda new, old: np.where(wins.reshape(-1, *[1] * (new.ndim - 1)), new, old), now, best)
+
+    def chosen(new: np.ndarray | jax.Array, old: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+        choose = jnp.where if is_key(new) else np.where
+        return choose(wins.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(chosen, now, best)
 
 
 def _record(

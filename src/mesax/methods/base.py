@@ -18,9 +18,12 @@ from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.envs.base import AnyEnvironment, TaskFamily
+from mesax.envs.contract import check_family
 from mesax.envs.host import shortened
 from mesax.errors import UsageError
+from mesax.ranges import at_least, between
 from mesax.rewards.base import RewardModel, TaskReward
+from mesax.store.settings import foreign_modules
 from mesax.store.trees import save_tree
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Schedule
@@ -28,6 +31,8 @@ from mesax.types import Key, tree_index
 
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
+MOST_EPISODES = 100_000
+"""Of an evaluation: they are played side by side."""
 Item = TypeVar("Item")
 Row: TypeAlias = Mapping[str, object]
 
@@ -110,9 +115,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         """Refuse impossible experiments before anything is built."""
-        for name in ("num_train_tasks", "num_test_tasks", "num_repeats", "eval_episodes", "lanes"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "num_train_tasks", "num_test_tasks", "num_repeats", "lanes")
+        between(self, 1, MOST_EPISODES, "eval_episodes")
         if not 0 <= self.seed <= LARGEST_SEED:
             raise UsageError(f"seed must be at least 0 and at most {LARGEST_SEED}, not {self.seed}")
         if self.training_horizon is not None and not 1 <= self.training_horizon <= self.family.env.spec.horizon:
@@ -126,6 +130,12 @@ class Experiment:
                 f"this family has {total} tasks, fewer than {self.num_train_tasks} for training"
                 f" + {self.num_test_tasks} for testing"
             )
+
+    def check(self) -> None:
+        """Refuse with a `UsageError` what cannot work, before there is a run directory."""
+        if foreign_modules(self.family):  # our own are known to keep their contract
+            check_family(self.family)
+        self.method.check(self)
 
     @property
     def env(self) -> AnyEnvironment:

@@ -73,7 +73,7 @@ class Filled:
                 f"{type(experiment.family.env).__name__} cannot tell what a task would pay for steps of another: use"
                 " method.labels own"
             )
-        self.collect_loop(experiment)
+        self.collect_loop(experiment).check_lanes(experiment.lanes)
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, adapt."""

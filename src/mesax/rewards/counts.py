@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 from mesax.errors import UsageError
+from mesax.hashing import scrambled
 from mesax.policy import Policy
 from mesax.store.settings import added
 from mesax.types import EnvSpec, Episode, Key, Metrics, Transition
@@ -285,11 +286,9 @@ class CountReward:
 
 
 def mixed(numbers: Int[Array, " numbers"]) -> UInt32[Array, ""]:
-    """One number that stands for several, whose bits all depend on all of theirs (FNV-1a, finished as murmur is)."""
+    """One number that stands for several, whose bits all depend on all of theirs (FNV-1a, then scrambled)."""
     value = jnp.uint32(2166136261)
     for index in range(numbers.shape[0]):
         value = (value ^ numbers[index].astype(jnp.uint32)) * jnp.uint32(16777619)
         value = value ^ (value >> 15)
-    value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
-    value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
-    return value ^ (value >> 16)
+    return scrambled(value)

@@ -396,12 +396,13 @@ class RecordReward(EpisodeReward[Record, Array]):
         return Record(dwell, best), jnp.sum(self.worth(state, wish, memory) * (best - memory.best))
 
     def worth(self, state: CoverageState, wish: Float[Array, " clusters"], memory: Record) -> Float[Array, " clusters"]:
-        """What the whole record of each cluster is worth now."""
+        """What the whole record of each cluster is worth now; in turns, nothing once all wishes are fulfilled."""
         gains = self.gains(state)
         if self.fulfilled is None:
             return wish * gains
         waiting = jnp.where(memory.best < self.fulfilled, wish * gains, 0.0)
-        return jnp.where(jnp.arange(wish.size) == jnp.argmax(waiting), gains, 0.0)
+        turn = (jnp.arange(wish.size) == jnp.argmax(waiting)) & (waiting > 0.0)
+        return jnp.where(turn, gains, 0.0)
 
     def gains(self, state: CoverageState) -> Float[Array, " clusters"]:
         """G_c: clusters that earlier policies visit pay less."""

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from mesax.errors import UsageError
 from mesax.moments import Moments
 from mesax.nets import Adam, FeedForward, Mlp, Trainable
 from mesax.policy import Policy
+from mesax.ranges import above, at_least, between
 from mesax.rewards.features import ObsActionFeatures
 from mesax.types import EnvSpec, Episode, FeatureMap, Key, blank_episode, masked_mean, tree_index
 
@@ -64,13 +64,10 @@ class Rnd:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot pay."""
-        for name in ("size", "minibatches"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0.0 <= self.discount <= 1.0:
-            raise UsageError(f"discount must lie between 0 and 1, not {self.discount}")
-        if not (self.least >= 0 and self.limit > 0):
-            raise UsageError(f"least must not be negative and limit must be above 0, not {self.least} and {self.limit}")
+        at_least(self, 1, "size", "minibatches")
+        between(self, 0, 1, "discount")
+        at_least(self, 0, "least")
+        above(self, 0, "limit")
 
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """The learner sees what there is; it may have to value the bonus apart."""

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
@@ -27,7 +28,7 @@ from mesax.training.engines import Log, OnDevice, OnHost, joined, packed, shape_
 from mesax.training.host_rollout import as_lane, play_on_host
 from mesax.training.loop import Loop, LoopState, Start
 from mesax.training.rollout import draw_tasks, play
-from mesax.types import EnvSpec, Episode, Key, Keys, leading_size, tree_index
+from mesax.types import EnvSpec, Episode, Key, Keys, leading_size, to_host, tree_index
 
 Facts: TypeAlias = dict[str, int]
 
@@ -100,6 +101,7 @@ def learn(
     """
     clock = time.perf_counter()
     horizon, lanes = loop.env.spec.horizon, len(keys)
+    loop.check_lanes(lanes)
     number, rounds = loop.schedule.chunks(horizon)
     segment = loop.schedule.segment(horizon, lanes)
     steps = loop.schedule.steps_per_round(horizon)
@@ -108,7 +110,7 @@ def learn(
     engine = _engine(loop, eval_env, eval_episodes)
 
     def checked(values: dict[str, np.ndarray]) -> PyTree:
-        learner = jax.tree.map(np.asarray, state.learner)
+        learner = to_host(state.learner)
         _check_finite(values | {"the learner": _broken(learner)}, step, last_good)
         return learner
 
@@ -116,8 +118,8 @@ def learn(
         metrics, episodes = joined(logs)
         rewards, forms = engine.evaluate(tasks, state, keys, step) if eval_episodes else (np.zeros((lanes, 0)), None)
         learner = checked(metrics | {"rewards": rewards})
-        policy = _policies(loop, eval_env.spec, learner, state.reward)
-        reward = jax.tree.map(np.asarray, state.reward)
+        policy = _policies(loop, eval_env.spec, learner, state.reward, lanes)
+        reward = to_host(state.reward)
         return Chunk(step, rewards, metrics, episodes, learner, policy, seconds, forms, reward)
 
     saved = None if keeper is None else keeper.left()
@@ -128,7 +130,7 @@ def learn(
         first, state, logs = _continued(loop, start, reward_state, keys, segment, saved)
         saved = None  # a replay can be large
         step += ((first - 1) * rounds + len(logs) * segment) * steps
-    last_good = jax.tree.map(np.asarray, state.learner)
+    last_good = to_host(state.learner)
     try:
         for index in range(first, number + 1):
             while index and len(logs) * segment < rounds:
@@ -156,6 +158,7 @@ def prepare(
     eval_env: AnyEnvironment | None = None,
 ) -> None:
     """Compile now what `learn` will need with arguments of the same shapes; shapes may stand for any of them."""
+    loop.check_lanes(len(keys))
     segment = loop.schedule.segment(loop.env.spec.horizon, len(keys))
     _engine(loop, eval_env or loop.env, eval_episodes).prepare(tasks, start, reward_state, keys, segment)
 
@@ -169,10 +172,10 @@ def _engine(loop: Loop, eval_env: AnyEnvironment, eval_episodes: int) -> OnDevic
     return OnDevice(loop, eval_env, eval_episodes)
 
 
-def _policies(loop: Loop, spec: EnvSpec, learner: PyTree, reward: PyTree) -> PyTree:
+def _policies(loop: Loop, spec: EnvSpec, learner: PyTree, reward: PyTree, lanes: int) -> PyTree:
     """Greedy policies, lane by lane, as arrays on the host."""
-    policy = jax.vmap(lambda learner, reward: loop.greedy(spec, learner, reward))(learner, reward)
-    return jax.tree.map(np.asarray, policy)
+    each = jax.vmap(lambda learner, reward: loop.greedy(spec, learner, reward), axis_size=lanes)
+    return to_host(each(learner, reward))
 
 
 def _left_behind(state: LoopState, logs: list[Log], chunk: int) -> tuple[PyTree, Facts]:
@@ -229,7 +232,7 @@ class _DrawTasks:
 
 def _broken(learner: PyTree) -> np.ndarray:
     """Per lane: NaN if any number of the learner is; a gradient may overflow where the loss did not."""
-    floats = [leaf for leaf in jax.tree.leaves(learner) if np.issubdtype(leaf.dtype, np.floating)]
+    floats = [leaf for leaf in jax.tree.leaves(learner) if jnp.issubdtype(leaf.dtype, np.floating)]
     return np.where(np.any([np.isnan(leaf).reshape(len(leaf), -1).any(axis=1) for leaf in floats], axis=0), np.nan, 0.0)
 
 

@@ -258,11 +258,12 @@ class _Greedy:
     ) -> tuple[Policy, Policy | None, Keys]:
         """(the policies, every form of each, keys)."""
 
-        def lane(learner: PyTree, reward: PyTree) -> tuple[Policy, Policy | None]:
+        def lane(learner: PyTree, reward: PyTree, key: Key) -> tuple[Policy, Policy | None]:
+            del key  # has the lanes, even if learner and reward are empty
             spec = self.env.spec
             return self.loop.greedy(spec, learner, reward), self.loop.variants(spec, learner, reward)
 
-        return *over_lanes(lane)(learner, reward), jax.vmap(lambda key: evaluation_key(key, step))(keys)
+        return *over_lanes(lane)(learner, reward, keys), jax.vmap(lambda key: evaluation_key(key, step))(keys)
 
 
 def joined(logs: list[Log]) -> tuple[dict[str, np.ndarray], Episode | None]:

@@ -69,18 +69,21 @@ class LearningLoop:
                 "an on-policy learner cannot learn from another's episodes: choose an off-policy learner (--learner),"
                 " or run it alone"
             )
-        if isinstance(self.schedule, Schedule):
-            self._check_memory(self.schedule.replay_capacity)
+        self.check_lanes(1)
         self.algorithm.check(self.learner_spec, self.schedule.num_envs)
 
-    def _check_memory(self, capacity: int) -> None:
-        """Refuse a replay that this machine cannot hold: observations of all agents are nearly all of it."""
-        spec, there = self.learner_spec, physical_memory()
-        needed = 4 * capacity * (spec.horizon + 1) * spec.num_agents * spec.obs_size
+    def check_lanes(self, lanes: int) -> None:
+        """Refuse replays that this machine cannot hold: observations of all agents are nearly all of them."""
+        if not isinstance(self.schedule, Schedule):
+            return
+        spec, there, capacity = self.learner_spec, physical_memory(), self.schedule.replay_capacity
+        needed = 4 * lanes * capacity * (spec.horizon + 1) * spec.num_agents * spec.obs_size
         if there is not None and needed > there:
+            several = lanes > 1
             raise UsageError(
-                f"a replay of {capacity:,} episodes of {spec.num_agents} agents takes {needed / 2**30:,.1f} GiB, more"
-                f" than this machine's {there / 2**30:,.1f} GiB: choose a smaller replay-capacity"
+                f"a replay of {capacity:,} episodes of {spec.num_agents} agents"
+                f"{f' in each of {lanes} lanes' if several else ''} takes {needed / 2**30:,.1f} GiB, more than this"
+                f" machine's {there / 2**30:,.1f} GiB: choose a smaller replay-capacity{' or fewer lanes' * several}"
             )
 
     @property

@@ -60,6 +60,9 @@ class Loop(Protocol):
     def keep_episodes(self) -> bool:
         """Whether the collected episodes are handed back to the host."""
 
+    def check_lanes(self, lanes: int) -> None:
+        """A `UsageError` if so many cannot learn side by side here."""
+
     def blank_episode(self, reward: PyTree) -> Episode:
         """An episode of the shapes that players of this loop leave, with nothing in it."""
 

@@ -12,7 +12,7 @@ from mesax.types import Episode, Key, Keys, leading_size, random_index, tree_ind
 
 
 def play_side_by_side(env: Environment, tasks: PyTree, policy: Policy, keys: Keys) -> Episode:
-    """A whole episode on each of the stacked tasks, padded and masked after an early termination.
+    """A whole episode on each of the stacked tasks, padded with zeros and masked after an early termination.
 
     `keys` holds, for each episode, two keys for the start and two for every step (all drawn at once: random draws are
     what is slow to compile). One scan whose body serves all episodes: to trace one episode's and vectorize it
@@ -25,9 +25,11 @@ def play_side_by_side(env: Environment, tasks: PyTree, policy: Policy, keys: Key
         state, memory, obs, alive = carry
         action, memory = jax.vmap(policy.act)(memory, obs, keys[:, 1])
         state, outcome = jax.vmap(env.step)(tasks, state, action, keys[:, 0])
+        # Beyond an end an environment may say anything, even NaN, and no mask would take that out of a loss again.
+        obs = jnp.where(alive[:, None, None], outcome.obs, 0.0)
         reward = jnp.where(alive, outcome.reward, 0.0)
-        carry = (state, memory, outcome.obs, alive & ~outcome.terminated)
-        return carry, (outcome.obs, action, reward, outcome.terminated, alive)
+        terminated = outcome.terminated & alive
+        return (state, memory, obs, alive & ~terminated), (obs, action, reward, terminated, alive)
 
     carry = (state, memory, first_obs, jnp.ones(len(keys), bool))
     (_, memory, _, _), steps = jax.lax.scan(step, carry, jnp.swapaxes(keys[:, 1:], 0, 1))

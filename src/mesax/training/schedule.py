@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from mesax.errors import UsageError
+from mesax.ranges import above, at_least, at_most, between
 from mesax.types import Elapsed, Key
 
 INIT_STREAM = 2**32 - 1
@@ -39,11 +40,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         """Refuse budgets that cannot be spent."""
-        for name in ("total_steps", "num_envs", "num_evaluations"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-            if getattr(self, name) > MOST_STEPS:
-                raise UsageError(f"{name.replace('_', '-')} must be at most {MOST_STEPS}, not {getattr(self, name)}")
+        at_least(self, 1, "total_steps", "num_envs", "num_evaluations")
+        at_most(self, MOST_STEPS, "total_steps", "num_envs", "num_evaluations")
 
     def steps_per_round(self, horizon: int) -> int:
         """Environment steps of one round."""
@@ -57,7 +55,8 @@ class Budget:
     def chunks(self, horizon: int) -> tuple[int, int]:
         """(number of chunks, rounds in each) after the warm-up; an evaluation follows each chunk.
 
-        All chunks are equal, so that one compiled program serves; the budget is met to within 5%.
+        All chunks are equal, so that one compiled program serves. From ten rounds on the budget is met to within 5%;
+        of fewer, chunks are whole rounds, and a budget of less than a round is one round long.
         """
         rounds = max(1, -(-self.total_steps // self.steps_per_round(horizon)) - self.warmup_rounds(horizon))
         number = max(1, min(self.num_evaluations, rounds // 10 or rounds))
@@ -108,11 +107,12 @@ class Schedule(Budget):
     def __post_init__(self) -> None:
         """Refuse schedules that cannot run."""
         super().__post_init__()
-        for name in ("updates_per_round", "batch_size", "replay_capacity"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.warmup_steps <= MOST_STEPS:
-            raise UsageError(f"warmup-steps must lie between 0 and {MOST_STEPS}, not {self.warmup_steps}")
+        at_least(self, 1, "updates_per_round", "batch_size", "replay_capacity")
+        between(self, 0, MOST_STEPS, "warmup_steps")
+        if self.warmup_steps > self.total_steps:
+            raise UsageError(
+                f"warmup-steps {self.warmup_steps} are more than the total-steps {self.total_steps} they are part of"
+            )
         if self.num_envs > self.replay_capacity:
             raise UsageError(f"replay-capacity {self.replay_capacity} is less than num-envs {self.num_envs}")
 
@@ -140,10 +140,8 @@ class Prioritized(Schedule):
     def __post_init__(self) -> None:
         """Refuse what draws nothing."""
         super().__post_init__()
-        if self.exponent < 0.0 or self.first <= 0.0:
-            raise UsageError(
-                f"exponent must not be negative and first must be above 0, not {self.exponent} and {self.first}"
-            )
+        at_least(self, 0, "exponent")
+        above(self, 0, "first")
 
 
 def round_keys(key: Key, number: Int[Array, ""]) -> tuple[Key, Key]:

@@ -69,8 +69,8 @@ def collect_group(
             services.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
             if chunk.compile_seconds:
                 services.compiled(chunk.compile_seconds)
-    for lane, task in enumerate(group):
-        harvest = all_episodes(services, loop.blank_episode(()), lane)
+    harvests = all_episodes(services, loop.blank_episode(()), len(group))
+    for task, harvest in zip(group, harvests, strict=True):
         _keep_valuable(method, featurize, task, harvest, services)
 
 

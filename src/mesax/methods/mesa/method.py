@@ -42,8 +42,10 @@ from mesax.methods.mesa.coverage import (
 )
 from mesax.methods.mesa.unfinished import explorer_like, get_explorer, put_explorer
 from mesax.policy import ExplorationPolicySet, Policy
+from mesax.ranges import above, at_least, between
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Placement, Threshold, build_subspace
+from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import added, to_plain
 from mesax.store.trees import copy_tree, read_manifest, save_tree
 from mesax.training.behavior import Mixing
@@ -124,17 +126,12 @@ class Mesa:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot explore."""
-        least = {"capacity": 1, "num_clusters": 1, "num_explorers": 1, "coverage_episodes": 1, "keep_trajectories": 0}
-        least |= {"action_repeat": 1}
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise UsageError(f"{name.replace('_', '-')} must be at least {value}, not {getattr(self, name)}")
+        at_least(self, 1, "capacity", "num_clusters", "num_explorers", "coverage_episodes", "action_repeat")
+        at_least(self, 0, "keep_trajectories")
         if self.reward.has_wishes and self.num_clusters < 2:
             raise UsageError(f"wishes need at least 2 clusters to choose from, not num-clusters {self.num_clusters}")
-        if self.enough_steps is not None and not self.enough_steps > 0.0:
-            raise UsageError(f"enough-steps must be above 0, not {self.enough_steps}")
-        if not 0.0 <= self.relabel_discount <= 1.0:
-            raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
+        above(self, 0, "enough_steps")
+        between(self, 0, 1, "relabel_discount")
         if self.explorers_from is None and (self.transfer != "same" or self.turn):
             asked = "turn" if self.turn else f"transfer {self.transfer}"
             raise UsageError(
@@ -149,7 +146,7 @@ class Mesa:
         self.explore_loop(experiment.training_env)
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
         if self.explorers_from is None:
-            self.collect_loop(experiment)
+            self.collect_loop(experiment).check_lanes(experiment.lanes)
             return
         if self.transfer == "same":
             borrowed_explorers(self, spec, Path(self.explorers_from))
@@ -160,7 +157,9 @@ class Mesa:
         """Explorers of another run as they play here."""
         env, number = experiment.family.env, self.num_explorers if at_most is None else at_most
         how: How = "whole" if self.transfer == "whole" else "subteams"
-        transfer = Transfer(env, env.spec, how, self.rest, self.turn, first, number)
+        # Those of the experiment's own modules, which every process that works on it has loaded.
+        kinds = tuple(kind for module in loaded_modules(experiment) for kind in named_in(module).values())
+        transfer = Transfer(env, env.spec, how, self.rest, self.turn, first, number, kinds)
         if self.transfer != "same":
             return transfer.deployed(directory)
         recipe = self.recipe(env.spec)

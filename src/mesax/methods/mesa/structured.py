@@ -33,6 +33,7 @@ from mesax.methods.mesa.method import EXPLORE_STREAM, Mesa
 from mesax.methods.preset import Preset
 from mesax.nets import Trainable
 from mesax.policy import ExplorationPolicySet
+from mesax.ranges import at_least, between
 from mesax.rewards.high_reward import Threshold
 from mesax.rewards.relations import (
     RELATIONS,
@@ -85,17 +86,15 @@ class StructuredMesa:
             raise UsageError(f"relations must not be empty; choose some of {', '.join(RELATIONS)}")
         if not 0.0 < self.smoothing < 1.0:
             raise UsageError(f"smoothing must lie strictly between 0 and 1, not {self.smoothing}")
-        if not 0.0 <= self.relabel_discount <= 1.0:
-            raise UsageError(f"relabel-discount must lie between 0 and 1, not {self.relabel_discount}")
-        for name, least in (("coverage_steps", 1), ("keep_trajectories", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        between(self, 0, 1, "relabel_discount")
+        at_least(self, 1, "coverage_steps")
+        at_least(self, 0, "keep_trajectories")
 
     def check(self, experiment: Experiment) -> None:
         """Continuous actions and single tasks have no relations; nets and schedules must fit."""
         check_relations(experiment.family.env.spec, experiment.num_train_tasks)
         check_adapt(experiment, self.mixing)
-        self.collect_loop(experiment)
+        self.collect_loop(experiment).check_lanes(experiment.lanes)
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, explore, adapt."""

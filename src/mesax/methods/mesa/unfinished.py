@@ -24,14 +24,19 @@ def put_episodes(services: Services, chunk: Chunk) -> None:
     services.put_aside(f"episodes-{chunk.step:012d}", chunk.episodes, {"axes": axes})
 
 
-def all_episodes(services: Services, blank: Episode, lane: int) -> list[Episode]:
-    """What one lane has played, chunk by chunk, `[rounds * envs, ...]` each; `blank` has the shapes of one episode."""
-    parts = []
+def all_episodes(services: Services, blank: Episode, lanes: int) -> list[list[Episode]]:
+    """What each of the first lanes has played, chunk by chunk, `[rounds * envs, ...]` each; every file is read once.
+
+    `blank` has the shapes of one episode.
+    """
+    parts: list[list[Episode]] = [[] for _ in range(lanes)]
     for path in sorted(services.scratch.glob("episodes-*")):
         saved = open_tree(path)
         axes = tuple(saved.facts["axes"])
         like = jax.tree.map(lambda leaf, axes=axes: jax.ShapeDtypeStruct((*axes, *leaf.shape), leaf.dtype), blank)
-        parts.append(_flatten_rounds(tree_index(saved.restore(like), lane)))
+        played: Episode = jax.tree.map(np.asarray, saved.restore(like))
+        for lane, chunks in enumerate(parts):
+            chunks.append(_flatten_rounds(tree_index(played, lane)))
     return parts
 
 
