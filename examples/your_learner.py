@@ -35,7 +35,8 @@ def meta_train(path):
         num_explorers=12,
         coverage_episodes=20,
     )
-    own = replace(entry, family=FAMILY, method=method, schedule=replace(entry.schedule, total_steps=2_000))
+    schedule = replace(entry.schedule, total_steps=2_000, warmup_steps=1_000)
+    own = replace(entry, family=FAMILY, method=method, schedule=schedule)
     return mesax.run_experiment(
         replace(own, num_train_tasks=NUM_TRAIN, num_test_tasks=NUM_TEST), path, env="climb-pairs"
     )

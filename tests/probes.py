@@ -1,8 +1,8 @@
 """Probe games: each isolates one thing that a learner must be able to do, and its values are known exactly.
 
 The discrete probes are *tasks* of one tabular game, so that a learner is compiled once and trained on all of them side
-by side. Every terminating action leads to a poisoned state, whose absurd rewards and observations a learner must never
-see: a leak of padding into a target or a loss shows in every probe.
+by side. Every terminating action leads to a poisoned state, whose absurd observation fills the padding too: a leak of
+it into a target or a loss shows in every probe.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ NUM_ACTIONS = 3
 NUM_STATES = 6
 OVER = NUM_STATES - 1
 """The poisoned state that follows a termination."""
+POISON = 50.0
+"""All that is seen there."""
 HORIZON = 3
 NUM_EPISODES = 192
 """Of random play: enough that no joint action at any state is missing."""
@@ -172,7 +174,7 @@ def build(
         terminated[state][action] = following is None
     start = np.zeros(NUM_STATES, np.float32)
     start[list(starts)] = 1.0 / len(starts)
-    appearance = np.vstack([np.eye(OVER)[list(looks or range(OVER))], np.full((1, OVER), 50.0)])
+    appearance = np.vstack([np.eye(OVER)[list(looks or range(OVER))], np.full((1, OVER), POISON)])
     obs = np.repeat(appearance[:, None], NUM_AGENTS, axis=1).astype(np.float32)
     return TabularTask(*jax.device_put((reward, successor, terminated, start, obs)))
 
@@ -286,7 +288,14 @@ def learn_probes(
 
 def random_episodes(env: Environment, task: PyTree, key: Key, number: int) -> Episode:
     """Uniformly random play, which is all that an off-policy learner needs."""
-    return play(env, jax.tree.map(lambda leaf: leaf[None], task), UniformPolicy(env.spec.action_space), key, number)
+    policy = UniformPolicy(env.spec.action_space)
+    return poisoned(play(env, jax.tree.map(lambda leaf: leaf[None], task), policy, key, number))
+
+
+def poisoned(episodes: Episode) -> Episode:
+    """The same episodes with padding that nobody may look at."""
+    seen = jnp.where(episodes.mask[..., None, None], episodes.obs[:, 1:], POISON)
+    return eqx.tree_at(lambda e: e.obs, episodes, jnp.concatenate([episodes.obs[:, :1], seen], axis=1))
 
 
 def learn_offline(

@@ -23,12 +23,12 @@ from mesax.nets import (
     PerAction,
     Team,
     Trainable,
-    batch_along,
     for_another_task,
     polyak,
     step_at,
     unroll,
     unroll_batch,
+    unroll_with_memories,
     waves,
 )
 from mesax.nets.dense import rounded_product, standardized
@@ -263,7 +263,7 @@ def test_a_batch_of_episodes_equals_one_by_one(config, kind):
 
 def memories(net, xs):
     """Before each step and after the last, of one episode."""
-    return tree_index(batch_along(net, jax.tree.map(lambda part: part[None], xs))[0], 0)
+    return tree_index(unroll_with_memories(net, jax.tree.map(lambda part: part[None], xs))[0], 0)
 
 
 def by_steps(net, xs) -> jax.Array:
@@ -293,7 +293,7 @@ def test_a_critic_along_an_episode_equals_step_by_step(parts: bool):
         for x in zip(*xs, strict=True):
             memory, output = net.step(memory, x)
             outputs.append(output)
-        after, values = batch_along(net, tuple(jnp.stack([jnp.zeros_like(part), part]) for part in xs))
+        after, values = unroll_with_memories(net, tuple(jnp.stack([jnp.zeros_like(part), part]) for part in xs))
         alone = unroll(net, xs), tree_index(memories(net, xs), -1)
         return alone, (values[1], tree_index(after, (1, -1))), (jnp.stack(outputs), memory)
 
@@ -627,7 +627,7 @@ def test_a_falling_rate_ends_at_a_twentieth():
     sizes = np.asarray(sizes)
     np.testing.assert_allclose(sizes[:11], np.linspace(0.1, 0.005, 11), rtol=1e-3)
     np.testing.assert_allclose(sizes[11:], 0.005, rtol=1e-3)
-    with pytest.raises(UsageError, match="falling must be at least 1 update, not 0"):
+    with pytest.raises(UsageError, match="falling must be at least 1, not 0"):
         Adam(falling=0)
 
 

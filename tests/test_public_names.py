@@ -30,6 +30,29 @@ def test_type_checkers_are_told_the_same():
     assert told == {(module, name) for name, module in mesax._HOMES.items()}
 
 
+def test_tutorials_need_nothing_else():
+    """What a page for beginners imports is offered by name, and stays when internal parts move."""
+    for page in sorted((SOURCE.parents[2] / "docs").glob("tutorial-*.md")):
+        assert "from mesax." not in page.read_text(encoding="utf-8"), page
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("HostEnvironment", "HostBatch", "HostStep"),
+        ("Emc", "Curiosity", "Falling", "BestReturns"),
+        ("Schedule", "Prioritized"),
+        ("LinearSteps", "LinearOwnSteps", "Elapsed"),
+        ("Tour", "TourPlan"),
+        ("Filled",),
+        ("Pretrain", "Pretraining", "CBet", "CountReward", "ProjectedKeys", "Guided"),
+    ],
+)
+def test_what_belongs_together_is_offered_together(names: tuple[str, ...]):
+    """A setting is of little use without those that it is made of."""
+    assert set(names) <= set(mesax.__all__)
+
+
 def test_names_are_listed_once_and_shown():
     assert len(set(mesax.__all__)) == len(mesax.__all__)
     assert set(mesax.__all__) <= set(dir(mesax))

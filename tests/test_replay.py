@@ -85,6 +85,8 @@ def test_episodes_are_drawn_by_their_priority():
     np.testing.assert_array_equal(np.asarray(slots) + 1, numbers)
     counts = np.bincount(numbers, minlength=6)
     np.testing.assert_allclose(counts / 10_000, np.array([0, 1, 2, 4, 10, 0]) / 17, atol=0.02)
+    alike = jax.jit(lambda replay, key: replay.sample_by_priority(key, 10_000, 0.0))(replay, jax.random.key(0))[1]
+    np.testing.assert_allclose(np.bincount(alike, minlength=5) / 10_000, [0.25] * 4 + [0], atol=0.02)
     # What was learned perfectly stays within reach, and who takes its place is new.
     assert np.asarray(rate(replay, np.array([0]), np.array([0.0])).priority)[0] > 0.0
     np.testing.assert_array_equal(add(replay, episodes([5, 6]), first=9.0).priority, [9.0, 4.0, 16.0, 100.0, 9.0])

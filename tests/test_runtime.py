@@ -12,7 +12,7 @@ import pytest
 
 from mesax.cli.parser import main
 from mesax.errors import USAGE, UsageError
-from mesax.runtime import CHECKPOINT_SECONDS, THREADS, checkpoint_seconds, host_threads
+from mesax.runtime import CHECKPOINT_SECONDS, THREADS, checkpoint_seconds, host_threads, physical_memory
 
 
 @pytest.mark.parametrize("said, meant", [(None, 60.0), ("", 60.0), ("0", 0.0), ("2.5", 2.5), ("inf", math.inf)])
@@ -43,6 +43,20 @@ def test_nonsense_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "mesax: $MESAX_CHECKPOINT_SECONDS must be a number of seconds from 0, not 'often'"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_container_may_have_less_memory_than_the_machine(tmp_path: Path):
+    """By either version of cgroups, and whether it has a limit or not."""
+    machine = physical_memory(tmp_path)
+    assert machine is not None and machine > 10_000
+    second, first = tmp_path / "memory.max", tmp_path / "memory" / "memory.limit_in_bytes"
+    first.parent.mkdir()
+    for path, unlimited in ((second, "max"), (first, "9223372036854771712")):
+        path.write_text(f"{unlimited}\n")
+        assert physical_memory(tmp_path) == machine
+        path.write_text("4096\n")
+        assert physical_memory(tmp_path) == 4096
+        path.unlink()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc")

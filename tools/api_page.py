@@ -26,27 +26,48 @@ in [Design](design.md#the-seams).
 GROUPS = {
     "Running experiments": ("Experiment", "experiment", "run_experiment", "OnRay", "experiment_of"),
     "Methods": (
-        *("Mesa", "StructuredMesa", "SharedLatent", "Plain", "Uniform", "Diagonal"),
-        *("Maesn", "Mixing", "Method", "Stage", "Start"),
+        *("Mesa", "StructuredMesa", "SharedLatent", "Plain", "Uniform", "Diagonal", "Tour", "TourPlan", "Filled"),
+        *("Pretrain", "Pretraining", "CBet", "Maesn", "Mixing", "Method", "Stage", "Start"),
     ),
-    "Budgets and schedules": ("Budget", "Schedule", "Linear", "LinearSteps"),
+    "Budgets and schedules": (
+        *("Budget", "Schedule", "Prioritized", "Linear", "LinearSteps", "LinearOwnSteps", "Elapsed"),
+    ),
     "Learners": (
         *("Learner", "OffPolicy", "OnPolicy", "Maddpg", "GumbelGradient", "ExpectedGradient", "JointImprovement"),
         *("ImmediateElites", "ValueDecomposition", "Independent", "Sum", "Monotonic", "Duplex", "StateDuplex"),
-        *("Maven", "CodedValues", "Reinforce", "Mappo", "LatentPolicyGradient", "Normalized", "Binned"),
+        *("Maven", "CodedValues", "Reinforce", "Emc", "Curiosity", "Falling", "BestReturns", "Mappo", "Guided"),
+        *("LatentPolicyGradient", "Normalized", "Binned"),
     ),
-    "Networks": ("Mlp", "Gru", "Entities", "AttentionOverOthers", "AttentionOverAgents", "Adam"),
+    "Networks": (
+        *("Mlp", "Gru", "Entities", "AttentionOverOthers", "AttentionOverAgents", "Adam", "Trainable", "FeedForward"),
+        *("unroll_batch", "polyak"),
+    ),
     "Rewards and features": (
-        *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "Threshold"),
-        *("ObsActionFeatures", "SortedOccupancy", "JointAngles"),
+        *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "CountReward", "Threshold"),
+        *("ObsActionFeatures", "SortedOccupancy", "JointAngles", "ProjectedKeys"),
     ),
     "Environments and tasks": (
-        *("Environment", "HostEnvironment", "TaskFamily", "Step", "TaskInfo", "TaskSplit", "EnvSpec", "Discrete"),
+        *(
+            "Environment",
+            "HostEnvironment",
+            "HostBatch",
+            "HostStep",
+            "TaskFamily",
+            "Step",
+            "TaskInfo",
+            "TaskSplit",
+            "EnvSpec",
+            "Discrete",
+        ),
         *("Box", "ClimbFamily", "ForeignEnvironment", "JaxMarlEnvironment", "ForeignFamily", "parallel_env"),
     ),
     "Suites": ("Suite", "Preset", "NamedLearner"),
-    "Policies and episodes": ("Policy", "Label", "Episode", "Transition", "tree_index"),
+    "Policies and episodes": (
+        *("Policy", "UniformPolicy", "EpsilonRandom", "Label", "Episode", "Transition", "play", "masked_mean"),
+        *("tree_index",),
+    ),
     "Explorers in other training loops": ("load_explorers", "Explorers", "EpisodeMixer"),
+    "Learned policies elsewhere": ("load_policy", "LearnedPolicy"),
     "Errors": ("UsageError", "TrainingError", "StoreError"),
 }
 

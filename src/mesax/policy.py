@@ -252,8 +252,9 @@ class Repeated(eqx.Module):
         return self.policy.start(key), jnp.zeros((), jnp.int32), self.spec.action_space.zeros((self.spec.num_agents,))
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
-        """Decide anew every `times` steps; the count is the same in all episodes, so others cost nothing."""
+        """Decide anew every `times` steps."""
         inner, count, action = memory
+        # Episodes side by side have a count each, so that the decision is computed at every step, and mostly dropped.
         action, inner = jax.lax.cond(
             count % self.times == 0, lambda: self.policy.act(inner, obs, key), lambda: (action, inner)
         )

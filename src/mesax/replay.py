@@ -63,7 +63,8 @@ class Replay(eqx.Module):
     def sample_by_priority(self, key: Key, batch_size: int, exponent: float) -> tuple[Episode, Int[Array, " batch"]]:
         """Draw episodes with replacement, likely in proportion to priority^exponent: (episodes, where they are)."""
         assert self.priority is not None, "this replay has no priorities"
-        shares = jnp.cumsum(self.priority**exponent)
+        # With an exponent of 0 empty places, whose priority is 0, would count like the others.
+        shares = jnp.cumsum(jnp.where(jnp.arange(self.capacity) < self.size, self.priority**exponent, 0.0))
         drawn = jax.random.uniform(key, (batch_size,)) * shares[-1]
         # Rounding must not lead beyond the last episode there is.
         slots = jnp.minimum(jnp.searchsorted(shares, drawn, side="right"), self.size - 1)

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mesax.errors import UsageError
@@ -58,6 +58,9 @@ def cache_directory() -> Path:
         raise UsageError(f"there is no home directory to keep compiled programs in: set ${CACHE}") from None
 
 
+CGROUPS = Path("/sys/fs/cgroup")
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+"""Where a container finds how much memory it may have, by the second and by the first version of cgroups."""
 MALLOC = {
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD
     -2: 2**26,  # M_TOP_PAD
@@ -196,11 +199,19 @@ def numeric_settings() -> dict[str, object]:
     return {name: values[name] for name, usual in NUMERIC_DEFAULTS.items() if values.get(name, usual) != usual}
 
 
-def physical_memory() -> int | None:
-    """Bytes of this machine; None where nobody says."""
+def physical_memory(cgroups: Path = CGROUPS) -> int | None:
+    """Bytes of this machine, or of the container that this is, if that may have fewer; None where nobody says."""
+    found = [_container_memory(cgroups / name) for name in LIMITS]
+    with suppress(ValueError, OSError, AttributeError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min((size for size in found if size is not None), default=None)
+
+
+def _container_memory(limit: Path) -> int | None:
+    """What a file of a limit says; None if there is none, or it sets none."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
+        return int(limit.read_text(encoding="ascii"))
+    except (OSError, ValueError):
         return None
 
 

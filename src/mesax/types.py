@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mesax.errors import UsageError
+from mesax.store.leaves import is_key
 
 Key: TypeAlias = PRNGKeyArray
 Keys: TypeAlias = jaxtyping.Key[Array, "..."]
@@ -234,8 +235,26 @@ def tree_where(condition: Bool[Array, ""], if_true: Tree, if_false: Tree) -> Tre
 
 def leading_size(tree: PyTree) -> int:
     """Length of the leading axis that all leaves share."""
-    size: int = jax.tree.leaves(tree)[0].shape[0]
+    leaves = jax.tree.leaves(tree)
+    if not leaves:
+        raise UsageError(
+            "what is stacked (tasks, policies) must hold an array at least, or nobody knows how many it is"
+        )
+    size: int = leaves[0].shape[0]
     return size
+
+
+def to_host(tree: Tree) -> Tree:
+    """Arrays of NumPy; typed keys, which NumPy has none of, as copies that no program can use up."""
+
+    def moved(leaf: object) -> np.ndarray | Array:
+        if not is_key(leaf):
+            return np.asarray(leaf)
+        data = jax.device_put(np.asarray(jax.random.key_data(leaf)))
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+
+    moved_tree: Tree = jax.tree.map(moved, tree)
+    return moved_tree
 
 
 class Elapsed(eqx.Module):

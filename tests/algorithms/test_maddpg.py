@@ -249,7 +249,10 @@ def test_imitation_by_hand():
     assert metrics["imitation_loss"] == metrics["actor_loss"] == 0  # nobody has shown anything
 
 
-@pytest.mark.parametrize("weight, message", [(Linear(-1.0, 0.0, 0.5), "negative"), (Linear(1.0, 0.0, 0.0), "fraction")])
+@pytest.mark.parametrize(
+    "weight, message",
+    [(Linear(-1.0, 0.0, 0.5), "imitation.start must be at least 0"), (Linear(1.0, 0.0, 0.0), "fraction")],
+)
 def test_imitation_that_would_do_nothing_or_harm_is_refused(weight: Linear, message: str):
     with pytest.raises(UsageError, match=message):
         Maddpg(imitation=weight)

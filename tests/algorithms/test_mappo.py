@@ -475,7 +475,7 @@ def test_a_piece_starts_from_the_memory_that_played(values_of: str):
 
 
 def test_a_chunk_has_steps():
-    with pytest.raises(UsageError, match="chunk must be at least 1 step, not 0"):
+    with pytest.raises(UsageError, match="chunk must be at least 1, not 0"):
         Mappo(chunk=0)
 
 
@@ -495,9 +495,11 @@ def test_more_minibatches_than_episodes_are_refused():
         ({"minibatches": 0}, "minibatches must be at least 1, not 0"),
         ({"discount": 1.5}, "discount must lie between 0 and 1, not 1.5"),
         ({"gae": -0.1}, "gae must lie between 0 and 1"),
-        ({"least_deviation": -0.1}, "least-deviation must not be negative"),
-        ({"clip": 0.0}, "clip, initial-std and largest-std must be above 0"),
-        ({"initial_std": 0.0}, "clip, initial-std and largest-std must be above 0"),
+        ({"least_deviation": -0.1}, "least-deviation must be at least 0"),
+        ({"clip": 0.0}, "clip must be above 0, not 0.0"),
+        ({"initial_std": 0.0}, "initial-std must be above 0, not 0.0"),
+        ({"norm_decay": 2.0}, "norm-decay must lie between 0 and 1, not 2.0"),
+        ({"huber": -1.0}, "huber must be above 0, not -1.0"),
         ({"initial_std": 0.001}, r"initial-std must lie between 0\.0067 and 1\.6, not 0\.001"),
         ({"initial_std": 1.7}, r"initial-std must lie between 0\.0067 and 1\.6, not 1\.7"),
     ],

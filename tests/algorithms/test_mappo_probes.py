@@ -14,7 +14,18 @@ from mesax.training.loop import Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Budget
 from mesax.types import Elapsed
-from probes import DISCOUNT, PROBES, ContinuousGame, ContinuousTask, TabularGame, put, side_by_side, stacked, worst
+from probes import (
+    DISCOUNT,
+    PROBES,
+    ContinuousGame,
+    ContinuousTask,
+    TabularGame,
+    poisoned,
+    put,
+    side_by_side,
+    stacked,
+    worst,
+)
 
 NUM_ENVS = 32
 ROUNDS = 40
@@ -43,7 +54,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
         state = loop.init(Start(), (), key)
         state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
         learner = state.learner
-        episodes = play(env, alone, algorithm.behavior(env.spec, learner, Elapsed.end()), key, NUM_ENVS)
+        episodes = poisoned(play(env, alone, algorithm.behavior(env.spec, learner, Elapsed.end()), key, NUM_ENVS))
         _, values = algorithm.values(learner.values.net, episodes.obs)
         outputs = jax.vmap(lambda obs: unroll(learner.actors.net.team, obs))(episodes.obs[:, :-1])
         return episodes, learner.norm.denormalize(values), outputs

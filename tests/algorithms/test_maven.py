@@ -10,7 +10,7 @@ import pytest
 
 from mesax.algorithms.binned import Binned
 from mesax.algorithms.maven import CodedValues, Discerning, LatentPolicy, Maven, Recent, Reinforce
-from mesax.algorithms.mixers import Step, Sum
+from mesax.algorithms.mixers import MixerStep, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, Dense, FeedForward, Gru, Mlp, Team, unroll_batch
@@ -75,11 +75,11 @@ def linear_discriminator(weight: float) -> Discerning:
     return Discerning(Sum().build(SPEC, jax.random.key(0)), net, weight)
 
 
-def step_under(latent: int, values) -> Step:
+def step_under(latent: int, values) -> MixerStep:
     values = jnp.asarray(values, jnp.float32)
     action = put([[1.0, 0.0], [0.0, 1.0]])
     obs = put([[7.0], [-7.0]])
-    return Step(jnp.sum(values * action, axis=1), jnp.max(values, axis=1), obs, action, jnp.eye(3)[latent], values)
+    return MixerStep(jnp.sum(values * action, axis=1), jnp.max(values, axis=1), obs, action, jnp.eye(3)[latent], values)
 
 
 def test_the_discriminator_by_hand():

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Step, Sum, hypernets
+from mesax.algorithms.mixers import Duplex, Independent, MixerStep, Monotonic, StateDuplex, Sum, hypernets
 from mesax.errors import UsageError
 from mesax.nets import Adam, Trainable
 from mesax.types import Discrete, EnvSpec
@@ -44,10 +44,10 @@ def random_mixer(config, seed: int, scale: float = 1.0):
     return jax.tree.map(lambda leaf: (scale * random.normal(size=leaf.shape)).astype(np.float32), shapes(config))
 
 
-def step_of(q, obs, joint) -> Step:
+def step_of(q, obs, joint) -> MixerStep:
     """A joint action, from all values `[agents, actions]`."""
     q, obs, action = (jnp.asarray(part, jnp.float32) for part in (q, obs, jax.nn.one_hot(joint, 3)))
-    return Step(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0), q)
+    return MixerStep(jnp.sum(q * action, axis=-1), jnp.max(q, axis=-1), obs, action, jnp.zeros(0), q)
 
 
 @jax.jit

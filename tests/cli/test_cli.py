@@ -9,15 +9,21 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import mesax
 from execution.test_runner import SMOKE, command_line, finished_run
 from mesax import __version__
 from mesax.cli.parser import main
-from mesax.errors import IO_ERROR, USAGE
+from mesax.errors import IO_ERROR, USAGE, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+from mesax.experiments.rebuild import experiment_of
 from mesax.results import drawing
 from mesax.store.run_directory import RunDirectory
+from mesax.types import tree_index
 
 VERBS = ("list", "run", "resume", "eval", "render", "compare", "report", "doctor", "env", "status", "sweep")
 HEAVY = ("jax", "equinox", "optax", "sklearn", "scipy", "numpy", "matplotlib", "rich")
@@ -171,6 +177,30 @@ def test_eval_plays_the_saved_policies_again(finished, capsys):
     assert listing(finished) == before
 
 
+def test_learned_policies_play_anywhere(finished):
+    """NumPy in and out, in steps of our own making: the return is that of the last evaluation."""
+    run = RunDirectory(finished)
+    experiment = experiment_of(run.run)
+    env, tasks = experiment.family.env, experiment.family.split(experiment.seed, experiment.num_train_tasks, 2).test
+    for number in range(2):
+        task = tree_index(tasks, number)
+        learned = mesax.load_policy(finished, number)
+        assert learned.spec == env.spec
+        player, key = learned.start(), jax.random.key(0)
+        (state, obs), total = env.reset(task, key), 0.0
+        for _ in range(env.spec.horizon):
+            action = player.act(np.asarray(obs))
+            assert isinstance(action, np.ndarray) and action.shape == (env.spec.num_agents,)
+            state, outcome = env.step(task, state, jnp.asarray(action), key)
+            obs, total = outcome.obs, total + float(outcome.reward)
+        *_, last = (row for row in run.read_rows("eval.jsonl") if row["task"] == number)
+        assert total == pytest.approx(last["return"])
+        several = learned.start(seed=3, copies=5).act(np.stack([np.asarray(obs)] * 5))
+        assert several.shape == (5, env.spec.num_agents)
+    with pytest.raises(UsageError, match="has no policy for task 2, run 0"):
+        mesax.load_policy(finished, 2)
+
+
 def test_compare_draws_and_tabulates_several_runs(finished, copied, capsys):
     out = copied.parent / "pictures"
     assert command_line("compare", finished, copied, "--out", out, "--json") == 0
@@ -217,6 +247,21 @@ def test_doctor_says_what_fails(capsys, monkeypatch):
     states = {line.split()[1]: line.split()[0] for line in output.splitlines()[:-1]}
     assert (states["self-test"], states["cache"], states["disk"], states["threads"]) == ("fail", "warn", "warn", "warn")
     assert "RuntimeError: no compiler" in output and "1 of" in output.splitlines()[-1]
+
+
+def test_doctor_says_how_to_empty_the_cache(tmp_path, monkeypatch):
+    """It grows without bound: from some size on, that is something to look at."""
+    from mesax.cli import doctor
+
+    monkeypatch.setenv("MESAX_CACHE_DIR", str(tmp_path / "my cache"))
+    (tmp_path / "my cache" / "xla").mkdir(parents=True)
+    (tmp_path / "my cache" / "xla" / "program").write_bytes(bytes(2000))
+    found = []
+    for limit in (2001, 2000):
+        monkeypatch.setattr(doctor, "LARGE_CACHE", limit)
+        found += doctor._cache()
+    assert [check.state for check in found] == ["ok", "warn"]
+    assert all("(1 files, 2.0 kB)" in one.detail and f"rm -r '{tmp_path}/my cache/xla'" in one.detail for one in found)
 
 
 RUN = ("run", "plain", "climb-one", "--preset", "smoke")

@@ -13,7 +13,7 @@ import pytest
 
 from mesax.cli.parser import main
 from mesax.errors import USAGE, UsageError
-from mesax.execution.run_experiment import run_experiment
+from mesax.execution.run_experiment import _run_json, run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
@@ -36,8 +36,6 @@ def test_a_run_is_like_any_other(tmp_path: Path):
 def test_it_says_what_a_named_run_says():
     request = Request("plain", "climb-one", "smoke")
     named = run_json(request, request.experiment())
-    from mesax.execution.run_experiment import _run_json
-
     own = _run_json(request.experiment(), Path("runs/x"), "plain", "climb-one")
     assert named.keys() - own.keys() == {"request", "overrides", "suite"}
     for name in ("config", "config_hash", "family", "train_tasks", "test_tasks", "versions"):
@@ -93,9 +91,29 @@ def test_functions_count_by_their_names(tmp_path: Path):
         run_experiment(replace(OWN, method=With(other)), tmp_path / "run", quiet=True)
 
 
+def factory(number):
+    def make(seed):
+        return number
+
+    return make
+
+
+def test_what_one_function_makes_is_not_taken_for_another(tmp_path: Path):
+    """It goes by one name: whose run is there, nobody can tell; a directory of its own is all that it takes."""
+    directory = RunDirectory.create(
+        tmp_path / "run", _run_json(replace(OWN, method=With(factory(1))), tmp_path, "", "")
+    )
+    for function in (factory(2), factory(1)):
+        with pytest.raises(UsageError, match=r"nobody can tell whether .*: With\.function goes by a name that others"):
+            run_experiment(replace(OWN, method=With(function)), directory.path, quiet=True)
+    run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "another", quiet=True)
+
+
 def test_what_has_no_plain_form_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="a object cannot be a setting: use numbers, text"):
+    with pytest.raises(UsageError, match=r"a object cannot be a setting \(With\.function\): use numbers, text"):
         run_experiment(replace(OWN, method=With(object())), tmp_path / "run", quiet=True)
+    with pytest.raises(UsageError, match=r"a PosixPath cannot be a setting \(With\.function\)"):
+        run_experiment(replace(OWN, method=With(tmp_path)), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 

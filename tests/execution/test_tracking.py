@@ -175,6 +175,43 @@ def test_what_was_told_before_is_told_again(tmp_path):
     again.close()
 
 
+def test_a_tool_that_cannot_be_opened_costs_no_run(tmp_path, monkeypatch):
+    """One of an earlier attempt that is not installed here, and one that fails: a line each, and its files stay."""
+    run, warnings = RunDirectory.create(tmp_path / "run", {"id": "x"}), []
+    left = run.path / "tracking" / "wandb" / "left"
+    left.mkdir(parents=True)
+
+    def fails(directory: Path, run: object) -> sinks.Sink:
+        raise ConnectionError("no answer\nfrom the server")
+
+    monkeypatch.setitem(sinks.TRACKERS, "csv", sinks.Tracker(None, fails))
+    monkeypatch.setattr(sinks, "find_spec", lambda name: None)
+    assert follower(run, ("csv",), warnings.append).sinks == {}
+    assert warnings == [
+        "the tracker 'csv' is told nothing: ConnectionError: no answer from the server",
+        "the tracker 'wandb' is told nothing: the tracker 'wandb' needs wandb, which is not installed:"
+        " pip install 'mesax[wandb]'",
+    ]
+    assert left.is_dir()
+    with pytest.raises(UsageError, match="needs wandb"):  # asked for now
+        follower(run, ("wandb",), warnings.append)
+
+
+def test_a_run_at_work_is_exported_elsewhere(tmp_path, capsys):
+    """Its own tracker may be writing where an export would begin anew."""
+    path = write_run(tmp_path / "run", SMALL)
+    live = path / "tracking" / "csv" / "rows.csv"
+    live.parent.mkdir(parents=True)
+    live.write_text("of the run at work")
+    with RunDirectory.open(path).lock():
+        assert command_line("export", path, "--to", "csv") == USAGE
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{path} is in use by process" in line and "choose another directory with --out" in line
+        assert live.read_text() == "of the run at work"
+        assert command_line("export", path, "--to", "csv", "--out", tmp_path / "table") == 0
+    assert (tmp_path / "table" / "rows.csv").stat().st_size > 100
+
+
 def test_weights_and_biases_offline(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -18,6 +18,8 @@ from mesax.envs.simple_spread import AssignmentPolicy
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.suites.registry import suite_of
+from mesax.training import learning_loop
+from mesax.training.driver import learn, prepare
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.rollout import play
 from mesax.types import Elapsed, blank_episode
@@ -129,6 +131,27 @@ def test_a_replay_beyond_this_machine_is_refused():
     chosen = experiment("plain", f"mpe-{TEAM}a5l", "smoke")
     with pytest.raises(UsageError, match=r"a replay of 10,000,000 episodes of 16 agents takes 2,027\.8 GiB"):
         LearningLoop(chosen.family.env, chosen.algorithm, replace(chosen.schedule, replay_capacity=10_000_000))
+
+
+@pytest.mark.parametrize("method", ["plain", "mesa", "filled"])
+def test_every_lane_has_a_replay_of_its_own(method: str, monkeypatch: pytest.MonkeyPatch):
+    """One of them fits into this machine, five do not: refused before anything runs, and again where it would run."""
+    chosen = experiment(method, "climb-one", "smoke")
+    loop = LearningLoop(chosen.family.env, chosen.algorithm, chosen.schedule)
+    spec, capacity = chosen.family.env.spec, chosen.schedule.replay_capacity
+    one = 4 * capacity * (spec.horizon + 1) * spec.num_agents * spec.obs_size
+    monkeypatch.setattr(learning_loop, "physical_memory", lambda: 2 * one)
+    chosen.method.check(replace(chosen, lanes=2))
+    said = r"a replay of 1,000 episodes of 2 agents in each of 5 lanes takes .* smaller replay-capacity or fewer lanes"
+    wide = replace(chosen, lanes=5)
+    if method != "plain":  # stage 1 has lanes, too
+        wide = replace(wide, schedule=replace(chosen.schedule, replay_capacity=100, batch_size=8))
+    with pytest.raises(UsageError, match=said):
+        chosen.method.check(wide)
+    keys = jax.ShapeDtypeStruct((5,), jax.random.key(0).dtype)
+    for function in (prepare, lambda *args: next(learn(*args))):
+        with pytest.raises(UsageError, match=said):
+            function(loop, None, keys)
 
 
 def test_worlds_of_any_size_have_names():

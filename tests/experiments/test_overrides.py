@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from pathlib import Path
 from typing import Any, Literal, Optional, Protocol, TypeAlias
 
 import hypothesis.strategies as st
@@ -30,7 +33,7 @@ from mesax.experiments.overrides import (
     to_text,
 )
 from mesax.nets import Gru, Mlp
-from mesax.store.settings import added, from_plain, to_plain
+from mesax.store.settings import added, from_plain, nameless, to_plain
 from mesax.training.schedule import Schedule
 from mesax.types import Linear
 
@@ -401,6 +404,71 @@ def test_to_plain():
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     with pytest.raises(TypeError, match="a object cannot be a setting"):
         to_plain(object())
+
+
+class Mode(Enum):
+    FAST = 1
+
+
+class Named(StrEnum):
+    SLOW = "slow"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Anything at all."""
+
+    held: Any
+
+
+@pytest.mark.parametrize(
+    "held",
+    [Mode.FAST, Named.SLOW, Path("here"), frozenset({1}), {"a": 1}, np.arange(2), (1, (Mode.FAST,)), Circle(Mode.FAST)],
+    ids=str,
+)
+def test_what_could_not_be_read_back_is_no_setting(held):
+    """It would be written down, and a run done, that nobody could look at afterwards."""
+    place = "Circle.radius" if isinstance(held, Circle) else "Holder.held"
+    with pytest.raises(TypeError, match=rf"^a \w+ cannot be a setting \({place}\)$"):
+        to_plain(Holder(held))
+
+
+@pytest.mark.parametrize("held", [None, True, 3, "text", 0.5, np.float32(0.5), (1, (2, "x")), math.sqrt, Circle(2.0)])
+def test_what_can_be_read_back_is_a_setting(held):
+    kinds = {f"{__name__}:{kind.__name__}": kind for kind in (Holder, Circle)} | {"math:sqrt": math.sqrt}
+    assert from_plain(json.loads(json.dumps(to_plain(Holder(held)))), kinds).held == held
+
+
+def factory(number):
+    def make(seed):
+        return number
+
+    return make
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def around(seed):
+        return function(seed)
+
+    return around
+
+
+@decorated
+def plainly_named(seed):
+    return seed
+
+
+def test_names_that_others_may_have():
+    """A name must tell a function or a class from all others, or equal digests mean nothing."""
+    assert digest(Holder(factory(1))) == digest(Holder(factory(2)))
+    local = dataclasses.make_dataclass("Local", [("size", int, 3)], frozen=True)
+    local.__qualname__ = "somewhere.<locals>.Local"
+    for held in (factory(1), lambda seed: seed, Circle(1.0).__eq__, local(), (1, factory(1))):
+        assert list(nameless(Holder(held))) == ["Holder.held"], held
+    assert list(nameless(Circle(factory(1)))) == ["Circle.radius"]
+    for held in (math.sqrt, plainly_named, Circle, dict.fromkeys, 3, Circle(1.0)):
+        assert not list(nameless(Holder(held))), held
 
 
 def test_documented():

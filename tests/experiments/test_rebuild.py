@@ -15,6 +15,7 @@ from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.overrides import apply_all, digest, digest_of_plain
+from mesax.experiments.provenance import git_commit, versions
 from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
 from mesax.methods.base import Experiment
 from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
@@ -150,6 +151,17 @@ def test_what_cannot_be_rebuilt_is_one_line(change, message: str):
     with pytest.raises(UsageError, match=message) as refused:
         experiment_of(resealed(run), [HERE])
     assert "\n" not in str(refused.value)
+
+
+def test_the_version_is_blamed_only_if_it_is_another():
+    run = described(own())
+    run["config"].update(lanes=None)
+    run = resealed(run) | {"versions": versions(), "git_commit": git_commit()}
+    with pytest.raises(UsageError, match=r"run x cannot be rebuilt from its settings: Experiment\.lanes cannot be"):
+        experiment_of(run, [HERE])
+    for change in ({"versions": versions() | {"mesax": "0.0.1"}}, {"git_commit": "0123456789ab"}):
+        with pytest.raises(UsageError, match=r"was made with another version of mesax \(0\..*: Experiment\.lanes"):
+            experiment_of(run | change, [HERE])
 
 
 @pytest.mark.parametrize("name", ["config", "config_hash"])

@@ -16,10 +16,13 @@ from mesax.envs.particles import DIRECTIONS, SQUARE_TURNS, turned_actions
 from mesax.errors import UsageError
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers
 from mesax.explorers.transfer import Holding, SubTeams, Transfer, Turned, for_team, whole_team
+from mesax.methods.base import Experiment
+from mesax.methods.mesa.method import Mesa
 from mesax.nets import Entities
 from mesax.policy import Policy, UniformPolicy
 from mesax.rewards.coverage import RecordReward
 from mesax.rewards.features import SortedOccupancy
+from mesax.training.schedule import Budget
 from mesax.types import Discrete, Label, Transition
 
 TWO, THREE = ParticleClimb(2, 3, horizon=8), ParticleClimb(3, 3, horizon=8)
@@ -76,9 +79,17 @@ def played(policy: Policy, obs: jax.Array, seed: jax.Array) -> tuple:
     return memory, action, after, policy.label(after)
 
 
+@dataclass(frozen=True)
+class OwnOccupancy(SortedOccupancy):
+    """A feature map of a user's own."""
+
+
+OWN = replace(RECIPE, reward=replace(REWARD, features=OwnOccupancy(3)))
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two untrained explorers of two agents."""
+    """Two untrained explorers of two agents; under `own` the same with features of a user's."""
 
     def policies(key: jax.Array) -> list[Policy]:
         cover = RECIPE.empty_coverage()
@@ -89,7 +100,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return [RECIPE.policy(cover, RECIPE.algorithm.init(spec, key)) for key in jax.random.split(key, 2)]
 
     directory = tmp_path_factory.mktemp("explorers")
-    save_explorers(RECIPE, jax.jit(policies)(jax.random.key(0)), directory / "policies" / "explorers")
+    untrained = jax.jit(policies)(jax.random.key(0))
+    save_explorers(RECIPE, untrained, directory / "policies" / "explorers")
+    save_explorers(OWN, untrained, directory / "own" / "policies" / "explorers")
     return directory
 
 
@@ -195,6 +208,22 @@ def test_transferred_explorers_play(saved: Path, how, rest):
     action = np.asarray(action)
     assert action.shape == (3,) and action.min() >= 0 and action.max() < 5
     assert int(label.actor) in (1, 2)
+
+
+@pytest.mark.parametrize("how", ["whole", "subteams"])
+def test_explorers_may_be_made_of_classes_that_the_experiment_uses(saved: Path, how):
+    """Nothing is imported because a file names it; what the experiment itself is made of has been loaded."""
+    source = saved / "own" / "policies" / "explorers"
+
+    def experiment(reward: RecordReward) -> Experiment:
+        explorer = RECIPE.algorithm
+        method = Mesa(explorer, reward=reward, num_clusters=3, explorers_from=str(source), transfer=how, rest="uniform")
+        return Experiment(method, ParticleClimbFamily(THREE), explorer, Budget(80), num_train_tasks=1, num_test_tasks=1)
+
+    own, ours = experiment(OWN.reward), experiment(REWARD)
+    assert isinstance(own.method.borrowed(own, source), SubTeams if how == "subteams" else Policy)
+    with pytest.raises(UsageError, match="OwnOccupancy', and this experiment uses nothing of that module"):
+        ours.method.borrowed(ours, source)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from fake_store import SMALL, write_run
 from mesax.cli.parser import main
-from mesax.results.comparison import by_family, compare_directories, nothing_comparable, pool_seeds
+from mesax.results.comparison import by_family, compare_directories, nothing_comparable, pooled, samples_of_one
 from mesax.results.drawing import draw_comparison
 from mesax.results.summary import run_figures
 from mesax.store.reading import load_run
@@ -40,20 +40,20 @@ def with_config(run, **settings):
 
 def test_seeds_are_pooled_and_other_differences_are_not(store):
     mesa, plain, second = runs_of(store, "mesa-0", "plain-0", "mesa-1")
-    pooled, alone = pool_seeds([mesa, plain, second])
+    both, alone = map(pooled, samples_of_one([mesa, plain, second]))
     assert alone is plain
-    assert pooled.run["seed"] == [0, 1] and pooled.tasks.tolist() == list(range(8))
-    np.testing.assert_array_equal(pooled.final_returns, [*mesa.final_returns, *second.final_returns])
-    assert pooled.curves[4].label == f"seed 1: {second.curves[0].label}"
-    assert pooled.summary["env_steps"] == mesa.summary["env_steps"] + second.summary["env_steps"]
-    assert pool_seeds([mesa, mesa]) == [mesa, mesa], "the same tasks would count twice"
+    assert both.run["seed"] == [0, 1] and both.tasks.tolist() == list(range(8))
+    np.testing.assert_array_equal(both.final_returns, [*mesa.final_returns, *second.final_returns])
+    assert both.curves[4].label == f"seed 1: {second.curves[0].label}"
+    assert both.summary["env_steps"] == mesa.summary["env_steps"] + second.summary["env_steps"]
+    assert samples_of_one([mesa, mesa]) == [[mesa], [mesa]], "the same tasks would count twice"
 
 
 def test_runs_of_another_configuration_are_not_pooled_even_if_their_names_agree(store):
     mesa, second = runs_of(store, "mesa-0", "mesa-1")
-    assert len(pool_seeds([mesa, with_config(second, schedule={"total_steps": 7})])) == 2
+    assert len(samples_of_one([mesa, with_config(second, schedule={"total_steps": 7})])) == 2
     one, other = with_config(mesa, seed=0, num_test_tasks=4), with_config(second, seed=1, num_test_tasks=2)
-    assert len(pool_seeds([one, other])) == 1
+    assert len(samples_of_one([one, other])) == 1
 
 
 def test_each_family_has_its_own_tables_and_pictures(store, tmp_path, request):

@@ -15,7 +15,7 @@ from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.results.comparison import compare_directories
 from mesax.results.evidence.freshness import changes, freshness, is_of, with_family
-from mesax.results.evidence.kept import Kept, all_kept, keep, load_results, read_kept
+from mesax.results.evidence.kept import Kept, all_kept, command_of, keep, load_results, read_kept
 from mesax.results.labels import method_label
 from mesax.results.summary import run_figures
 from mesax.store.reading import load_run
@@ -51,6 +51,17 @@ def test_a_result_says_what_made_it(run: Path, tmp_path: Path):
     assert len(facts["curves"]) == len(facts["per_task"]) == FAKE.num_tasks
 
 
+def test_a_command_can_be_typed():
+    """Values that a shell would take apart or fill in are quoted."""
+    overrides = [["method.label", "two words"], ["env.sizes", "(3, 4)"], ["seed", 5]]
+    run = {"method": "mesa", "env": "my.games:make", "preset": "quick", "seed": 0, "test_tasks": [{}, {}]}
+    command = command_of(run | {"request": {"method": "mesa", "overrides": overrides}})
+    assert command == (
+        "mesax run mesa my.games:make --preset quick --seed 0 --num-test-tasks 2"
+        " --method.label 'two words' --env.sizes '(3, 4)' --seed 5"
+    )
+
+
 def test_files_of_other_kinds_are_left_out_and_refused(run: Path, tmp_path: Path):
     store = tmp_path / "store"
     keep(run, store)
@@ -74,7 +85,7 @@ def test_a_result_of_another_request_is_not_replaced(run: Path, tmp_path: Path):
 
 
 def test_a_result_of_borrowed_explorers_names_no_place(run: Path, tmp_path: Path):
-    lender = write_run(tmp_path / "lender", FakeRun("mesa", seed=7, evaluations=8))
+    lender = write_run(tmp_path / "a lender's", FakeRun("mesa", seed=7, evaluations=8))
     request = Request("mesa", "climb-one", "quick", 0, 4, (("method.explorers-from", str(lender)),))
     experiment = request.experiment()
     described = json.loads((run / "run.json").read_text()) | {

@@ -12,6 +12,7 @@ from fake_store import FakeRun, write_run
 from mesax.algorithms.maddpg import Maddpg
 from mesax.cli.parser import main
 from mesax.errors import DamageError, UsageError
+from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import ENVIRONMENTS, METHODS
 from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
@@ -22,7 +23,7 @@ from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, find_runs, missing_commands, status_table
 from mesax.results.paper.curves import curves_of_all, looks
 from mesax.results.paper.generalization import Reached, generalization_figure
-from mesax.results.paper.table import _over, gain_table, result_table
+from mesax.results.paper.table import _over, gain_table, mean_table, result_table
 from mesax.results.profiles import profile
 from mesax.results.reproduce import CLIMB, PAPER_TABLE_2, PIECES, piece_named
 from mesax.results.summary import Comparison
@@ -92,6 +93,13 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
     assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
+    assert "" in mean_table(fresh, PAPER_TABLE_2).rows[0] and "Blank: not run" in mean_table(fresh, PAPER_TABLE_2).note
+
+
+@pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer"])
+def test_the_note_says_what_counts_as_solved(env: str):
+    threshold = experiment("mesa", env, "quick").family.optimal_threshold
+    assert f"{threshold:g} or more" in gain_table([]).note
 
 
 def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path: Path):

@@ -1,6 +1,7 @@
 """The run directory: atomic files, rows that survive crashes, one writer at a time."""
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -222,6 +224,7 @@ def test_jobs(run: RunDirectory):
 
 CODE = """
 import sys
+import time
 from pathlib import Path
 from mesax.errors import UsageError
 from mesax.store.run_directory import RunDirectory
@@ -259,6 +262,22 @@ def test_a_killed_process_gives_its_lock_back(run: RunDirectory):
         _ = 1 / 0
     with run.lock(), pytest.raises(UsageError, match=f"process {os.getpid()}$"), run.lock():
         pytest.fail("two at once")
+
+
+def test_whoever_only_looks_keeps_nobody_out(run: RunDirectory, monkeypatch: pytest.MonkeyPatch):
+    """As `mesax status` does, which asks for an instant whether somebody is at work."""
+    with run.lock():
+        pass
+    descriptor = os.open(run.path / ".lock", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    monkeypatch.setattr(store, "SECONDS_FOR_LOOKING", 0)
+    with pytest.raises(UsageError, match="is in use by process unknown"), run.lock():
+        pytest.fail("two at once")
+    monkeypatch.undo()
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", lambda seconds: (waited.append(seconds), os.close(descriptor)))
+    with run.lock():
+        assert len(waited) == 1
 
 
 def test_find_runs(run: RunDirectory, tmp_path: Path):

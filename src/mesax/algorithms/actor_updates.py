@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mesax.algorithms.targets import straight_through
 from mesax.errors import UsageError
+from mesax.ranges import above, at_least, at_most
 from mesax.types import Actions, ActionSpace, Discrete, Key
 
 MOST_ENUMERATED = 256
@@ -118,6 +119,10 @@ class GumbelGradient:
     """Where the other agents' actions come from: their current policies, or the replay buffer."""
     temperature: float = 1.0
 
+    def __post_init__(self) -> None:
+        """Refuse samples that no gradient comes through."""
+        above(self, 0, "temperature")
+
     @property
     def pool_size(self) -> int:
         """No candidates needed."""
@@ -191,8 +196,9 @@ class JointImprovement:
 
     def __post_init__(self) -> None:
         """Refuse to try more than can be tried."""
-        if self.enumerate_up_to > MOST_ENUMERATED:
-            raise UsageError(f"enumerate-up-to must be at most {MOST_ENUMERATED}, not {self.enumerate_up_to}")
+        at_most(self, MOST_ENUMERATED, "enumerate_up_to")
+        counts = ("num_replay", "num_explorer", "num_elite", "num_policy", "num_uniform")
+        at_least(self, 0, "margin", "policy_noise", *counts)
 
     @property
     def pool_size(self) -> int:

@@ -36,8 +36,10 @@ from mesax.algorithms.value_decomposition import (
     choices_of,
 )
 from mesax.errors import UsageError
+from mesax.hashing import scrambled
 from mesax.nets import Adam, CodedTeam, Team, Trainable
 from mesax.policy import Policy
+from mesax.ranges import above, at_least, between
 from mesax.runtime import physical_memory
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Key, Metrics, masked_mean, tree_stack
 
@@ -96,8 +98,9 @@ class Curiosity:
 
     def __post_init__(self) -> None:
         """Refuse what predicts nothing."""
-        if self.gain <= 0.0 or self.head_gain < 0.0:
-            raise UsageError(f"gain must be above 0 and head-gain not negative, not {self.gain} and {self.head_gain}")
+        above(self, 0, "gain")
+        at_least(self, 0, "head_gain")
+        between(self, 0, 1, "target_rate")
 
 
 @dataclass(frozen=True)
@@ -192,13 +195,6 @@ class EpisodicMemory(eqx.Module):
         value = value.at[jnp.where(owner == tag, here, self.tag.size)].max(returns, mode="drop")
         occupancy = jnp.mean((tags != EMPTY).astype(jnp.float32))
         return EpisodicMemory(self.projection, tags, value, known, occupancy)
-
-
-def scrambled(number: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
-    """Every bit of the result depends on every bit of the number (a finalizer of MurmurHash3)."""
-    number = (number ^ (number >> 16)) * jnp.uint32(0x85EBCA6B)
-    number = (number ^ (number >> 13)) * jnp.uint32(0xC2B2AE35)
-    return number ^ (number >> 16)
 
 
 def discounted_returns(episodes: Episode, discount: float) -> Float[Array, "*batch time"]:

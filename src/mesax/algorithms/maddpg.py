@@ -41,12 +41,13 @@ from mesax.nets import (
     NetConfig,
     Team,
     Trainable,
-    batch_along,
     polyak,
     step_at,
     unroll_batch,
+    unroll_with_memories,
 )
 from mesax.policy import LEARNER, Policy, with_noise
+from mesax.ranges import at_least, at_most, between
 from mesax.store.settings import added
 from mesax.types import (
     Action,
@@ -191,19 +192,18 @@ class Maddpg(OffPolicy):
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
-        if self.num_critics < 1:
-            raise UsageError(f"num-critics must be at least 1, not {self.num_critics}")
-        if self.actor_batch_size is not None and self.actor_batch_size < 1:
-            raise UsageError(f"actor-batch-size must be at least 1, not {self.actor_batch_size}")
-        if not self.critic_head_gain >= 0.0:
-            raise UsageError(f"critic-head-gain must be at least 0, not {self.critic_head_gain}")
-        if min(self.imitation.start, self.imitation.end) < 0.0:
-            raise UsageError(f"imitation must not be negative, not {self.imitation.start} to {self.imitation.end}")
+        at_least(self, 1, "num_critics", "actor_batch_size")
+        at_least(self, 0, "critic_head_gain", "logit_penalty", "entropy_bonus")
+        at_least(self, 0, "exploration.start", "exploration.end", "imitation.start", "imitation.end")
         if isinstance(self.imitation, Linear) and self.imitation.start > 0.0 >= self.imitation.fraction:
             raise UsageError("imitation.start needs imitation.fraction: the share of the run over which it fades")
-        for name in ("discount", "target_rate", "trace"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"{name.replace('_', '-')} must lie between 0 and 1, not {getattr(self, name)}")
+        between(self, 0, 1, "discount", "target_rate", "trace")
+
+    def check(self, spec: EnvSpec, num_envs: int) -> None:
+        """Refuse chances of a random action beyond 1; noise of continuous ones may have any scale."""
+        super().check(spec, num_envs)
+        if isinstance(spec.action_space, Discrete):
+            at_most(self, 1, "exploration.start", "exploration.end")
 
     def init(self, spec: EnvSpec, key: Key) -> MaddpgState:
         """Fresh nets; targets start equal."""
@@ -281,7 +281,7 @@ class Maddpg(OffPolicy):
 
     def targets(self, spec: EnvSpec, state: MaddpgState, batch: Episode, played: Played) -> Float[Array, "batch time"]:
         """y_t of every episode; `Episode.continues` alone decides what is bootstrapped."""
-        at = batch_along(state.target_critics, joint_inputs(batch.obs[:, :-1], played))[0]
+        at = unroll_with_memories(state.target_critics, joint_inputs(batch.obs[:, :-1], played))[0]
         at = tree_index(at, (slice(None), slice(1, None)))
         following = batch.obs[:, 1:]
         if self.backup == "joint-max":
@@ -326,7 +326,7 @@ class Maddpg(OffPolicy):
     ) -> tuple[Float[Array, ""], Metrics]:
         obs = batch.obs[:, :-1]
         outputs = unroll_batch(actors, obs)
-        at = batch_along(critics, joint_inputs(obs, played))[0]
+        at = unroll_with_memories(critics, joint_inputs(obs, played))[0]
         at = tree_index(at, (slice(None), slice(-1)))
         problem = ActorProblem(
             outputs,

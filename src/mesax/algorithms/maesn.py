@@ -28,6 +28,7 @@ from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, unroll_batch
 from mesax.policy import LEARNER, Policy
+from mesax.ranges import above, at_least, at_most, between
 from mesax.types import (
     Action,
     Discrete,
@@ -176,16 +177,11 @@ class LatentPolicyGradient(OnPolicy):
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
-        for name, least in (("latent_size", 0), ("adapt_rounds", 0), ("epochs", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
-        for name in ("step_size", "clip", "initial_std"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name)}")
-        if self.initial_std > LARGEST_STD:
-            raise UsageError(f"initial-std must be at most {LARGEST_STD}, not {self.initial_std}")
-        if not 0.0 <= self.discount <= 1.0:
-            raise UsageError(f"discount must lie between 0 and 1, not {self.discount}")
+        at_least(self, 0, "latent_size", "adapt_rounds")
+        at_least(self, 1, "epochs")
+        above(self, 0, "step_size", "clip", "initial_std")
+        at_most(self, LARGEST_STD, "initial_std")
+        between(self, 0, 1, "discount")
         if self.adapts == "latents" and not self.latent_size:
             raise UsageError(
                 "without latents (latent-size 0) there is only one thing to adapt: --algorithm.adapts weights"

@@ -29,8 +29,9 @@ from mesax.algorithms.base import OnPolicy
 from mesax.algorithms.targets import entropy, generalized_advantages, huber, lambda_returns
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
-from mesax.nets import Adam, Memory, Mlp, Net, NetConfig, Team, Trainable, batch_along, unroll_batch
+from mesax.nets import Adam, Memory, Mlp, Net, NetConfig, Team, Trainable, unroll_batch, unroll_with_memories
 from mesax.policy import LEARNER, Policy
+from mesax.ranges import above, at_least, between
 from mesax.store.settings import added
 from mesax.types import (
     Action,
@@ -189,18 +190,10 @@ class Mappo(OnPolicy):
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
-        for name in ("epochs", "minibatches"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.chunk is not None and self.chunk < 1:
-            raise UsageError(f"chunk must be at least 1 step, not {self.chunk}")
-        for name in ("discount", "gae"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
-        if self.least_deviation < 0.0:
-            raise UsageError(f"least-deviation must not be negative, not {self.least_deviation}")
-        if self.clip <= 0 or self.initial_std <= 0 or self.largest_std.start <= 0 or self.largest_std.end <= 0:
-            raise UsageError("clip, initial-std and largest-std must be above 0")
+        at_least(self, 1, "epochs", "minibatches", "chunk")
+        between(self, 0, 1, "discount", "gae", "final_rate", "norm_decay")
+        at_least(self, 0, "least_deviation", "entropy_bonus")
+        above(self, 0, "clip", "huber", "initial_std", "largest_std.start", "largest_std.end")
         least, most = LOG_STD_RANGE
         if not least <= math.log(self.initial_std) <= most:
             raise UsageError(
@@ -256,7 +249,7 @@ class Mappo(OnPolicy):
     def values(
         self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
     ) -> tuple[Memory, Float[Array, "batch time agents"]]:
-        """(memories, normalized value of every step for every agent) of many episodes; memories as `batch_along`'s."""
+        """(memories as of `unroll_with_memories`, normalized value of every step for every agent) of many episodes."""
         along, heads = self.heads(net, obs, start)
         return along, heads[0]
 
@@ -265,9 +258,9 @@ class Mappo(OnPolicy):
     ) -> tuple[Memory, list[Float[Array, "batch time agents"]]]:
         """The same, and the value of a bonus if it is valued apart."""
         if self.values_of == "own":
-            along, values = batch_along(net, obs, start)
+            along, values = unroll_with_memories(net, obs, start)
             return along, [values[..., head] for head in range(values.shape[-1])]
-        along, values = batch_along(net, obs.reshape(*obs.shape[:2], -1), start)
+        along, values = unroll_with_memories(net, obs.reshape(*obs.shape[:2], -1), start)
         each = [values[..., head : head + 1] for head in range(values.shape[-1])]
         return along, [jnp.broadcast_to(value, obs.shape[:3]) for value in each]
 
@@ -291,7 +284,7 @@ class Mappo(OnPolicy):
     def _pieces(self, spec: EnvSpec, state: MappoState, batch: Episode, elapsed: Elapsed) -> Piece:
         """What was played with all that the nets at the start of the update say of it, cut into pieces."""
         obs = batch.obs[:, :-1]
-        actor_memories, old_outputs = batch_along(state.actors.net.team, obs)
+        actor_memories, old_outputs = unroll_with_memories(state.actors.net.team, obs)
         old_log = self._held(state.actors.net, elapsed).log_probability(old_outputs, batch.action)
         value_memories, (old_values, *apart) = self.heads(state.values.net, batch.obs)
         values = state.norm.denormalize(old_values)

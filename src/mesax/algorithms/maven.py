@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.algorithms.base import OffPolicy
-from mesax.algorithms.mixers import Mixer, MixerConfig, Mixing, Monotonic, Step, hypernets
+from mesax.algorithms.mixers import Mixer, MixerBase, MixerConfig, MixerStep, Monotonic, applied, hypernets
 from mesax.algorithms.targets import entropy
 from mesax.algorithms.value_decomposition import (
     ActionValues,
@@ -33,6 +33,7 @@ from mesax.algorithms.value_decomposition import (
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Team, Trainable  # noqa: F401
 from mesax.policy import LATENT_STREAM, LEARNER, Policy
+from mesax.ranges import at_least
 from mesax.types import (
     Action,
     Discrete,
@@ -71,7 +72,7 @@ class LatentPolicy(eqx.Module):
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Every agent acts on its own observation and z."""
         inner, noise, latent = memory
-        logits = self.offset if self.choice is None else self.offset + _apply(self.choice, obs.reshape(-1))
+        logits = self.offset if self.choice is None else self.offset + applied(self.choice, obs.reshape(-1))
         drawn = jax.nn.one_hot(jnp.argmax(logits + noise), noise.size)
         latent = jnp.where(jnp.any(latent > 0), latent, drawn)
         action, inner = self.policy.act(inner, coded(latent, obs), key)
@@ -82,30 +83,30 @@ class LatentPolicy(eqx.Module):
         return Label(jnp.asarray(LEARNER, jnp.int32), memory[2])
 
 
-class Discerning(Mixing):
+class Discerning(MixerBase):
     """A mixer that also tells which z is being played, and is paid for it."""
 
     mixer: Mixer
     discriminator: FeedForward
     weight: float = eqx.field(static=True)
 
-    def __call__(self, step: Step) -> Float[Array, " values"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " values"]:
         """Qtot; z is part of the context."""
         return self.mixer(step)
 
-    def penalty(self, step: Step) -> Float[Array, ""]:
+    def penalty(self, step: MixerStep) -> Float[Array, ""]:
         """The mixer's own, and what it takes by surprise."""
         return self.mixer.penalty(step) + self.weight * self.surprise(step)
 
-    def with_penalty(self, step: Step) -> tuple[Float[Array, " values"], Float[Array, ""]]:
+    def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " values"], Float[Array, ""]]:
         """As the mixer does, and the surprise."""
         values, penalty = self.mixer.with_penalty(step)
         return values, penalty + self.weight * self.surprise(step)
 
-    def surprise(self, step: Step) -> Float[Array, ""]:
+    def surprise(self, step: MixerStep) -> Float[Array, ""]:
         """-log q(z | s_t, softmax of the values): nothing is told at log(latent size)."""
         seen = jnp.concatenate([jax.nn.softmax(step.values).reshape(-1), step.obs.reshape(-1)])
-        return -jnp.sum(step.latent * jax.nn.log_softmax(_apply(self.discriminator, seen)))
+        return -jnp.sum(step.latent * jax.nn.log_softmax(applied(self.discriminator, seen)))
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,7 @@ class Reinforce:
 
     def __post_init__(self) -> None:
         """Refuse settings that nothing could be learned with."""
-        for name in ("hidden", "updates", "batch_size", "capacity"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "hidden", "updates", "batch_size", "capacity")
 
     def init(self, spec: EnvSpec, latent_size: int, key: Key) -> Choice:
         """A choice that knows nothing."""
@@ -146,7 +145,7 @@ class Reinforce:
 
     def loss(self, net: FeedForward, recent: Recent) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """(what is lowered, mean entropy of the choice) on some episodes."""
-        logits = jax.vmap(lambda obs: _apply(net, obs))(recent.obs)
+        logits = jax.vmap(lambda obs: applied(net, obs))(recent.obs)
         weights = recent.own / jnp.maximum(jnp.sum(recent.own), 1.0)
         returns = recent.returns - (jnp.sum(weights * recent.returns) if self.baseline else 0.0)
         chosen = jnp.sum(recent.latent * jax.nn.log_softmax(logits), axis=-1)
@@ -223,9 +222,7 @@ class CodedValues(ValueDecomposition):
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
         super().__post_init__()
-        for name in ("latent_size", "features"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "latent_size", "features")
         if any(width < 1 for width in self.discriminator_hidden):
             raise UsageError(f"every layer of the discriminator needs at least 1 unit, not {self.discriminator_hidden}")
 
@@ -321,7 +318,3 @@ def coded(
     """Observations that begin with z; it may stand for several instants."""
     codes = jnp.broadcast_to(latent[..., None, :], (*obs.shape[:-1], latent.shape[-1]))
     return jnp.concatenate([codes, obs], axis=-1)
-
-
-def _apply(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-    return net.step((), x)[1]

@@ -27,13 +27,14 @@ from jaxtyping import Array, Float
 
 from mesax.errors import UsageError
 from mesax.nets import Dense, FeedForward
+from mesax.ranges import at_least
 from mesax.types import EnvSpec, Key, tree_stack
 
 TINY = 1e-10
 """Keeps weights that must be positive away from zero."""
 
 
-class Step(eqx.Module):
+class MixerStep(eqx.Module):
     """All that a mixer may know of one step."""
 
     q: Float[Array, "*steps agents"]
@@ -63,38 +64,30 @@ def context_size(spec: EnvSpec, latent_size: int) -> int:
 class Mixer(Protocol):
     """A network that turns agents' values into what is learned."""
 
-    def __call__(self, step: Step) -> Float[Array, " values"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " values"]:
         """One value for the team, or one per agent."""
 
-    def penalty(self, step: Step) -> Float[Array, ""]:
+    def penalty(self, step: MixerStep) -> Float[Array, ""]:
         """What the mixer adds to the loss of this step."""
 
-    def with_penalty(self, step: Step) -> tuple[Float[Array, " values"], Float[Array, ""]]:
+    def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " values"], Float[Array, ""]]:
         """Both; what they have in common is computed, and differentiated, once."""
 
 
-class Mixing(eqx.Module):
+class MixerBase(eqx.Module):
     """A mixer that adds nothing to the loss, unless it says otherwise."""
 
     @abstractmethod
-    def __call__(self, step: Step) -> Float[Array, " values"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " values"]:
         """One value for the team, or one per agent."""
 
-    def penalty(self, step: Step) -> Float[Array, ""]:
+    def penalty(self, step: MixerStep) -> Float[Array, ""]:
         """None."""
         return jnp.zeros_like(step.q[0])
 
-    def with_penalty(self, step: Step) -> tuple[Float[Array, " values"], Float[Array, ""]]:
+    def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " values"], Float[Array, ""]]:
         """One after the other."""
         return self(step), self.penalty(step)
-
-
-@runtime_checkable
-class MixerSettings(Protocol):
-    """A frozen dataclass that builds a mixer."""
-
-    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> Mixer:
-        """A fresh mixer for contexts with a latent of this size."""
 
 
 def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
@@ -111,10 +104,10 @@ def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
     return [FeedForward(tuple(itertools.islice(layers, len(size) - 2)), next(layers)) for size in sizes]
 
 
-class OwnValues(Mixing):
+class OwnValues(MixerBase):
     """Nothing is mixed."""
 
-    def __call__(self, step: Step) -> Float[Array, " agents"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " agents"]:
         """Every agent's own value."""
         return step.q
 
@@ -129,10 +122,10 @@ class Independent:
         return OwnValues()
 
 
-class SumOfValues(Mixing):
+class SumOfValues(MixerBase):
     """The plain sum."""
 
-    def __call__(self, step: Step) -> Float[Array, " 1"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " 1"]:
         """Qtot."""
         return jnp.sum(step.q, keepdims=True)
 
@@ -147,7 +140,7 @@ class Sum:
         return SumOfValues()
 
 
-class MonotonicMixer(Mixing):
+class MonotonicMixer(MixerBase):
     """Qtot = elu(q |W1(s)| + b1(s)) |w2(s)| + v(s)."""
 
     first: FeedForward
@@ -155,12 +148,12 @@ class MonotonicMixer(Mixing):
     second: FeedForward
     value: FeedForward
 
-    def __call__(self, step: Step) -> Float[Array, " 1"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " 1"]:
         """Qtot, which no agent's value can lower by rising."""
         context = step.context
-        weight = jnp.abs(_apply(self.first, context)).reshape(step.q.shape[0], -1)
-        hidden = jax.nn.elu(step.q @ weight + _apply(self.bias, context))
-        return jnp.sum(hidden * jnp.abs(_apply(self.second, context)), keepdims=True) + _apply(self.value, context)
+        weight = jnp.abs(applied(self.first, context)).reshape(step.q.shape[0], -1)
+        hidden = jax.nn.elu(step.q @ weight + applied(self.bias, context))
+        return jnp.sum(hidden * jnp.abs(applied(self.second, context)), keepdims=True) + applied(self.value, context)
 
 
 @dataclass(frozen=True)
@@ -203,14 +196,14 @@ class Attention(eqx.Module):
     key: Float[Array, "heads obs size"]
     penalty_weight: float = eqx.field(static=True)
 
-    def __call__(self, step: Step) -> tuple[Float[Array, " agents"], Float[Array, ""]]:
+    def __call__(self, step: MixerStep) -> tuple[Float[Array, " agents"], Float[Array, ""]]:
         """(weights, above zero; mean squared logits, not divided, summed over heads: keeps the softmax unsaturated)."""
         logits = self.logits(step)
         scaled = logits / math.sqrt(self.key.shape[-1])
         weights = jnp.sum(jax.nn.softmax(scaled, axis=1) + TINY, axis=0)
         return weights, self.penalty_weight * jnp.sum(jnp.mean(jnp.square(logits), axis=1))
 
-    def logits(self, step: Step) -> Float[Array, "heads agents"]:
+    def logits(self, step: MixerStep) -> Float[Array, "heads agents"]:
         """Before they are divided by sqrt(size): how much the agents count at this state."""
         # Queries and keys are linear in what they come from, so their product is known before either: for all steps
         # that is one small matrix instead of two larger products each.
@@ -230,9 +223,9 @@ class StateWeights(eqx.Module):
 
     net: FeedForward
 
-    def __call__(self, step: Step) -> tuple[Float[Array, " agents"], Float[Array, ""]]:
+    def __call__(self, step: MixerStep) -> tuple[Float[Array, " agents"], Float[Array, ""]]:
         """(weights, above zero; no penalty)."""
-        return jnp.abs(_apply(self.net, step.context)) + TINY, jnp.zeros_like(step.q[0])
+        return jnp.abs(applied(self.net, step.context)) + TINY, jnp.zeros_like(step.q[0])
 
 
 class Importances(eqx.Module):
@@ -243,10 +236,10 @@ class Importances(eqx.Module):
     agent: FeedForward
     action: FeedForward
 
-    def __call__(self, step: Step) -> Float[Array, " agents"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " agents"]:
         """lambda_i, above zero."""
         both = jnp.concatenate([step.context, step.action.reshape(-1)])
-        kernels = jax.vmap(_apply, in_axes=(0, None))
+        kernels = jax.vmap(applied, in_axes=(0, None))
         scale = jnp.abs(kernels(self.scale, step.context)) + TINY
         shares = jax.nn.sigmoid(kernels(self.agent, step.context)) * jax.nn.sigmoid(kernels(self.action, both))
         return jnp.sum(scale * shares, axis=0)
@@ -265,7 +258,7 @@ class Importances(eqx.Module):
         return Importances(*(tree_stack(nets[kind::3]) for kind in range(3)))
 
 
-class DuplexMixer(Mixing):
+class DuplexMixer(MixerBase):
     """Weighted values of the agents, and advantages weighted once more by what the others do.
 
     Qtot = sum_i w_i Q_i + v(s) + sum_i stop(w_i (Q_i - max Q_i)) (lambda_i - 1)
@@ -276,20 +269,20 @@ class DuplexMixer(Mixing):
     """Of the state; the sum of what it says."""
     importances: Importances
 
-    def __call__(self, step: Step) -> Float[Array, " 1"]:
+    def __call__(self, step: MixerStep) -> Float[Array, " 1"]:
         """Qtot, at its highest where every agent's value is."""
         return self.with_penalty(step)[0]
 
-    def penalty(self, step: Step) -> Float[Array, ""]:
+    def penalty(self, step: MixerStep) -> Float[Array, ""]:
         """That of the weights."""
         return self.weighing(step)[1]
 
-    def with_penalty(self, step: Step) -> tuple[Float[Array, " 1"], Float[Array, ""]]:
+    def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " 1"], Float[Array, ""]]:
         """Both depend on what the agents count."""
         weights, penalty = self.weighing(step)
         advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
         total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))
-        return total[None] + jnp.sum(_apply(self.value, step.context), keepdims=True), penalty
+        return total[None] + jnp.sum(applied(self.value, step.context), keepdims=True), penalty
 
 
 @dataclass(frozen=True)
@@ -313,7 +306,7 @@ class Duplex:
 
     def __post_init__(self) -> None:
         """Refuse nets without units."""
-        _check_units(self, "heads", "attention_size", "query_hidden", "value_hidden", "kernels")
+        at_least(self, 1, "heads", "attention_size", "query_hidden", "value_hidden", "kernels")
         _check_importances(self.importance_hidden)
 
     def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> DuplexMixer:
@@ -345,7 +338,7 @@ class StateDuplex:
 
     def __post_init__(self) -> None:
         """Refuse nets without units."""
-        _check_units(self, "hidden", "kernels")
+        at_least(self, 1, "hidden", "kernels")
         _check_importances(self.importance_hidden)
 
     def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> DuplexMixer:
@@ -359,16 +352,11 @@ class StateDuplex:
 MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex | StateDuplex
 
 
-def _check_units(settings: object, *names: str) -> None:
-    for name in names:
-        if getattr(settings, name) < 1:
-            raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(settings, name)}")
-
-
 def _check_importances(widths: tuple[int, ...]) -> None:
     if any(width < 1 for width in widths):
         raise UsageError(f"every importance layer needs at least 1 unit, not {widths}")
 
 
-def _apply(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+def applied(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+    """A net without memory as a function."""
     return net.step((), x)[1]

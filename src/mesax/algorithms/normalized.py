@@ -21,6 +21,7 @@ from mesax.errors import UsageError
 from mesax.moments import Moments
 from mesax.nets import Memory, for_another_task
 from mesax.policy import Policy
+from mesax.ranges import above, at_least
 from mesax.store.settings import added
 from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Label, Metrics, tree_where
 
@@ -72,8 +73,8 @@ class Normalized:
 
     def __post_init__(self) -> None:
         """Refuse limits that leave nothing."""
-        if not (self.least >= 0 and self.limit > 0):
-            raise UsageError(f"least must not be negative and limit must be above 0, not {self.least} and {self.limit}")
+        at_least(self, 0, "least")
+        above(self, 0, "limit")
 
     @property
     def needs_replay(self) -> bool:

@@ -22,11 +22,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.algorithms.base import OffPolicy
-from mesax.algorithms.mixers import Mixer, MixerConfig, Monotonic, Step
+from mesax.algorithms.mixers import Mixer, MixerConfig, MixerStep, Monotonic
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
 from mesax.policy import LEARNER, Policy
+from mesax.ranges import between
 from mesax.types import (
     Action,
     Discrete,
@@ -64,8 +65,7 @@ class Soft:
 
     def __post_init__(self) -> None:
         """Refuse what is no share."""
-        if not 0.0 <= self.rate <= 1.0:
-            raise UsageError(f"rate must lie between 0 and 1, not {self.rate}")
+        between(self, 0, 1, "rate")
 
     def follow(self, target: NetT, online: NetT, updates: Int[Array, ""]) -> NetT:
         """Target nets after an update."""
@@ -196,9 +196,7 @@ class ValueDecomposition(OffPolicy):
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
-        for name in ("discount", "trace"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
+        between(self, 0, 1, "discount", "trace", "exploration.start", "exploration.end")
         if self.last_action and isinstance(self.agent_net, Entities):
             raise UsageError("a net over entities cannot see the last action: set last-action to false")
 
@@ -334,17 +332,17 @@ def steps_of(
     obs: Float[Array, "batch time agents obs"],
     action: Int[Array, "batch time agents"],
     latent: Float[Array, "batch latent"],
-) -> Step:
+) -> MixerStep:
     """Every step as mixers see it."""
     played = space.encode(action)
     latents = jnp.broadcast_to(latent[:, None], (*obs.shape[:2], latent.shape[-1]))
-    return Step(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents, q)
+    return MixerStep(jnp.sum(q * played, axis=-1), jnp.max(q, axis=-1), obs, played, latents, q)
 
 
 Rated = TypeVar("Rated")
 
 
-def each(function: Callable[[Step], Rated], steps: Step) -> Rated:
+def each(function: Callable[[MixerStep], Rated], steps: MixerStep) -> Rated:
     """`function` of every step of every episode, `[batch, time, ...]`; to it they are the rows of one matrix."""
     batch, time = steps.q.shape[:2]
     rows = jax.tree.map(lambda leaf: leaf.reshape(batch * time, *leaf.shape[2:]), steps)

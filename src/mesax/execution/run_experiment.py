@@ -21,6 +21,7 @@ from mesax.methods.base import Experiment
 from mesax.runtime import configure
 from mesax.store.modules import refuse_while_loading
 from mesax.store.run_directory import RunDirectory
+from mesax.store.settings import nameless
 from mesax.tracking.sinks import check_trackers
 
 
@@ -38,11 +39,12 @@ def run_experiment(
 
     A directory that holds the same experiment is continued, or its summary returned if it is done; one that holds
     another is refused. Functions and classes among the settings count by their names: what they do may change
-    unnoticed. More than one worker is a process each, which loads the modules of these functions and classes again, or
-    the script; so what a script does belongs under `if __name__ == "__main__":`. Asked to stop by a signal, it saves
-    everything, and the script exits with code 75. `method` and `env` are names for tables and figures;
-    `track` names tools that are told every row: tensorboard, wandb, csv. `on` is a Ray cluster that does the jobs, as
-    many at a time as it has CPUs, or as `workers` says; without a cluster, one worker is the default.
+    unnoticed, and with one whose name others may have (a lambda, say) nothing is continued. More than one worker is a
+    process each, which loads the modules of these functions and classes again, or the script; so what a script does
+    belongs under `if __name__ == "__main__":`. Asked to stop by a signal, it saves everything, and the script exits
+    with code 75. `method` and `env` are names for tables and figures; `track` names tools that are told every row:
+    tensorboard, wandb, csv. `on` is a Ray cluster that does the jobs, as many at a time as it has CPUs, or as
+    `workers` says; without a cluster, one worker is the default.
     """
     refuse_while_loading("run_experiment was called")
     if workers is not None and workers < 1:
@@ -52,7 +54,7 @@ def run_experiment(
         on.check()
     configure()
     expected = _digest(experiment)
-    experiment.method.check(experiment)  # what does not fit is refused before there is a directory
+    experiment.check()  # what does not fit is refused before there is a directory
     if on is None:
         workers = workers or 1
     if on is not None or workers != 1:
@@ -63,6 +65,7 @@ def run_experiment(
         if run.run.get("config_hash") != expected:
             difference = stored_difference(run.run, experiment)
             raise UsageError(f"{path} holds another experiment ({difference}); remove it or choose another directory")
+        _check_names(path, experiment)
         if run.status == "done":
             try:
                 run.check_results()
@@ -78,6 +81,17 @@ def run_experiment(
         except Preempted:
             warn(f"stopped and saved; {how_to_continue(run, on.words if on else ())}")
             raise
+
+
+def _check_names(path: Path, experiment: Experiment) -> None:
+    """Refuse to take what is there for this experiment if names alone do not say so."""
+    places = list(dict.fromkeys(nameless(experiment)))
+    if places:
+        raise UsageError(
+            f"nobody can tell whether {path} holds this experiment: {', '.join(places)} goes by a name that others may"
+            " have (a lambda, made inside a function, or bound to an object); define it at the top of a module, or"
+            " remove the directory or choose another"
+        )
 
 
 def _digest(experiment: Experiment) -> str:

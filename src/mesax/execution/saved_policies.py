@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -14,11 +15,14 @@ import numpy as np
 from mesax.envs.base import HostEnvironment, ShowsItself, Task
 from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
+from mesax.experiments.rebuild import experiment_of
+from mesax.explorers.foreign_loop import Player
 from mesax.methods.adapt import greedy_shape, policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers, explorers_in
-from mesax.policy import Policy, UniformPolicy
+from mesax.policy import LEARNER, Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
+from mesax.runtime import configure
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import MANIFEST, open_tree, read_manifest
@@ -26,7 +30,7 @@ from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import episode_seeds
-from mesax.types import Episode, tree_index
+from mesax.types import EnvSpec, Episode, tree_index
 
 RENDER_STREAM = 7
 EPISODES, EPISODES_ON_HOST = 200, 20
@@ -48,6 +52,31 @@ def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: i
     saved.check_finite()
     policy: Policy = saved.restore(greedy_shape(experiment))
     return policy
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPolicy:
+    """What a run has learned on one test task, to be played anywhere: NumPy in, NumPy out."""
+
+    spec: EnvSpec
+    """Agents, observations, actions and horizon that it was learned with."""
+    policy: Policy
+
+    def start(self, seed: int = 0, copies: int | None = None) -> Player:
+        """Begin an episode; with `copies`, as many side by side. Then `act(obs)` at every step."""
+        return Player.begin(self.spec, LEARNER, self.policy, seed, copies)
+
+
+def load_policy(run: Path | str, task: int = 0, repeat: int = 0, modules: Iterable[ModuleType] = ()) -> LearnedPolicy:
+    """The greedy policy that a finished run has learned on one of its test tasks.
+
+    `modules` are those that define classes of your own that the run used: an environment, say, or a learner.
+    """
+    configure()
+    directory = RunDirectory.open(Path(run))
+    experiment = experiment_of(directory.run, modules)
+    policy = jax.device_get(final_policy(directory, experiment, task, repeat))
+    return LearnedPolicy(experiment.env.spec, policy)
 
 
 def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int) -> Policy:

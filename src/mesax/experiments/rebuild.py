@@ -8,6 +8,7 @@ from types import ModuleType
 
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.overrides import digest, digest_of_plain
+from mesax.experiments.provenance import git_commit, versions
 from mesax.methods.base import Experiment
 from mesax.store.json_values import flatten
 from mesax.store.modules import loaded_modules, named_in
@@ -47,13 +48,13 @@ def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ())
     except UnknownName as error:
         raise _unknown(run, error.name, kinds) from error
     except StoreError as error:
-        raise UsageError(f"run {name} was made with another version of mesax ({_version(run)}): {error}") from error
+        raise UsageError(f"run {name} {_otherwise(run)}: {error}") from error
     if not isinstance(experiment, Experiment):
         raise UsageError(f"run.json of {name} describes no run of mesax: its config is no Experiment")
     if digest(experiment) != run["config_hash"]:
         raise UsageError(
-            f"run {name} was made with another version of mesax ({_version(run)}):"
-            f" the same configuration now reads otherwise: {stored_difference(run, experiment)}"
+            f"run {name} {_otherwise(run)}: the same configuration now reads otherwise:"
+            f" {stored_difference(run, experiment)}"
         )
     return experiment
 
@@ -109,6 +110,11 @@ def _shown(settings: Mapping[str, object], path: str) -> str:
     return str(settings[path])[:60] if path in settings else "absent"
 
 
-def _version(run: Mapping[str, object]) -> str:
-    versions = run.get("versions")
-    return str(versions.get("mesax")) if isinstance(versions, dict) else "unknown"
+def _otherwise(run: Mapping[str, object]) -> str:
+    """Why a configuration may not be readable any more: another version of mesax, if that is known."""
+    stored = run.get("versions")
+    made = (stored.get("mesax"), run.get("git_commit")) if isinstance(stored, dict) else None
+    if made is None or made == (versions()["mesax"], git_commit()):
+        return "cannot be rebuilt from its settings"
+    version, commit = made
+    return f"was made with another version of mesax ({version}{f', commit {commit}' if commit else ''})"

@@ -8,7 +8,7 @@ action = player.act(obs)                # [agents, obs] in, [agents] or [agents,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from mesax.explorers.shared_latent import SharedLatentRecipe
 from mesax.nets import Memory
 from mesax.policy import EXPLORER, Policy
 from mesax.runtime import configure
-from mesax.store.settings import UnknownName, from_plain, name_of, settings_in
+from mesax.store.settings import Named, UnknownName, from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
 from mesax.types import Action, Actions, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size, tree_index
 
@@ -34,10 +34,18 @@ KINDS = settings_in(
 """What a saved explorer may consist of: settings that mesax defines; a file cannot make anything else be built."""
 
 
-def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
+class KindNeeded(UsageError):
+    """Explorers are made of a class or a function that is not part of mesax, and that nobody has given."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(what)
+        self.name = name
+
+
+def load_explorers(path: Path | str, kinds: Sequence[Callable[..., object]] = ()) -> Explorers:
     """The explorers of a finished run, of a bundle that `mesax export` wrote, or of a directory that holds them.
 
-    `kinds` are classes of your own that the run used: a feature map, say, or a learner.
+    `kinds` are classes and functions of your own that the run used: a feature map, say, or a learner.
     """
     configure()
     path = Path(path)
@@ -59,7 +67,7 @@ def load_explorers(path: Path | str, kinds: Sequence[type] = ()) -> Explorers:
     return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
 
 
-def _recipe(path: Path, plain: object, kinds: Sequence[type]) -> object:
+def _recipe(path: Path, plain: object, kinds: Sequence[Named]) -> object:
     """What a file describes, with classes of mesax and of `kinds`; one that is missing is named with what to type."""
     try:
         return from_plain(plain, KINDS | {name_of(kind): kind for kind in kinds})
@@ -67,9 +75,10 @@ def _recipe(path: Path, plain: object, kinds: Sequence[type]) -> object:
         module, colon, name = error.name.partition(":")
         if not colon:
             raise
-        raise UsageError(
+        raise KindNeeded(
             f"the explorers of {path} use '{error.name}', which is not part of mesax: import {name} from {module}"
-            f" and call load_explorers(path, kinds=[{', '.join([*(kind.__name__ for kind in kinds), name])}])"
+            f" and call load_explorers(path, kinds=[{', '.join([*(kind.__name__ for kind in kinds), name])}])",
+            error.name,
         ) from error
 
 
@@ -99,24 +108,28 @@ class Explorers:
             raise UsageError(f"there is no explorer {which}; there are 1 to {len(self)}")
         # Chosen on the host: of every shape of a weight, JAX would compile a program for it.
         policy = self.recipe.deployed(tree_index(jax.device_get(self.policies), which - EXPLORER))
-        key = jax.random.key(seed)
-        keys = key[None] if copies is None else jax.random.split(key, copies)
-        memory = compiled(_start)(policy, keys)
-        return Player(self.spec, which, policy, keys, memory, copies is None)
+        return Player.begin(self.spec, which, policy, seed, copies)
 
 
 @dataclass
 class Player:
-    """An explorer in the middle of an episode."""
+    """A policy in the middle of an episode."""
 
     spec: EnvSpec
     number: int
-    """Which explorer plays, from 1."""
+    """Which explorer plays, from 1; 0: what a learner has learned."""
     _policy: Policy
     _keys: Keys
     _memory: Memory
     _single: bool
     _step: int = 0
+
+    @staticmethod
+    def begin(spec: EnvSpec, number: int, policy: Policy, seed: int, copies: int | None = None) -> Player:
+        """At the start of an episode; with `copies`, of as many side by side."""
+        key = jax.random.key(seed)
+        keys = key[None] if copies is None else jax.random.split(key, copies)
+        return Player(spec, number, policy, keys, compiled(_start)(policy, keys), copies is None)
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """Joint action for a joint observation `[agents, obs]`, or for `[copies, agents, obs]`."""
@@ -125,7 +138,7 @@ class Player:
         expected = (len(self._keys), self.spec.num_agents, self.spec.obs_size)
         if seen.shape != expected:
             shown = expected[1:] if self._single else expected
-            raise UsageError(f"explorers expect observations of shape {shown}, not {np.shape(obs)}")
+            raise UsageError(f"observations have shape {np.shape(obs)}, but this policy has learned from {shown}")
         self._step += 1
         action, self._memory = compiled(_act)(self._policy, self._memory, seen, self._keys, np.int32(self._step))
         chosen = np.asarray(action)

@@ -24,9 +24,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mesax.errors import UsageError
 from mesax.nets import Adam, Memory, Trainable
 from mesax.policy import EXPLORER, Policy
+from mesax.ranges import above, at_least
 from mesax.rewards.relations import RelationDensity
 from mesax.types import Action, Discrete, EnvSpec, Key, Keys, Label, Metrics
 
@@ -87,12 +87,8 @@ class SharedLatent:
 
     def __post_init__(self) -> None:
         """Refuse explorers that cannot be fitted."""
-        for name in ("latents_per_action", "num_updates", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        for name in ("learning_rate", "reward_limit", "initial_scale"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name)}")
+        at_least(self, 1, "latents_per_action", "num_updates", "batch_size")
+        above(self, 0, "learning_rate", "reward_limit", "initial_scale")
 
     @property
     def optimizer(self) -> Adam:

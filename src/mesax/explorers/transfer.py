@@ -24,11 +24,12 @@ from jaxtyping import Array, Float, Int
 
 from mesax.envs.structure import HasSymmetries, HasTeamView, Symmetries, TeamView
 from mesax.errors import StoreError, UsageError
-from mesax.explorers.foreign_loop import Explorers, load_explorers
+from mesax.explorers.foreign_loop import Explorers, KindNeeded, load_explorers
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
 from mesax.nets import Memory
 from mesax.policy import ExplorationPolicySet, Policy, UniformPolicy
 from mesax.rewards.coverage import Told, tell
+from mesax.store.settings import Named
 from mesax.store.trees import open_tree
 from mesax.types import Action, EnvSpec, Key, Label, TeamSized, Transition, random_index, tree_index
 
@@ -176,10 +177,18 @@ class Transfer:
     """The first explorer to use."""
     at_most: int | None = None
     """How many to use; None: all."""
+    kinds: tuple[Named, ...] = ()
+    """Classes and functions of the user's that the explorers may be made of."""
 
     def deployed(self, directory: Path) -> Policy:
         """The explorers in a directory as they play here, one drawn in every episode; refuses those that cannot."""
-        source = load_explorers(directory)
+        try:
+            source = load_explorers(directory, self.kinds)
+        except KindNeeded as error:
+            raise UsageError(
+                f"the explorers of {directory} use '{error.name}', and this experiment uses nothing of that module:"
+                " let its family, its learner or its features be of there"
+            ) from error
         return self.turned(self._driving(source, directory))
 
     def turned(self, policy: Policy) -> Policy:

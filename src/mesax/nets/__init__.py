@@ -12,10 +12,10 @@ from mesax.nets.sequence import (
     Net,
     StepByStep,
     along,
-    batch_along,
     step_at,
     unroll,
     unroll_batch,
+    unroll_with_memories,
 )
 from mesax.nets.team import Additive, CodedTeam, Ensemble, NetConfig, Team
 
@@ -47,13 +47,13 @@ __all__ = [
     "Team",
     "Trainable",
     "along",
-    "batch_along",
     "for_another_task",
     "mean_and_max",
     "polyak",
     "step_at",
     "unroll",
     "unroll_batch",
+    "unroll_with_memories",
     "waves",
     "with_length",
 ]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree, ScalarLike
 
-from mesax.errors import UsageError
+from mesax.ranges import above, at_least
 
 NetT = TypeVar("NetT")
 
@@ -26,9 +26,10 @@ class Adam:
     """Updates over which the learning rate falls in a straight line to a twentieth; None: it stays."""
 
     def __post_init__(self) -> None:
-        """Refuse a fall without time."""
-        if self.falling is not None and self.falling < 1:
-            raise UsageError(f"falling must be at least 1 update, not {self.falling}")
+        """Refuse steps uphill and a fall without time; a rate of 0 learns nothing, which may be wanted."""
+        at_least(self, 0, "learning_rate")
+        above(self, 0, "clip_norm")
+        at_least(self, 1, "falling")
 
     @property
     def transform(self) -> optax.GradientTransformation:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from mesax.nets.dense import Dense, LayerNorm, Products, for_rows, standardized
 from mesax.nets.sequence import Input, Memory, StepByStep
+from mesax.ranges import at_least
 from mesax.store.settings import added
 from mesax.types import Key
 
@@ -134,6 +135,11 @@ class Gru:
     products: Products = added("float32")
     """What the factors of matrix products are rounded to: `bfloat16` is quicker on processors that multiply it in
     hardware and slower on others (`mesax doctor` measures it). Sums, weights and all else stay float32."""
+
+    def __post_init__(self) -> None:
+        """Refuse layers without units."""
+        at_least(self, 1, "hidden")
+        at_least(self, 0, "num_layers")
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> Recurrent:
         """A fresh net with a linear head of the given gain."""

@@ -2,9 +2,9 @@
 
 A net has an episode memory, like a policy: `start() -> memory`, `step(memory, x) -> (memory, y)`; memoryless nets keep
 `()`. An input may be a tuple of parts, which stands for their concatenation. `unroll` runs a net over an episode,
-`unroll_batch` and `batch_along` over many; evaluating *other* inputs at the memories of the episodes that were played
-is then `step_at` (MADDPG's targets and counterfactual actions need exactly this). `StepByStep` goes along an episode
-one step at a time; nets that know a quicker way override `along` or `along_batch`.
+`unroll_batch` and `unroll_with_memories` over many; evaluating *other* inputs at the memories of the episodes that were
+played is then `step_at` (MADDPG's targets and counterfactual actions need exactly this). `StepByStep` goes along an
+episode one step at a time; nets that know a quicker way override `along` or `along_batch`.
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ def unroll(net: Net[InputT], xs: InputT, start: Memory = None) -> Float[Array, "
 
 def unroll_batch(net: Net[InputT], xs: InputT, start: Memory = None) -> Float[Array, "batch time ..."]:
     """`unroll` for many episodes."""
-    return batch_along(net, xs, start)[1]
+    return unroll_with_memories(net, xs, start)[1]
 
 
-def batch_along(net: Net[InputT], xs: InputT, start: Memory = None) -> tuple[Memory, Float[Array, "batch time ..."]]:
+def unroll_with_memories(
+    net: Net[InputT], xs: InputT, start: Memory = None
+) -> tuple[Memory, Float[Array, "batch time ..."]]:
     """(memories before each step and after the last, outputs) of many episodes, from fresh memories or `start`."""
     if start is None:
         batch = len(jax.tree.leaves(xs)[0])

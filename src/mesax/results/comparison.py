@@ -182,11 +182,6 @@ def samples_of_one(runs: Sequence[RunResults]) -> list[list[RunResults]]:
     return together
 
 
-def pool_seeds(runs: Sequence[RunResults]) -> list[RunResults]:
-    """Runs that are samples of the same thing become one."""
-    return [pooled(members) for members in samples_of_one(runs)]
-
-
 def pooled(members: Sequence[RunResults]) -> RunResults:
     """Runs that are samples of the same thing as one, with the tasks of all; every task run counts the same."""
     return members[0] if len(members) == 1 else pool(members)

@@ -64,7 +64,7 @@ def encode(tree: PyTree) -> tuple[list[Entry], Arrays]:
         shape, dtype = _signature(name, leaf)
         entry: Entry = {"path": name, "shape": shape, "dtype": dtype, "stored": "array"}
         data = leaf
-        if _is_key(leaf):
+        if is_key(leaf):
             entry |= {"stored": "key", "generator": str(jax.random.key_impl(leaf))}
             data = jax.random.key_data(leaf)
         # C order, because safetensors writes the memory of other orders as if it were C.
@@ -112,7 +112,7 @@ def as_kind_of(value: np.ndarray | jax.Array, like: object) -> object:
     if isinstance(like, np.ndarray):
         return np.array(value)
     # Not `jnp.array`, which compiles a program for every shape. A copy: the loop that goes on uses its state up.
-    return value if _is_key(like) else jax.device_put(value, may_alias=False)
+    return value if is_key(like) else jax.device_put(value, may_alias=False)
 
 
 def is_finite(leaf: np.ndarray | jax.Array) -> bool:
@@ -120,7 +120,8 @@ def is_finite(leaf: np.ndarray | jax.Array) -> bool:
     return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(np.isfinite(np.asarray(leaf)).all())
 
 
-def _is_key(leaf: object) -> TypeGuard[jax.Array]:
+def is_key(leaf: object) -> TypeGuard[jax.Array]:
+    """Whether a leaf is typed keys, or their shape."""
     return isinstance(leaf, HasShape) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
@@ -40,6 +40,8 @@ MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.j
 """The results of a finished run; coverage.json is there only if explorers were trained."""
 KEPT_ONCE = ("run.json", "coverage.json", "clock.jsonl")
 """Those of them that cannot be merged again from what the jobs wrote."""
+SECONDS_FOR_LOOKING = 1
+"""After which a lock that others share is refused."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ class RunDirectory:
             file = open(descriptor, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed below)
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock_alone(file.fileno())
             except BlockingIOError as error:
                 file.seek(0)
                 owner = file.read(20).strip() or "unknown"
@@ -262,6 +264,21 @@ def find_runs(root: Path) -> list[RunDirectory]:
 
 def _line(row: Mapping[str, object]) -> str:
     return json.dumps(json_ready(row), sort_keys=True, allow_nan=False) + "\n"
+
+
+def _lock_alone(descriptor: int) -> None:
+    """Take a lock, or raise `BlockingIOError` if another process has it.
+
+    Whoever asks if a run is at work shares the lock for an instant (`execution/status.py`): that is waited for.
+    """
+    for _ in range(SECONDS_FOR_LOOKING * 20):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused if somebody has it alone
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(0.05)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _end_of_rows(file: FileIO) -> tuple[int, bytes]:

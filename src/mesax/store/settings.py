@@ -30,6 +30,8 @@ Kinds: TypeAlias = Mapping[str, Named]
 HOME = __name__.partition(".")[0]
 ADDED = "added"
 """Marks the fields that are `added`."""
+UNREADABLE = (Mapping, set, frozenset, Enum, os.PathLike)
+"""What JSON can hold of such a field does not say what it was."""
 Value = TypeVar("Value")
 
 
@@ -142,30 +144,74 @@ def _modules_in(name: str) -> Iterator[types.ModuleType]:
 def to_plain(value: object, *, whole: bool = False) -> typing.Any:
     """`value` as JSON can hold it; a dataclass becomes an object that names its type.
 
-    `whole` says every setting, also those that were `added` and leave all as it was.
+    `whole` says every setting, also those that were `added` and leave all as it was. A field that `from_plain` could
+    not read back is a `TypeError`: else a run would go well, and nobody could look at it afterwards.
     """
+    return _plain(value, whole, "")
+
+
+def _plain(value: object, whole: bool, place: str) -> typing.Any:
+    """`place` is the field that the value is in; empty outside of dataclasses, where nothing is read back."""
+    if place and _is_unreadable(value):
+        raise _no_setting(value, place)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        chosen = items(value) if whole else said(value)
-        return {"type": name_of(type(value)), **{name: to_plain(entry, whole=whole) for name, entry in chosen}}
+        kind, chosen = type(value), items(value) if whole else said(value)
+        parts = {name: _plain(entry, whole, f"{kind.__name__}.{name}") for name, entry in chosen}
+        return {"type": name_of(kind), **parts}
     if isinstance(value, Mapping):
-        return {str(key): to_plain(entry, whole=whole) for key, entry in value.items()}
+        return {str(key): _plain(entry, whole, place) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(entry, whole=whole) for entry in value]
+        return [_plain(entry, whole, place) for entry in value]
     if isinstance(value, set | frozenset):
-        return sorted((to_plain(entry, whole=whole) for entry in value), key=str)
+        return sorted((_plain(entry, whole, place) for entry in value), key=str)
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "tolist"):
-        return to_plain(value.tolist())
+        return _plain(value.tolist(), whole, place)
     if callable(value) and hasattr(value, "__qualname__"):
         return name_of(value)
-    raise TypeError(f"a {type(value).__name__} cannot be a setting")
+    raise _no_setting(value, place)
+
+
+def _is_unreadable(value: object) -> bool:
+    is_array = hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0
+    return is_array or isinstance(value, UNREADABLE)
+
+
+def _no_setting(value: object, place: str) -> TypeError:
+    return TypeError(f"a {type(value).__name__} cannot be a setting" + (f" ({place})" if place else ""))
+
+
+def nameless(value: object, place: str = "") -> Iterator[str]:
+    """Fields with functions and classes that a name does not tell from others: made in a function, bound to an object.
+
+    What one function makes goes by one name, whatever it was made with.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind = type(value)
+        if not _known_by_name(kind):
+            yield place or kind.__name__
+        for name, entry in items(value):
+            yield from nameless(entry, f"{kind.__name__}.{name}")
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from nameless(entry, place)
+    elif callable(value) and hasattr(value, "__qualname__") and not _known_by_name(value):
+        yield place
+
+
+def _known_by_name(named: Named) -> bool:
+    owner = getattr(named, "__self__", None)  # of a built-in function, its module; of a class method, the class
+    if owner is not None and not isinstance(owner, type | types.ModuleType):
+        return False
+    encloses = getattr(named, "__closure__", None) and not hasattr(named, "__wrapped__")  # a decorator's does, always
+    return "<" not in named.__qualname__ and not encloses
 
 
 def foreign_modules(value: object) -> tuple[str, ...]:

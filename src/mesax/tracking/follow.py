@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from mesax.store.files import is_there, open_regular_file
 from mesax.store.json_values import parse_object
 from mesax.store.run_directory import RunDirectory
 from mesax.tracking.rows import KINDS, Entry, entry_of
-from mesax.tracking.sinks import FOLDER, TRACKERS, Sink, open_sink
+from mesax.tracking.sinks import FOLDER, TRACKERS, Sink, check_trackers, open_sink
 
 Warn = Callable[[str], None]
 
@@ -55,7 +56,7 @@ class Follower:
                 tell(sink)
             except Exception as error:
                 del self.sinks[name]
-                self.warn(f"the tracker '{name}' is told nothing more: {type(error).__name__}: {error}")
+                self.warn(f"the tracker '{name}' is told nothing more: {_in_one_line(error)}")
 
     def _new_lines(self, path: Path) -> list[bytes]:
         """Lines that are complete and have not been read."""
@@ -76,9 +77,24 @@ def tracked_before(run: RunDirectory) -> list[str]:
 
 
 def follower(run: RunDirectory, names: Sequence[str], warn: Warn) -> Follower:
-    """Sinks for these tools and for those that an earlier attempt has told."""
-    wanted = dict.fromkeys([*names, *tracked_before(run)])
-    return Follower(run, {name: open_sink(name, run.path / FOLDER / name, run.run) for name in wanted}, warn)
+    """Sinks for these tools and for those that an earlier attempt has told.
+
+    Whoever names a tool that is not installed is told so at once. Any other that cannot be opened is left out with a
+    warning: one that was asked for in an earlier attempt, perhaps on another machine, or one whose server is away.
+    """
+    check_trackers(names)
+    sinks: dict[str, Sink] = {}
+    for name in dict.fromkeys([*names, *tracked_before(run)]):
+        try:
+            sinks[name] = open_sink(name, run.path / FOLDER / name, run.run)
+        except Exception as error:
+            warn(f"the tracker '{name}' is told nothing: {_in_one_line(error)}")
+    return Follower(run, sinks, warn)
+
+
+def _in_one_line(error: Exception) -> str:
+    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+    return " ".join(f"{kind}{error}".split())
 
 
 def export_rows(run: RunDirectory, name: str, directory: Path | None = None) -> Path:
@@ -86,11 +102,15 @@ def export_rows(run: RunDirectory, name: str, directory: Path | None = None) -> 
     if directory is not None and directory.exists():
         raise UsageError(f"{directory} exists already; choose another directory with --out")
     target = directory or run.path / FOLDER / name
-    sink = open_sink(name, target, run.run)
-    try:
+    with ExitStack() as stack:
+        if directory is None:
+            try:
+                stack.enter_context(run.lock())
+            except UsageError as error:
+                raise UsageError(f"{error}, which may be writing there; choose another directory with --out") from error
+        sink = open_sink(name, target, run.run)
+        stack.callback(sink.close)
         for kind in KINDS:
             for row in run.read_rows(f"{kind}.jsonl"):
                 sink.log(entry_of(kind, row))
-    finally:
-        sink.close()
     return target

@@ -12,6 +12,7 @@ Files from before there was a store have figures only: they can be read, and nob
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -195,9 +196,7 @@ def _without_places(facts: Json) -> Json:
     config = facts["config"] | {"method": method | dict.fromkeys(places, ELSEWHERE)}
     request = dict(facts.get("request") or {})
     request["overrides"] = [[path, hidden(path, value)] for path, value in request.get("overrides") or ()]
-    command = str(facts["made_with"]["command"])
-    for place in places.values():
-        command = command.replace(place, ELSEWHERE)
+    command = command_of(facts | {"request": request})
     return facts | {
         "overrides": {path: hidden(path, value) for path, value in (facts.get("overrides") or {}).items()},
         "request": request if facts.get("request") else None,
@@ -223,7 +222,7 @@ def command_of(run: Json) -> str:
     words += ["--learner", str(request["learner"])] if request.get("learner") else []
     words += ["--seed", str(run["seed"]), "--num-test-tasks", str(len(run["test_tasks"]))]
     words += [word for path, value in request.get("overrides") or () for word in (f"--{path}", str(value))]
-    return " ".join(words)
+    return shlex.join(words)
 
 
 def _curve(curve: Curve) -> Json:

@@ -100,7 +100,7 @@ class Found:
     cell: Cell
     runs: Mapping[int, RunResults]
     stale: Mapping[int, RunResults] = field(default_factory=dict)
-    """Made with other settings than the cell has today, or nobody knows with which."""
+    """Made with other settings than the cell has today, or before settings were recorded."""
     seconds: float | None = None
     """Of a seed on two cores, by the clocks of its results: the quickest, since other load only adds."""
 
@@ -248,7 +248,7 @@ def status_table(piece: Piece, found: Sequence[Found]) -> Table:
         )
         for one in found
     )
-    note = "Stale: made with other settings than today's, or nobody knows with which; the seed is missing all the same."
+    note = "Stale: made with other settings than today's, or before settings were recorded; still to be run."
     return Table(
         piece.title, ("run", "stored seeds", "stale", "missing", "costs"), rows, note if missing(found) else ""
     )
