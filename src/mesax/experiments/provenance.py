@@ -48,15 +48,25 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Commit of the source tree, if mesax runs from one."""
+    return commit_of(Path(__file__).parents[1])
+
+
+def commit_of(package: Path) -> str | None:
+    """Commit that a package is of, "-dirty" if its own files are not those of the commit; None if it is of none.
+
+    A package that is installed below somebody else's tree is of no commit of theirs. Results and notes beside the
+    package make no difference to what it computes.
+    """
+    if not _git(package, "ls-files", "."):
+        return None
+    commit, changed = _git(package, "rev-parse", "--short=12", "HEAD"), _git(package, "status", "--porcelain", ".")
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(directory: Path, *words: str) -> str | None:
+    """What git says there; None if there is no git, or it refuses."""
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
+        answer = subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()
