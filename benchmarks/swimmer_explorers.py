@@ -20,8 +20,8 @@ def measure(run: Path, episodes: int) -> dict[str, list[float]]:
     import numpy as np
 
     from mesax.experiments.rebuild import experiment_of
+    from mesax.explorers.places import explorers_in
     from mesax.explorers.recipe import saved_explorers
-    from mesax.methods.mesa.method import explorers_in
     from mesax.training.driver import play_episodes
 
     experiment = experiment_of(json.loads((run / "run.json").read_text(encoding="utf-8")))

@@ -71,7 +71,7 @@ def test_mesa_imports_only_the_base_of_algorithms():
     assert imported <= {"mesax.algorithms.base"}
 
 
-MOST_FILES, MOST_ANY = 14, 250
+MOST_FILES, MOST_ANY = 14, 120
 LOOKS_INSIDE = {"hasattr", "signature", "getfullargspec"}
 ASKS_STRANGERS = ("suites/", "envs/adapters/", "envs/contract.py", "store/settings.py", "store/modules.py")
 """These hold objects that mesax did not make: what they are shows in what they offer."""
@@ -128,7 +128,7 @@ def compiles(tree: ast.Module) -> bool:
 
 
 def test_only_one_file_compiles():
-    assert [name_of(path) for path in MODULES if compiles(tree_of(path))] in ([], ["compiling.py"])
+    assert [name_of(path) for path in MODULES if compiles(tree_of(path))] == ["compiling.py"]
 
 
 def unpickles(tree: ast.Module) -> bool:

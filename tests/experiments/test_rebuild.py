@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -18,8 +19,9 @@ from mesax.experiments.overrides import apply_all, digest, digest_of_plain
 from mesax.experiments.provenance import git_commit, versions
 from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
 from mesax.methods.base import Experiment
+from mesax.store import settings
 from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
-from mesax.store.settings import FROM_STRANGERS, from_plain, name_of, to_plain
+from mesax.store.settings import FROM_STRANGERS, from_plain, name_of, settings_in, to_plain
 from mesax.suites.registry import suite_of
 
 HERE = sys.modules[__name__]
@@ -64,10 +66,19 @@ def test_large_budgets_and_infinite_numbers_survive():
         from_plain(plain, own_kinds(), FROM_STRANGERS)
 
 
-def test_names_of_settings_are_unique():
-    """A bare name in a file must mean one class: `settings_in` would keep only the last of two."""
-    kinds = [kind for kind in own_kinds().values() if not kind.__module__.startswith("mesax.suites")]
-    assert len({kind.__name__ for kind in kinds}) == len(kinds)
+def test_names_of_settings_are_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A bare name in a file must mean one class."""
+    (tmp_path / "twins").mkdir()
+    for module, name in (("one", "Setting"), ("other", "Setting")):
+        text = f"from dataclasses import dataclass\n@dataclass(frozen=True)\nclass {name}:\n    x: int = 0\n"
+        (tmp_path / "twins" / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(settings, "HOME", "twins")  # whose classes are called by their names alone
+    with pytest.raises(TypeError, match=r"two settings are called Setting: in twins\.one and twins\.other"):
+        settings_in("twins")
+
+
+def test_settings_of_our_own_are_known():
     assert {"Experiment", "Mesa", "Maddpg", "ForeignEnvironment", "Schedule"} <= own_kinds().keys()
     assert not [name for name in own_kinds() if name.startswith("_")]
 

@@ -267,6 +267,7 @@ def test_uniform_and_best_forms_are_logged(tmp_path):
     experiment = Experiment(Plain(), TWO_STAGE, Undecided(), SCHEDULE, num_train_tasks=1, num_test_tasks=2, lanes=2)
     services = MemoryServices(tmp_path, "policies")
     adapt_stage(experiment).run(0, services)
+    assert {row["task"] for row in services.metrics} == {0, 1}
     for row in services.metrics:
         task = tree_index(jax.device_get(TWO_STAGE.split(0, 1, 2).test), row["task"])
         returns = np.mean(paid_for_each(task), axis=1)

@@ -280,8 +280,14 @@ class TaskFamily(Protocol):
 
 
 def configurations_of(family: TaskFamily, episodes: Episode) -> np.ndarray:
-    """What each step of stacked episodes visits, as the family counts it, `[episodes, time]`."""
+    """`step_configurations`, compiled."""
     return np.asarray(compiled(_Configurations(family))(episodes))
+
+
+def step_configurations(family: TaskFamily, episodes: Episode) -> Int[Array, "episodes time"]:
+    """What each step of stacked episodes visits, as the family counts it; -1 for none and for padding."""
+    transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+    return jnp.where(episodes.mask, jax.vmap(jax.vmap(family.configuration))(transitions), -1)
 
 
 @dataclass(frozen=True)
@@ -289,5 +295,4 @@ class _Configurations:
     family: TaskFamily
 
     def __call__(self, episodes: Episode) -> Int[Array, "episodes time"]:
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        return jax.vmap(jax.vmap(self.family.configuration))(transitions)
+        return step_configurations(self.family, episodes)

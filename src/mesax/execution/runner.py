@@ -22,7 +22,7 @@ from mesax.results.summary import explorer_figures, summarize
 from mesax.runtime import numeric_settings
 from mesax.store.files import remove_tree
 from mesax.store.modules import how_to_load
-from mesax.store.run_directory import MERGED, RunDirectory
+from mesax.store.run_directory import MERGED, PRODUCTS, RunDirectory, product_in
 from mesax.store.sums import check_job
 from mesax.store.trees import copy_tree
 from mesax.tracking.follow import Follower, follower
@@ -176,7 +176,7 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
             for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
                 remove_tree(directory.path / name)
             for path in sorted(product for pattern in stage.products for product in directory.path.glob(pattern)):
-                copy_tree(path, run.path / "policies" / path.name)
+                copy_tree(path, product_in(run.path, path.name))
     evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
     run.write_rows("eval.jsonl", evaluations)
     run.write_rows("metrics.jsonl", metrics)
@@ -197,7 +197,7 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     if coverage.is_file():
         summary["explorers"] = explorer_figures(run.read_json("coverage.json"))
     run.write_json("summary.json", summary)
-    described = (run.path.glob(pattern) for pattern in ("policies/*/manifest.json", "jobs/*/*/done.json"))
+    described = (run.path.glob(pattern) for pattern in (f"{PRODUCTS}/*/manifest.json", "jobs/*/*/done.json"))
     names = [*MERGED, *(path.relative_to(run.path).as_posix() for paths in described for path in sorted(paths))]
     run.seal(name for name in names if (run.path / name).is_file())
     return summary

@@ -17,14 +17,15 @@ from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.experiments.rebuild import experiment_of
 from mesax.explorers.foreign_loop import Player
+from mesax.explorers.places import EXPLORERS, explorers_in
 from mesax.methods.adapt import greedy_shape, policy_name
-from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers, explorers_in
+from mesax.methods.base import Experiment, Purpose
+from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.policy import LEARNER, Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.runtime import configure
 from mesax.store.reading import read_coverage
-from mesax.store.run_directory import RunDirectory
+from mesax.store.run_directory import PRODUCTS, RunDirectory, product_in
 from mesax.store.trees import MANIFEST, open_tree, read_manifest
 from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
@@ -32,7 +33,6 @@ from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import episode_seeds
 from mesax.types import EnvSpec, Episode, tree_index
 
-RENDER_STREAM = 7
 EPISODES, EPISODES_ON_HOST = 200, 20
 """Episodes of a picture."""
 MILLISECONDS_OF_A_PICTURE = 80
@@ -41,13 +41,13 @@ MILLISECONDS_OF_A_PICTURE = 80
 
 def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
     """The greedy policy learned on one test task."""
-    path = run.path / "policies" / policy_name(task, repeat)
+    path = product_in(run.path, policy_name(task, repeat))
     if not path.is_dir():
         raise UsageError(
             f"{run.path} has no policy for task {task}, run {repeat}: the run has {experiment.num_test_tasks} tasks"
             f" and its status is '{run.status}'"
         )
-    run.check(f"policies/{path.name}/{MANIFEST}")
+    run.check(f"{PRODUCTS}/{path.name}/{MANIFEST}")
     saved = open_tree(path)
     saved.check_finite()
     policy: Policy = saved.restore(greedy_shape(experiment))
@@ -90,7 +90,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
         raise UsageError(f"unknown policy '{name}'; this run has final, uniform")
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
-    run.check(f"policies/explorers/{MANIFEST}")
+    run.check(f"{PRODUCTS}/{EXPLORERS}/{MANIFEST}")
     method = experiment.method
     choices = _explorer_names(run, experiment)
     if name not in choices:
@@ -107,7 +107,7 @@ def policy_names(run: RunDirectory, experiment: Experiment) -> list[str]:
     """Who can be watched: the learned policy, the explorers if the run has any, uniform play."""
     names = ["final"]
     if isinstance(experiment.method, HasExplorers) and explorers_in(run.path).is_dir():
-        run.check(f"policies/explorers/{MANIFEST}")
+        run.check(f"{PRODUCTS}/{EXPLORERS}/{MANIFEST}")
         names += _explorer_names(run, experiment)
     return [*names, "uniform"]
 
@@ -194,7 +194,7 @@ class _Played(NamedTuple):
 def _played(
     run: RunDirectory, experiment: Experiment, task: int, name: str, episodes_wanted: int | None = None
 ) -> _Played:
-    env, key = experiment.env, experiment.key(RENDER_STREAM, task)
+    env, key = experiment.env, experiment.key(Purpose.RENDER, task)
     policy = named_policy(run, experiment, name, task)
     split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)

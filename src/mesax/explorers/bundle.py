@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mesax.errors import UsageError
+from mesax.explorers.places import EXPLORERS, explorers_in
 from mesax.formatting import format_measured
 from mesax.store.json_values import Json
 from mesax.store.reading import read_coverage
-from mesax.store.run_directory import RunDirectory
+from mesax.store.run_directory import PRODUCTS, RunDirectory
 from mesax.store.trees import ARRAYS, MANIFEST, open_tree, read_manifest, save_again
 
 CARD = "README.md"
@@ -18,13 +19,13 @@ CARD = "README.md"
 
 def export_run(run: RunDirectory, out: Path | None) -> Path:
     """Write the explorers of a run as a bundle."""
-    source = run.path / "policies" / "explorers"
+    source = explorers_in(run.path)
     if not source.is_dir():
         raise UsageError(f"{run.path} has no explorers to export; its status is '{run.status}'")
     directory = out or run.path / "bundle"
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already; choose another directory with --out")
-    run.check(f"policies/explorers/{MANIFEST}")
+    run.check(f"{PRODUCTS}/{EXPLORERS}/{MANIFEST}")
     saved = open_tree(source)
     saved.check_finite()
     about = _about(run)

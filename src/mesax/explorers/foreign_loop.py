@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
+from mesax.explorers.places import run_or_explorers
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, Recipe, restore_explorers
 from mesax.explorers.shared_latent import SharedLatentRecipe
 from mesax.nets import Memory
@@ -49,8 +50,7 @@ def load_explorers(path: Path | str, kinds: Sequence[Callable[..., object]] = ()
     """
     configure()
     path = Path(path)
-    nested = path / "policies" / "explorers"
-    directory = nested if nested.is_dir() else path
+    directory = run_or_explorers(path)
     if not directory.is_dir():
         raise UsageError(f"{path} is no directory with explorers")
     if directory.is_symlink():

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, Int
 from mesax.envs.structure import HasSymmetries, HasTeamView, Symmetries, TeamView
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.foreign_loop import Explorers, KindNeeded, load_explorers
+from mesax.explorers.places import run_or_explorers
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
 from mesax.nets import Memory
 from mesax.policy import ExplorationPolicySet, Policy, UniformPolicy
@@ -215,8 +216,7 @@ class Transfer:
         return SubTeams(team, rest, self._view, self.spec.num_agents, recipe.spec.num_agents)
 
     def _restored(self, recipe: ExplorerRecipe, directory: Path) -> Policy:
-        nested = directory / "policies" / "explorers"
-        saved = open_tree(nested if nested.is_dir() else directory, LARGEST_FILE)
+        saved = open_tree(run_or_explorers(directory), LARGEST_FILE)
         try:
             return self.chosen(restore_explorers(recipe, saved).policies)
         except StoreError as error:

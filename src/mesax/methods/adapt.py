@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
+from mesax.envs.base import Task
+from mesax.methods.base import Experiment, Purpose, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
 from mesax.store.leaves import is_key
 from mesax.store.trees import save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
@@ -23,7 +24,6 @@ from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.types import Keys, tree_index
 
-ADAPT_STREAM = 3
 Lane = tuple[int, int]
 """(test task, repeat)."""
 
@@ -62,13 +62,13 @@ def greedy_shape(experiment: Experiment) -> PyTree:
 def adapt_stage(
     experiment: Experiment,
     behavior: Behavior = LearnerAlone(),
-    start_of: Callable[[Services], Start] = lambda services: Start(),
-    start_on: Callable[[Services, PyTree], Start] | None = None,
+    start_of: Callable[[Services, Task], Start] = lambda services, tasks: Start(),
     start_like: Callable[[], Start] | None = None,
 ) -> Stage:
-    """Learn every unseen test task; `start_of` loads what meta-training left behind, `start_like` says its shapes.
+    """Learn every unseen test task.
 
-    `start_on` does so in its place where it depends on the tasks, `[lanes, 1, ...]`.
+    `start_of` loads what meta-training left behind for the tasks of a job, `[lanes, 1, ...]`; `start_like`, if given,
+    says its shapes, so that programs can be compiled before it is there.
     """
     runs = [(t, r) for t in range(experiment.num_test_tasks) for r in range(experiment.num_repeats)]
     groups = groups_of(runs, experiment.lanes)
@@ -79,12 +79,12 @@ def adapt_stage(
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
         lanes = padded(group, experiment.lanes)
         tasks = of_lanes(split.test, [task for task, _ in lanes])
-        return split.test, tasks, jnp.stack([experiment.key(ADAPT_STREAM, t, r) for t, r in lanes])
+        return split.test, tasks, jnp.stack([experiment.key(Purpose.ADAPT, t, r) for t, r in lanes])
 
     def run(job: int, services: Services) -> None:
         group = groups[job]
         all_tasks, tasks, keys = lanes_of(group)
-        start = _settled(start_of(services) if start_on is None else start_on(services, tasks))
+        start = _settled(start_of(services, tasks))
         chunks = learn(
             loop,
             tasks,

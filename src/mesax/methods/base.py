@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum, unique
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -24,7 +25,7 @@ from mesax.errors import UsageError
 from mesax.ranges import at_least, between
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.settings import foreign_modules
-from mesax.store.trees import save_tree
+from mesax.store.trees import copy_tree, save_tree
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Key, tree_index
@@ -34,6 +35,25 @@ LARGEST_SEED = 2**32 - 1
 MOST_EPISODES = 100_000
 """Of an evaluation: they are played side by side."""
 Item = TypeVar("Item")
+
+
+@unique
+class Purpose(IntEnum):
+    """What an experiment's random streams are for; the number of one is never given to another."""
+
+    COLLECT = 1
+    EXPLORE = 2
+    ADAPT = 3
+    UNSEEN_VISITS = 4
+    TRAINING_VISITS = 5
+    LEAKS = 6
+    RENDER = 7
+    PRETRAIN = 8
+    FRESH_LEARNER = 9
+    META = 11
+    """10 and all others are free."""
+
+
 Row: TypeAlias = Mapping[str, object]
 
 
@@ -87,6 +107,20 @@ class Stage:
     """Patterns of the saved trees of a job that a finished run keeps in `policies/`."""
     prepare: Callable[[], None] | None = None
     """Compile what its jobs will need; done by a worker that has no job while an earlier stage is under way."""
+
+
+def borrow_stage(source: Path, then: Callable[[Services], None] = lambda services: None) -> Stage:
+    """Take over a product of another run.
+
+    Copied once: should the other run be made anew, this one goes on with what it began with.
+    """
+
+    def run(job: int, services: Services) -> None:
+        del job
+        copy_tree(source, services.directory / source.name)
+        then(services)
+
+    return Stage("borrow", (0,), run, products=(source.name,))
 
 
 @dataclass(frozen=True)
@@ -153,9 +187,9 @@ class Experiment:
         """The environment with its training episodes' length."""
         return shortened(self.env, self.training_horizon)
 
-    def key(self, purpose: int, *indices: int) -> Key:
-        """The random stream of one part of the experiment."""
-        key = jax.random.fold_in(jax.random.key(self.seed), purpose)
+    def key(self, purpose: Purpose | int, *indices: int) -> Key:
+        """The random stream of one part of the experiment; parts of your own have numbers that `Purpose` has not."""
+        key = jax.random.fold_in(jax.random.key(self.seed), int(purpose))
         for index in indices:
             key = jax.random.fold_in(key, index)
         return key

@@ -3,7 +3,7 @@
 Plain     the learner alone
 Uniform   the learner with a uniformly random explorer, mixed in exactly as MESA mixes its own   (Algorithm 2)
 Diagonal  the same with an explorer that is told the structure of games in which all must agree: the ceiling there
-Tour      the same with a scripted explorer that goes through all places which may pay: the ceiling in other worlds
+Tour      the same with a scripted explorer that goes through all places which may pay
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Uniform:
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Only the test tasks."""
         start = Start(explorer=UniformPolicy(experiment.family.env.spec.action_space, EXPLORER))
-        return (adapt_stage(experiment, self.mixing, lambda services: start),)
+        return (adapt_stage(experiment, self.mixing, lambda services, tasks: start),)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Diagonal:
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Only the test tasks."""
         start = Start(explorer=self.explorer(experiment))
-        return (adapt_stage(experiment, self.mixing, lambda services: start),)
+        return (adapt_stage(experiment, self.mixing, lambda services, tasks: start),)
 
     def explorer(self, experiment: Experiment) -> SameActionPolicy:
         """Who plays."""
@@ -92,7 +92,7 @@ class Tour:
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Only the test tasks."""
         start = Start(explorer=self.plan(experiment.training_env.spec))
-        return (adapt_stage(experiment, self.mixing, lambda services: start),)
+        return (adapt_stage(experiment, self.mixing, lambda services, tasks: start),)
 
 
 def plain(preset: Preset) -> Experiment:

@@ -21,17 +21,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
-from mesax.envs.base import Task, TaskFamily
+from mesax.envs.base import Task, TaskFamily, step_configurations
 from mesax.envs.structure import TellsRewards
 from mesax.errors import TrainingError, UsageError
 from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Services, Stage, groups_of
-from mesax.methods.mesa.collect import collect_group
+from mesax.methods.base import Experiment, Services, Stage
+from mesax.methods.mesa.collect import collect_loop, collect_stage
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import Preset
 from mesax.rewards.high_reward import Threshold
 from mesax.store.trees import open_tree
-from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Schedule
 from mesax.types import Episode, tree_index
@@ -73,32 +72,23 @@ class Filled:
                 f"{type(experiment.family.env).__name__} cannot tell what a task would pay for steps of another: use"
                 " method.labels own"
             )
-        self.collect_loop(experiment).check_lanes(experiment.lanes)
+        collect_loop(experiment, self)
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, adapt."""
-        groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
-        steps = self.collect.steps(experiment.training_env.spec.horizon)
-        loop, featurize = self.collect_loop(experiment), _Nothing(experiment.family)
-        collect = Stage(
-            "collect",
-            tuple(steps * len(group) for group in groups),
-            lambda job, services: collect_group(experiment, self, loop, featurize, groups[job], services),
-        )
 
         def start(services: Services, tasks: Task) -> Start:
             episodes = self._episodes(experiment, services.outputs("collect"))
             return Start(episodes=self._labeled(experiment, episodes, tasks))
 
-        return (collect, adapt_stage(experiment, start_on=start))
-
-    def collect_loop(self, experiment: Experiment) -> LearningLoop:
-        """Stage 1's loop: the learner of the test tasks, on training tasks."""
-        return LearningLoop(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
+        return (
+            collect_stage(experiment, self, _Nothing(experiment.family)),
+            adapt_stage(experiment, start_of=start),
+        )
 
     def _episodes(self, experiment: Experiment, directories: list[Path]) -> Episode:
         """Kept episodes of all training tasks, in turn, as many as the replay may hold of them."""
-        blank = self.collect_loop(experiment).blank_episode(())
+        blank = collect_loop(experiment, self).blank_episode(())
         parts = []
         for path in sorted(part for directory in directories for part in directory.glob("trajectories-*")):
             saved = open_tree(path)
@@ -139,8 +129,7 @@ class _Nothing:
     family: TaskFamily
 
     def __call__(self, episodes: Episode) -> tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]:
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        return episodes.reward[..., None], jax.vmap(jax.vmap(self.family.configuration))(transitions)
+        return episodes.reward[..., None], step_configurations(self.family, episodes)
 
 
 @dataclass(frozen=True)

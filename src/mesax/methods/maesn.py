@@ -17,18 +17,18 @@ import numpy as np
 
 from mesax.algorithms.maesn import LatentPolicyGradient, MetaParameters
 from mesax.compiling import compiled
-from mesax.envs.base import Environment, HostEnvironment
+from mesax.envs.base import Environment, HostEnvironment, Task
 from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Services, Stage
+from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Trainable
-from mesax.store.trees import copy_tree, load_tree, save_tree
+from mesax.store.run_directory import product_in
+from mesax.store.trees import load_tree, save_tree
 from mesax.training.loop import Start
 from mesax.training.meta import MetaBegin, MetaLoop, MetaPlan
 from mesax.training.schedule import Budget
 
-META_STREAM = 11
 CHUNKS = 40
 """Rows of metrics at most, and moments at which meta-training can be saved."""
 LEARNED = "meta-learned"
@@ -73,7 +73,8 @@ class Maesn:
         def start_from(learned: MetaParameters) -> Start:
             return Start(learner=algorithm.start_from(learned.actors, learned.steps))
 
-        def start(services: Services) -> Start:
+        def start(services: Services, tasks: Task) -> Start:
+            del tasks
             found = services.outputs(first.name)[0] / LEARNED
             return start_from(load_tree(found, _like(experiment, algorithm)))
 
@@ -82,11 +83,7 @@ class Maesn:
             return shape
 
         if self.pretrained_from is not None:
-            source = _learned_in(Path(self.pretrained_from))
-            # Copied once: should the other run be made anew, this one goes on with what it began with.
-            first = Stage(
-                "borrow", (0,), lambda _, services: copy_tree(source, services.directory / LEARNED), (LEARNED,)
-            )
+            first = borrow_stage(_learned_in(Path(self.pretrained_from)))
         elif self.steps:
             steps = self.plan(experiment).steps
             first = Stage("meta", (steps,), lambda _, services: self._meta(experiment, services), (LEARNED,))
@@ -121,7 +118,7 @@ class Maesn:
         began, plan = time.perf_counter(), self.plan(experiment)
         env, algorithm = self._env(experiment), self._algorithm(experiment)
         tasks = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0).train
-        key = experiment.key(META_STREAM)
+        key = experiment.key(Purpose.META)
         begin = MetaBegin(env, algorithm, experiment.num_train_tasks)
         kept = services.kept({"done": 0, "state": jax.eval_shape(begin, key)})
         if kept is None:
@@ -167,7 +164,7 @@ def _like(experiment: Experiment, algorithm: LatentPolicyGradient) -> MetaParame
 
 def _learned_in(run: Path) -> Path:
     """Where a finished run has what its meta-training has learned."""
-    return run / "policies" / LEARNED
+    return product_in(run, LEARNED)
 
 
 def _borrowed(experiment: Experiment, algorithm: LatentPolicyGradient, run: Path) -> MetaParameters:

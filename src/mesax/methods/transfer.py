@@ -22,25 +22,24 @@ from jaxtyping import PyTree
 from mesax.algorithms.guided import guided, guided_by, unguided
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.envs.base import AnyEnvironment
+from mesax.envs.base import AnyEnvironment, Task
 from mesax.envs.goals import Goal, UnknownGoal, telling
 from mesax.errors import StoreError, UsageError
 from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Services, Stage, keeping_last_good
+from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage, keeping_last_good
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import Preset
 from mesax.nets import for_another_task
 from mesax.rewards.counts import CountReward, ProjectedKeys
+from mesax.store.run_directory import product_in
 from mesax.store.settings import to_plain
-from mesax.store.trees import copy_tree, load_tree, open_tree, save_tree
+from mesax.store.trees import load_tree, open_tree, save_tree
 from mesax.training.driver import Chunk, learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget
 from mesax.types import tree_index
 
-PRETRAIN_STREAM = 8
-FRESH_STREAM = 9
 PRETRAINED = "pretrained"
 """What the saved learner is called."""
 
@@ -141,7 +140,7 @@ class CBet:
 
         def start_from(explored: PyTree) -> Start:
             spec = experiment.reward_model.learner_spec(experiment.training_env.spec)
-            return Start(learner=guided_by(experiment.algorithm, spec, explored, experiment.key(FRESH_STREAM)))
+            return Start(learner=guided_by(experiment.algorithm, spec, explored, experiment.key(Purpose.FRESH_LEARNER)))
 
         return (first, _adapt_from(experiment, loop, first, start_from))
 
@@ -178,14 +177,7 @@ def _first_stage(
 ) -> Stage:
     """Learn on the training tasks, or take over what another run has learned there."""
     if borrowed is not None:
-        source = pretrained_in(Path(borrowed))
-        # Copied once: should the other run be made anew, this one goes on with the policy it began with.
-        return Stage(
-            "borrow",
-            (0,),
-            lambda _, services: copy_tree(source, services.directory / PRETRAINED),
-            products=(PRETRAINED,),
-        )
+        return borrow_stage(pretrained_in(Path(borrowed)))
     return Stage(
         "pretrain",
         (loop.schedule.steps(loop.env.spec.horizon),),
@@ -205,7 +197,7 @@ def _pretrain(
         for chunk in learn(
             loop,
             tasks,
-            experiment.key(PRETRAIN_STREAM)[None],
+            experiment.key(Purpose.PRETRAIN)[None],
             eval_episodes=experiment.eval_episodes,
             eval_env=experiment.env,
             keeper=services,
@@ -229,7 +221,8 @@ def _adapt_from(
 ) -> Stage:
     """The test tasks, each from what the first stage has learned or borrowed."""
 
-    def start(services: Services) -> Start:
+    def start(services: Services, tasks: Task) -> Start:
+        del tasks
         return start_from(load_tree(services.outputs(first.name)[0] / PRETRAINED, _shape(loop)))
 
     def start_like() -> Start:
@@ -241,7 +234,7 @@ def _adapt_from(
 
 def pretrained_in(run: Path) -> Path:
     """Where a finished run has what it learned on training tasks."""
-    return run / "policies" / PRETRAINED
+    return product_in(run, PRETRAINED)
 
 
 def _check_pretraining(loop: LearningLoop, borrowed: str | None, facts: Mapping[str, object]) -> None:

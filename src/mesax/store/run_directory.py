@@ -35,6 +35,8 @@ from mesax.store.json_files import (
 from mesax.store.json_values import Json, json_ready, parse_object
 from mesax.store.sums import Sums, check_sum, read_sums, write_sums
 
+PRODUCTS = "policies"
+"""Folder of what the stages of a finished run have made."""
 STATUSES = ("running", "done", "failed", "preempted")
 MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json", "clock.jsonl")
 """The results of a finished run; coverage.json is there only if explorers were trained."""
@@ -250,6 +252,11 @@ class RunDirectory:
                 except BlockingIOError:
                     time.sleep(0.1)
         raise UsageError(f"{self.path} is in use by a worker of a run that has ended; try again, or end it")
+
+
+def product_in(run: Path, name: str) -> Path:
+    """Where a finished run has a tree of arrays that one of its stages made: a policy, or a set of them."""
+    return run / PRODUCTS / name
 
 
 def find_runs(root: Path) -> list[RunDirectory]:

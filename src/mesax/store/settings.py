@@ -122,14 +122,19 @@ def is_setting(kind: object) -> bool:
 
 
 def settings_in(*names: str) -> dict[str, Named]:
-    """The public classes of settings that modules define, by name; of a package, all that is in it."""
-    return {
-        name_of(kind): kind
-        for name in names
-        for module in _modules_in(name)
-        for kind in vars(module).values()
-        if is_setting(kind) and kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
-    }
+    """The public classes of settings that modules define, by name; of a package, all that is in it.
+
+    Two of one name are refused: a file that says the name would be read as either.
+    """
+    found: dict[str, Named] = {}
+    for module in (module for name in names for module in _modules_in(name)):
+        for kind in vars(module).values():
+            if not is_setting(kind) or kind.__module__ != module.__name__ or kind.__name__.startswith("_"):
+                continue
+            other = found.setdefault(name_of(kind), kind)
+            if other is not kind:
+                raise TypeError(f"two settings are called {name_of(kind)}: in {other.__module__} and {module.__name__}")
+    return found
 
 
 def _modules_in(name: str) -> Iterator[types.ModuleType]:

@@ -14,15 +14,24 @@ from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
 from mesax.envs.base import TaskFamily
-from mesax.methods.base import Experiment, Services, keeping_last_good, of_lanes, padded
+from mesax.methods.base import (
+    Experiment,
+    Purpose,
+    Services,
+    Stage,
+    groups_of,
+    keeping_last_good,
+    of_lanes,
+    padded,
+)
 from mesax.methods.mesa.unfinished import all_episodes, put_episodes
 from mesax.rewards.high_reward import Collected, Threshold, deduplicate, valuable
 from mesax.store.trees import load_tree, read_manifest, save_tree
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
+from mesax.training.schedule import Schedule
 from mesax.types import Episode, tree_index
 
-COLLECT_STREAM = 1
 Featurize: TypeAlias = Callable[[Episode], tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]]
 """From stacked episodes to the features and the true configuration of every step; hashable, it names a program."""
 
@@ -30,6 +39,10 @@ Featurize: TypeAlias = Callable[[Episode], tuple[Float[Array, "envs time feature
 @runtime_checkable
 class Collecting(Protocol):
     """What a method says of its stage 1."""
+
+    @property
+    def collect(self) -> Schedule:
+        """Its budget, per training task."""
 
     @property
     def threshold(self) -> Threshold:
@@ -48,6 +61,25 @@ class Collecting(Protocol):
         """Whole high-return episodes kept per training task."""
 
 
+def collect_loop(experiment: Experiment, method: Collecting) -> LearningLoop:
+    """The learner of the test tasks, on training tasks; refuses what does not fit."""
+    loop = LearningLoop(experiment.training_env, experiment.algorithm, method.collect, keep_episodes=True)
+    loop.check_lanes(experiment.lanes)
+    return loop
+
+
+def collect_stage(experiment: Experiment, method: Collecting, featurize: Featurize) -> Stage:
+    """Every training task, in groups of lanes."""
+    groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
+    steps = method.collect.steps(experiment.training_env.spec.horizon)
+    loop = collect_loop(experiment, method)
+    return Stage(
+        "collect",
+        tuple(steps * len(group) for group in groups),
+        lambda job, services: collect_group(experiment, method, loop, featurize, groups[job], services),
+    )
+
+
 def collect_group(
     experiment: Experiment,
     method: Collecting,
@@ -61,7 +93,7 @@ def collect_group(
     split = family.split(experiment.seed, experiment.num_train_tasks, 0)
     lanes = padded(group, experiment.lanes)
     tasks = of_lanes(split.train, lanes)
-    keys = jnp.stack([experiment.key(COLLECT_STREAM, task) for task in lanes])
+    keys = jnp.stack([experiment.key(Purpose.COLLECT, task) for task in lanes])
     with keeping_last_good(services):
         for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=services):
             put_episodes(services, chunk)

@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from mesax.compiling import compiled
-from mesax.envs.base import TaskFamily, TaskSplit
+from mesax.envs.base import TaskFamily, TaskSplit, configurations_of, step_configurations
 from mesax.formatting import NOT_MEASURED
-from mesax.methods.base import Experiment
+from mesax.methods.base import Experiment, Purpose
 from mesax.methods.mesa.targets import TargetVisits, count_targets
 from mesax.policy import Policy, UniformPolicy
 from mesax.rewards.coverage import CoverageModel, CoverageState, near_clusters
 from mesax.training.driver import play_episodes, tasks_played
 from mesax.types import EnvSpec, Episode, Key
 
-COVERAGE_STREAM = 4
-LEAK_STREAM = 6
 LARGEST_PICTURE = 20_000
 SHOWN_ORDERS = 4
 EVERYONE = "all explorers"
@@ -90,16 +87,6 @@ class Visits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Configurations:
-    family: TaskFamily
-
-    def __call__(self, episodes: Episode) -> Int[Array, "envs time"]:
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        configurations = jax.vmap(jax.vmap(self.family.configuration))(transitions)
-        return jnp.where(episodes.mask, configurations, -1)
-
-
-@dataclass(frozen=True)
 class _Visits:
     reward: CoverageModel
     family: TaskFamily
@@ -108,7 +95,7 @@ class _Visits:
         found = self.reward.matches(self.family.env.spec, state, episodes)
         near = near_clusters(found, state.visits.shape[0])
         paid = self.reward.paid(self.family.env.spec, state, episodes)
-        return Visits(near, _Configurations(self.family)(episodes), found.distance, paid)
+        return Visits(near, step_configurations(self.family, episodes), found.distance, paid)
 
 
 @dataclass(frozen=True)
@@ -161,7 +148,7 @@ def leak_check(
     family = experiment.family
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
     uniform = UniformPolicy(family.env.spec.action_space)
-    key = experiment.key(LEAK_STREAM)
+    key = experiment.key(Purpose.LEAKS)
     episodes = play_episodes(experiment.training_env, split.test, uniform, key, num_episodes)
     visits = compiled(_Visits(reward, family))(state, episodes)
     distance, happened = np.asarray(visits.distance), episodes.mask
@@ -265,10 +252,10 @@ def unseen_visits(
             entry, episodes = known[next(reversed(known))]
             yield entry | {"name": name}, episodes
             continue
-        key = experiment.key(COVERAGE_STREAM, number)
+        key = experiment.key(Purpose.UNSEEN_VISITS, number)
         episodes = play_episodes(experiment.training_env, split.test, policy, key, num_episodes)
         which, _ = tasks_played(split.test, key, num_episodes)
-        visited = np.asarray(compiled(_Configurations(family))(episodes))
+        visited = configurations_of(family, episodes)
         entry = {
             "name": name,
             "episodes": len(episodes.reward),

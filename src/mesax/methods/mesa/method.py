@@ -11,7 +11,6 @@ No concrete algorithm is named here: learner, explorer and environment arrive as
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -22,14 +21,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.algorithms.base import Learner
-from mesax.envs.base import AnyEnvironment, TaskFamily
+from mesax.envs.base import AnyEnvironment, Task, TaskFamily, step_configurations
 from mesax.envs.host import repeating
 from mesax.errors import StoreError, TrainingError, UsageError
+from mesax.explorers.places import EXPLORERS, explorers_in
 from mesax.explorers.recipe import ExplorerRecipe, Recipe, save_explorers, saved_explorers
 from mesax.explorers.transfer import How, Rest, Transfer
 from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Services, Stage, groups_of, keeping_last_good
-from mesax.methods.mesa.collect import Pairs, collect_group, high_reward_of, load_pairs
+from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage, keeping_last_good
+from mesax.methods.mesa.collect import Pairs, collect_loop, collect_stage, high_reward_of, load_pairs
 from mesax.methods.mesa.coverage import (
     EVERYONE,
     CoverageReport,
@@ -47,7 +47,7 @@ from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Placement, Threshold, build_subspace
 from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import added, to_plain
-from mesax.store.trees import copy_tree, read_manifest, save_tree
+from mesax.store.trees import read_manifest, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
@@ -58,8 +58,6 @@ from mesax.types import EnvSpec, Episode, leading_size, tree_index, tree_stack
 if TYPE_CHECKING:
     from mesax.methods.preset import Preset
 
-EXPLORE_STREAM = 2
-COUNT_STREAM = 5
 CLEARLY_LESS = 0.9
 """An explorer with less than this share of the steps of another is less fair, and not just unlucky."""
 ZERO_SHOT_TASKS, ZERO_SHOT_EPISODES = 25, 1_000
@@ -146,7 +144,7 @@ class Mesa:
         self.explore_loop(experiment.training_env)
         jax.eval_shape(lambda key: self.explorer.init(self.reward.learner_spec(spec), key), jax.random.key(0))
         if self.explorers_from is None:
-            self.collect_loop(experiment).check_lanes(experiment.lanes)
+            collect_loop(experiment, self)
             return
         if self.transfer == "same":
             borrowed_explorers(self, spec, Path(self.explorers_from))
@@ -177,46 +175,37 @@ class Mesa:
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, explore, adapt; borrow, adapt if the explorers come from another run."""
+        if self.explorers_from is not None:
+            return self._stages_with_borrowed(experiment, explorers_in(Path(self.explorers_from)))
         recipe = self.recipe(experiment.family.env.spec)
 
-        def start_after(stage: str) -> Callable[[Services], Start]:
-            def start(services: Services) -> Start:
-                explorers = saved_explorers(recipe, services.outputs(stage)[0] / "explorers")
-                return Start(explorer=recipe.deployed(explorers))
-
-            return start
-
-        if self.explorers_from is not None:
-            source = explorers_in(Path(self.explorers_from))
-            # Copied once: should the other run be made anew, this one goes on with the explorers it began with.
-            borrow = Stage(
-                "borrow", (0,), lambda _, services: self._borrow(experiment, source, services), products=("explorers",)
-            )
-
-            def start(services: Services) -> Start:
-                return Start(explorer=self.borrowed(experiment, services.outputs("borrow")[0] / "explorers"))
-
-            return (borrow, adapt_stage(experiment, self.mixing, start))
-        groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
-        collect_steps = self.collect.steps(experiment.training_env.spec.horizon)
-        collect = Stage(
-            "collect",
-            tuple(collect_steps * len(group) for group in groups),
-            lambda job, services: self._collect(experiment, groups[job], services),
-        )
+        def start(services: Services, tasks: Task) -> Start:
+            del tasks
+            explorers = saved_explorers(recipe, services.outputs("gather")[0] / EXPLORERS)
+            return Start(explorer=recipe.deployed(explorers))
 
         def start_like() -> Start:
             stacked = recipe.shape(self.num_explorers)
             return jax.eval_shape(lambda policies: Start(recipe.deployed(ExplorationPolicySet(policies))), stacked)
 
-        adapt = adapt_stage(experiment, self.mixing, start_after("gather"), start_like=start_like)
-        return (collect, *self._explore_stages(experiment), adapt)
+        collect = collect_stage(experiment, self, _Featurize(self.reward, experiment.family))
+        return (
+            collect,
+            *self._explore_stages(experiment),
+            adapt_stage(experiment, self.mixing, start, start_like=start_like),
+        )
 
-    def _borrow(self, experiment: Experiment, source: Path, services: Services) -> None:
-        """Copy the explorers, and see what they reach on unseen tasks before anything is learned there."""
-        directory = services.directory / "explorers"
-        copy_tree(source, directory)
-        family = experiment.family
+    def _stages_with_borrowed(self, experiment: Experiment, source: Path) -> tuple[Stage, ...]:
+        def start(services: Services, tasks: Task) -> Start:
+            del tasks
+            return Start(explorer=self.borrowed(experiment, services.outputs("borrow")[0] / EXPLORERS))
+
+        borrow = borrow_stage(source, lambda services: self._look_at_borrowed(experiment, services))
+        return (borrow, adapt_stage(experiment, self.mixing, start))
+
+    def _look_at_borrowed(self, experiment: Experiment, services: Services) -> None:
+        """See what they reach on unseen tasks before anything is learned there."""
+        directory, family = services.directory / EXPLORERS, experiment.family
         if family.high_reward is None:  # without M_* nobody knows what counts as high
             return
         visitors = {EVERYONE: self.borrowed(experiment, directory)}
@@ -236,16 +225,12 @@ class Mesa:
             tuple(steps * len(line) for line in lines),
             lambda job, services: self._explore(experiment, lines[job], services),
         )
-        gather = Stage("gather", (0,), lambda _, services: self._gather(experiment, services), products=("explorers",))
+        gather = Stage("gather", (0,), lambda _, services: self._gather(experiment, services), products=(EXPLORERS,))
         return explore, gather
 
     def explore_steps(self, experiment: Experiment) -> int:
         """Environment steps of stage 2 for one explorer, every repetition of an action counted."""
         return self.explore.steps(experiment.training_env.spec.horizon // self.action_repeat) * self.action_repeat
-
-    def collect_loop(self, experiment: Experiment) -> LearningLoop:
-        """Stage 1's loop: the learner of the test tasks, on training tasks."""
-        return LearningLoop(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
 
     def explore_loop(self, env: AnyEnvironment) -> LearningLoop:
         """Stage 2's loop: on coverage instead of the task's reward."""
@@ -254,11 +239,6 @@ class Mesa:
     def recipe(self, spec: EnvSpec) -> ExplorerRecipe:
         """How explorers' weights are put to use in an environment of these sizes."""
         return ExplorerRecipe(spec, self.explorer, self.reward, self.capacity, self.num_clusters, self.action_repeat)
-
-    def _collect(self, experiment: Experiment, group: list[int], services: Services) -> None:
-        """Stage 1 on a group of training tasks."""
-        featurize = _Featurize(self.reward, experiment.family)
-        collect_group(experiment, self, self.collect_loop(experiment), featurize, group, services)
 
     def _high_reward_set(self, experiment: Experiment, pairs: Pairs) -> CoverageState:
         """M_* with its clusters, which nobody has visited yet."""
@@ -307,7 +287,7 @@ class Mesa:
                 services.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
-        save_explorers(recipe, policies, services.directory / "explorers")
+        save_explorers(recipe, policies, services.directory / EXPLORERS)
         save_tree(services.directory / "coverage", state, {"num_explorers": len(policies), "leaks": leaks})
 
     def _gather(self, experiment: Experiment, services: Services) -> None:
@@ -318,9 +298,9 @@ class Mesa:
         policies = []
         for directory in services.outputs("explore"):
             # With NumPy, or every shape of a weight would have programs that take explorers apart and stack them.
-            trained = jax.device_get(saved_explorers(recipe, directory / "explorers").policies)
+            trained = jax.device_get(saved_explorers(recipe, directory / EXPLORERS).policies)
             policies += [tree_index(trained, index) for index in range(leading_size(trained))]
-        save_explorers(recipe, policies, services.directory / "explorers")
+        save_explorers(recipe, policies, services.directory / EXPLORERS)
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
         visitors[EVERYONE] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
         high_reward = high_reward_of(experiment.family, pairs)
@@ -349,7 +329,7 @@ class Mesa:
         spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
         split = family.split(experiment.seed, experiment.num_train_tasks, 0)
         tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
-        keys = experiment.key(EXPLORE_STREAM, number)[None]
+        keys = experiment.key(Purpose.EXPLORE, number)[None]
         budget = self.explore_steps(experiment)
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=services):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
@@ -382,7 +362,7 @@ class Mesa:
     def _coverage(
         self, experiment: Experiment, state: CoverageState, policy: Policy, high_reward: float, number: int
     ) -> CoverageReport:
-        key = experiment.key(COUNT_STREAM, number)
+        key = experiment.key(Purpose.TRAINING_VISITS, number)
         split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
         policy = self.recipe(experiment.family.env.spec).deployed(policy)
         return coverage_of(
@@ -396,14 +376,7 @@ class _Featurize:
     family: TaskFamily
 
     def __call__(self, episodes: Episode) -> tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]:
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        features = self.reward.features_of(self.family.env.spec, episodes)
-        return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
-
-
-def explorers_in(run: Path) -> Path:
-    """Where a finished run has its explorers."""
-    return run / "policies" / "explorers"
+        return self.reward.features_of(self.family.env.spec, episodes), step_configurations(self.family, episodes)
 
 
 @runtime_checkable

@@ -21,15 +21,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import Task, TaskFamily, step_configurations
 from mesax.errors import TrainingError, UsageError
+from mesax.explorers.places import EXPLORERS
 from mesax.explorers.recipe import save_explorers, saved_explorers
 from mesax.explorers.shared_latent import SharedLatent, SharedLatentPolicy, SharedLatentRecipe
 from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Services, Stage, groups_of
-from mesax.methods.mesa.collect import Pairs, collect_group, high_reward_of, load_pairs
+from mesax.methods.base import Experiment, Purpose, Services, Stage
+from mesax.methods.mesa.collect import Pairs, collect_loop, collect_stage, high_reward_of, load_pairs
 from mesax.methods.mesa.coverage import configuration_grid, pictured, unseen_visits
-from mesax.methods.mesa.method import EXPLORE_STREAM, Mesa
+from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import Preset
 from mesax.nets import Trainable
 from mesax.policy import ExplorationPolicySet
@@ -46,7 +47,6 @@ from mesax.rewards.relations import (
     relation_density,
 )
 from mesax.training.behavior import Mixing
-from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Schedule
 from mesax.types import EnvSpec, Episode, Key, Metrics
@@ -94,35 +94,25 @@ class StructuredMesa:
         """Continuous actions and single tasks have no relations; nets and schedules must fit."""
         check_relations(experiment.family.env.spec, experiment.num_train_tasks)
         check_adapt(experiment, self.mixing)
-        self.collect_loop(experiment).check_lanes(experiment.lanes)
+        collect_loop(experiment, self)
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, explore, adapt."""
-        groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
-        steps = self.collect.steps(experiment.training_env.spec.horizon)
-        loop, featurize = self.collect_loop(experiment), _StepsAndActions(experiment.family)
+        recipe = self.recipe(experiment.family.env.spec)
 
-        def start(services: Services) -> Start:
-            saved = services.outputs("explore")[0] / "explorers"
-            return Start(explorer=saved_explorers(self.recipe(experiment.family.env.spec), saved))
+        def start(services: Services, tasks: Task) -> Start:
+            del tasks
+            return Start(explorer=saved_explorers(recipe, services.outputs("explore")[0] / EXPLORERS))
 
         def start_like() -> Start:
-            return Start(explorer=ExplorationPolicySet(self.recipe(experiment.family.env.spec).shape(1)))
+            return Start(explorer=ExplorationPolicySet(recipe.shape(1)))
 
         return (
-            Stage(
-                "collect",
-                tuple(steps * len(group) for group in groups),
-                lambda job, services: collect_group(experiment, self, loop, featurize, groups[job], services),
-            ),
+            collect_stage(experiment, self, _StepsAndActions(experiment.family)),
             # Its length is that of the fit: no environment is played.
-            Stage("explore", (0,), lambda _, services: self._explore(experiment, services), products=("explorers",)),
+            Stage("explore", (0,), lambda _, services: self._explore(experiment, services), products=(EXPLORERS,)),
             adapt_stage(experiment, self.mixing, start, start_like=start_like),
         )
-
-    def collect_loop(self, experiment: Experiment) -> LearningLoop:
-        """Stage 1's loop: the learner of the test tasks, on training tasks."""
-        return LearningLoop(experiment.training_env, experiment.algorithm, self.collect, keep_episodes=True)
 
     def recipe(self, spec: EnvSpec) -> SharedLatentRecipe:
         """How the explorer's tables are put to use in an environment of these sizes."""
@@ -137,7 +127,7 @@ class StructuredMesa:
         chosen = best_relation(scores)
         density = relation_density(RELATIONS[chosen], members, spec, self.smoothing)
         policy = self._fit(experiment, density, chosen, scores, services)
-        save_explorers(self.recipe(spec), [policy], services.directory / "explorers")
+        save_explorers(self.recipe(spec), [policy], services.directory / EXPLORERS)
         high_reward = high_reward_of(experiment.family, pairs)
         episodes = max(1, self.coverage_steps // spec.horizon)
         visits = unseen_visits(experiment, {"explorer 1": policy}, high_reward, episodes)
@@ -168,7 +158,7 @@ class StructuredMesa:
         services: Services,
     ) -> SharedLatentPolicy:
         """The explorer, chunk by chunk."""
-        spec, key = experiment.family.env.spec, experiment.key(EXPLORE_STREAM, 0)
+        spec, key = experiment.family.env.spec, experiment.key(Purpose.EXPLORE, 0)
         kept = services.kept({"done": 0, "state": self.recipe(spec).like()})
         if kept is None:
             row = {"phase": "relations", "step": 0, "relation": chosen}
@@ -227,8 +217,7 @@ class _StepsAndActions:
     def __call__(self, episodes: Episode) -> tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]:
         step = jnp.broadcast_to(jnp.arange(episodes.reward.shape[1])[None], episodes.reward.shape)
         features = jnp.concatenate([step[..., None], episodes.action], axis=-1).astype(jnp.float32)
-        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
-        return features, jax.vmap(jax.vmap(self.family.configuration))(transitions)
+        return features, step_configurations(self.family, episodes)
 
 
 def structured(preset: Preset) -> Experiment:
