@@ -259,3 +259,8 @@ def _refusal(error: Exception) -> str:
     given = " ".join(f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith("JAX_"))
     reason = f"{error}".splitlines()[:1] or [type(error).__name__]
     return f"JAX cannot start: {reason[0]}; of its environment variables, these are set: {given or 'none'}"
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -393,7 +393,7 @@ def test_pool_holds_replay_explorers_and_elites():
     update = replace(SAMPLED, num_replay=40, num_explorer=10, num_elite=4)
     pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
     mask, explored = np.asarray(batch.mask), np.asarray(batch.label.actor) > 0
-    assert len(pool) == update.pool_size == 54
+    assert len(pool) == 54
     assert set(pool[:40]) <= joint_actions(batch, mask) and len(set(pool[:40])) > 4
     assert set(pool[40:50]) == joint_actions(batch, mask & explored[:, None])
     rewards = np.where(mask, batch.reward, -np.inf)

@@ -13,17 +13,11 @@ from mesax.algorithms.targets import (
     generalized_advantages,
     huber,
     lambda_returns,
-    one_step_target,
     straight_through,
 )
 from probes import put
 
 LOGITS = put([[0.5, -1.0, 0.2], [2.0, 0.0, 0.0]])
-
-
-def test_one_step_target():
-    target = jax.jit(one_step_target)(put([1.0, 1.0, -2.0]), put([0.9, 0.0, 0.5]), put([10.0, 10.0, 4.0]))
-    np.testing.assert_allclose(target, [10.0, 1.0, 0.0])
 
 
 def test_straight_through_is_one_hot_forward(getkey):
@@ -108,7 +102,7 @@ def test_lambda_returns_are_the_mixture_of_all_n_step_returns(seed: int, ends: l
 
 def test_without_mixing_returns_are_one_step_targets():
     rewards, discounts, values = trajectory(1, [False] * TIME)
-    expected = jax.jit(one_step_target)(rewards, discounts, values[1:])
+    expected = rewards + discounts * values[1:]
     np.testing.assert_allclose(returns_of(rewards, discounts, values[1:], 0.0), expected, rtol=1e-6)
 
 

@@ -62,10 +62,6 @@ class ActorProblem:
 class ActorUpdate(Protocol):
     """A frozen dataclass whose `loss` says, per step, what the actors should lower."""
 
-    @property
-    def pool_size(self) -> int:
-        """Candidate joint actions wanted from outside the episode."""
-
     def check(self, action_space: ActionSpace) -> None:
         """Raise a `UsageError` if the update cannot serve this action space."""
 
@@ -123,11 +119,6 @@ class GumbelGradient:
         """Refuse samples that no gradient comes through."""
         above(self, 0, "temperature")
 
-    @property
-    def pool_size(self) -> int:
-        """No candidates needed."""
-        return 0
-
     def check(self, action_space: ActionSpace) -> None:
         """Serves every action space."""
         del action_space
@@ -145,11 +136,6 @@ class ExpectedGradient:
 
     partners: Partners = "policy"
     """Where the other agents' actions come from: their current policies, or the replay buffer."""
-
-    @property
-    def pool_size(self) -> int:
-        """No candidates needed."""
-        return 0
 
     def check(self, action_space: ActionSpace) -> None:
         """Needs a finite set of own actions."""
@@ -199,11 +185,6 @@ class JointImprovement:
         at_most(self, MOST_ENUMERATED, "enumerate_up_to")
         counts = ("num_replay", "num_explorer", "num_elite", "num_policy", "num_uniform")
         at_least(self, 0, "margin", "policy_noise", *counts)
-
-    @property
-    def pool_size(self) -> int:
-        """Candidates that come from outside the episode."""
-        return self.num_replay + self.num_explorer + self.num_elite
 
     def elite_scores(self, rewards: Float[Array, "*steps"], targets: Float[Array, "*steps"]) -> Float[Array, "*steps"]:
         """What joint actions are remembered by: their targets."""

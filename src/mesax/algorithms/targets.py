@@ -13,13 +13,6 @@ from mesax.types import Key
 Number: TypeAlias = Float[Array, ""]
 
 
-def one_step_target(
-    r_t: Float[Array, "..."], discount_t: Float[Array, "..."], v_t: Float[Array, "..."]
-) -> Float[Array, "..."]:
-    """r_t + discount_t * v_t: the discount, not a done flag, says what may be bootstrapped."""
-    return r_t + discount_t * v_t
-
-
 def straight_through(
     logits: Float[Array, "*batch actions"], key: Key, temperature: float = 1.0
 ) -> Float[Array, "*batch actions"]:

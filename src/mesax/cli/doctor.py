@@ -27,7 +27,7 @@ from mesax.envs.climb import ClimbFamily
 from mesax.experiments.provenance import PACKAGES
 from mesax.formatting import format_bytes
 from mesax.nets import Dense, Mlp, Products
-from mesax.runtime import SINGLE_THREAD, cache_directory, computing_platform, device_names
+from mesax.runtime import SINGLE_THREAD, available_cores, cache_directory, computing_platform, device_names
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.schedule import Schedule
@@ -134,8 +134,7 @@ def _cache() -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Check("ok", "cores", f"{usable} usable of {os.cpu_count()}; one worker process each by default")
+    yield Check("ok", "cores", f"{available_cores()} usable of {os.cpu_count()}; one worker process each by default")
     total, free = _memory()
     if total is None or free is None:
         yield Check("ok", "memory", "unknown on this system")

@@ -19,18 +19,13 @@ from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
 from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
-from mesax.runtime import numeric_settings
+from mesax.runtime import available_cores, numeric_settings
 from mesax.store.files import remove_tree
 from mesax.store.modules import how_to_load
 from mesax.store.run_directory import MERGED, PRODUCTS, RunDirectory, product_in
 from mesax.store.sums import check_job
 from mesax.store.trees import copy_tree
 from mesax.tracking.follow import Follower, follower
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def execute(

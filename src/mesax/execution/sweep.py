@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
 from mesax.execution.progress import is_terminal
 from mesax.execution.status import RunStatus, shortened, status_of, status_table
+from mesax.experiments.names import method_and_learner
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
 from mesax.results.evidence.kept import Kept, all_kept, keep, read_kept
@@ -141,8 +142,8 @@ def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> 
     others = _finished_runs(directory, set(paths.values()))
     planned = []
     for (env, method, seed), path in paths.items():
-        name, plus, learner = method.partition("+")
-        chosen = ["--learner", learner] if plus else []
+        name, learner = method_and_learner(method)
+        chosen = [] if learner is None else ["--learner", learner]
         arguments = [name, env, *chosen, *grid.extra, "--preset", grid.preset, "--seed", str(seed)]
         if grid.num_test_tasks is not None:
             arguments += ["--num-test-tasks", str(grid.num_test_tasks)]

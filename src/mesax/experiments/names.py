@@ -114,3 +114,9 @@ PRESETS = {
 }
 OWN_PRESET = "own"
 """What run.json has in place of a preset if an experiment was built in code."""
+
+
+def method_and_learner(label: str) -> tuple[str, str | None]:
+    """A label such as `mesa+qmix` taken apart; None if the method brings its own learner or a preset's."""
+    method, plus, learner = label.partition("+")
+    return method, learner if plus else None

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from jaxtyping import PyTree
 
+from mesax.envs.base import TaskFamily
 from mesax.experiments.catalogue import experiment as named_experiment
 from mesax.experiments.overrides import apply_all, difference, digest
 from mesax.experiments.provenance import surroundings
@@ -76,24 +77,24 @@ def run_json(request: Request, experiment: Experiment) -> dict[str, object]:
     }
 
 
+def family_facts(family: TaskFamily, env: str) -> dict[str, object]:
+    """What run.json says of a world: how its returns are read."""
+    names = ("optimal_return", "suboptimal_return", "optimal_threshold")
+    known = {"name": env, **{name: getattr(family, name) for name in names}, "groups": list(family.groups)}
+    return known | family.facts()
+
+
 def facts_of(experiment: Experiment, env: str) -> dict[str, object]:
     """What run.json says of any experiment, named or not: settings, versions, machine, tasks."""
     family = experiment.family
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    facts = {
-        "name": env,
-        "optimal_return": family.optimal_return,
-        "suboptimal_return": family.suboptimal_return,
-        "optimal_threshold": family.optimal_threshold,
-        "groups": list(family.groups),
-    }
     return {
         **({"privileged": True} if experiment.is_privileged else {}),
         "config": to_plain(experiment),
         "config_hash": digest(experiment),
         "modules": list(how_to_load(experiment)),
         **surroundings(),
-        "family": facts | family.facts(),
+        "family": family_facts(family, env),
         "train_tasks": _described(experiment, split.train),
         "test_tasks": _described(experiment, split.test),
     }

@@ -16,7 +16,7 @@ from mesax.results.intervals import Interval, mean_interval
 from mesax.results.profiles import profile_figure
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
-from mesax.store.reading import Curve, RunResults, final_return
+from mesax.store.reading import UNIFORM_PLAY, Curve, RunResults, final_return
 from mesax.suites.base import RunFigure
 
 # A known method has the same color in every figure.
@@ -208,7 +208,7 @@ def _drawn_metrics(run: RunResults) -> list[str]:
 def meta_training(run: RunResults) -> Figure:
     """Explorers over their training: the intrinsic return, and the distinct rewarding visits really made."""
     rows, drawn = _explorer_rows(run), _drawn_metrics(run)
-    uniform = [one for one in (run.coverage or {}).get("visitors", ()) if one["name"] == "uniform"]
+    uniform = [one for one in (run.coverage or {}).get("visitors", ()) if one["name"] == UNIFORM_PLAY]
     figure = new_figure(3.2 * len(drawn) + 1.4, 2.6)
     grid = figure.subplots(1, len(drawn), squeeze=False)[0]
     for axes, metric in zip(grid, drawn, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mesax.experiments.names import method_and_learner
 from mesax.store.json_values import Json, flatten
 
 PRIVILEGED = "(privileged)"
@@ -36,7 +37,7 @@ def _from_settings(run: Json) -> str:
     settings = flatten(run.get("config") or {})
     if settings.get("method") != "Mesa":
         return name
-    around = f" around {learner}" if (learner := name.partition("+")[2]) else ""
+    around = f" around {learner}" if (learner := method_and_learner(name)[1]) else ""
     if run.get("preset") == "paper" and run.get("paper_diff") == []:
         return PUBLISHED + around
     parts = [part for part, path, is_there in OF_MESA if path in settings and is_there(settings[path])]

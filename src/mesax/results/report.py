@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from mesax.errors import StoreError, UsageError
-from mesax.experiments.names import METHODS
+from mesax.experiments.names import METHODS, method_and_learner
 from mesax.formatting import format_number, format_range
 from mesax.rendering.recorded import read_episodes
 from mesax.results.comparison import FamilyComparison, by_family, without_repetition
@@ -86,7 +86,7 @@ def _rank(run: RunDirectory) -> tuple[int, str]:
     except StoreError:  # whoever reads it will say so
         method = ""
     names = list(METHODS)
-    name = method.partition("+")[0]
+    name = method_and_learner(method)[0]
     return names.index(name) if name in names else len(names), run.path.name
 
 

@@ -24,6 +24,8 @@ RUN_ENTRIES = ("method", "env", "preset", "seed", "family", "test_tasks")
 FAMILY_NUMBERS = ("optimal_return", "suboptimal_return", "optimal_threshold")
 SUMMARY_NUMBERS = ("wall_seconds", "env_steps", "meta_env_steps")
 WORST_NUMBERS = ("task", "target", "steps", "chance", "stay")
+UNIFORM_PLAY, ALL_EXPLORERS = "uniform", "all explorers"
+"""Visitors that coverage.json has beside the explorers one by one."""
 VISITOR_ENTRIES = ("name", "distinct_visits", "high_reward_steps")
 
 

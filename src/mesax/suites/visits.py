@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from mesax.formatting import format_number
 from mesax.rendering.canvas import INK, PALETTE, literal, new_figure, styled
 from mesax.store.json_values import Json
-from mesax.store.reading import RunResults
+from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, RunResults
 
 PER_LINE = 4
 MOST_NUMBERS = 12
@@ -72,8 +72,8 @@ def place_visits(run: RunResults, places: str) -> Figure:
 
 def _colors(visitors: Sequence[Json]) -> list[str]:
     """Explorers as in the figure of their training; those who are no single explorer in gray and in ink."""
-    explorers = [one["name"] for one in visitors if one["name"] not in ("uniform", "all explorers")]
-    known = {"uniform": UNIFORM, "all explorers": INK}
+    explorers = [one["name"] for one in visitors if one["name"] not in (UNIFORM_PLAY, ALL_EXPLORERS)]
+    known = {UNIFORM_PLAY: UNIFORM, ALL_EXPLORERS: INK}
     known |= {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(explorers)}
     return [known[one["name"]] for one in visitors]
 

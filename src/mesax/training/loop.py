@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
 from mesax.envs.base import AnyEnvironment
-from mesax.policy import Policy
+from mesax.policy import LEARNER, Policy
 from mesax.replay import Replay
 from mesax.training.schedule import Budget
 from mesax.types import EnvSpec, Episode, Key, Metrics
@@ -101,7 +101,7 @@ def returns_of(played: Episode, learned_from: Episode) -> Metrics:
 
     `cut_short` is the share of episodes that the environment itself broke off.
     """
-    explored = played.label.actor > 0
+    explored = played.label.actor != LEARNER
     paid = learned_from.reward if learned_from.bonus is None else learned_from.reward + learned_from.bonus
     cut_short = ~played.mask[:, -1] & ~jnp.any(played.terminated & played.mask, axis=1)
     returns = jnp.sum(played.reward, axis=1)

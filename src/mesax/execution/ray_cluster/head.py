@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 
+from mesax.runtime import available_cores
+
 
 def main() -> None:
     """Start Ray with as many CPUs as the argument says, or as there are."""
@@ -23,7 +25,7 @@ def main() -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     import ray  # noqa: PLC0415  (it takes a second)
 
-    cpus = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
+    cpus = int(sys.argv[1]) if len(sys.argv) > 1 else available_cores()
     ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     for number in (signal.SIGINT, signal.SIGTERM):  # Ray has set its own
         signal.signal(number, signal.SIG_IGN)

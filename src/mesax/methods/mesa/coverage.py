@@ -17,12 +17,12 @@ from mesax.methods.base import Experiment, Purpose
 from mesax.methods.mesa.targets import TargetVisits, count_targets
 from mesax.policy import Policy, UniformPolicy
 from mesax.rewards.coverage import CoverageModel, CoverageState, near_clusters
+from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY
 from mesax.training.driver import play_episodes, tasks_played
 from mesax.types import EnvSpec, Episode, Key
 
 LARGEST_PICTURE = 20_000
 SHOWN_ORDERS = 4
-EVERYONE = "all explorers"
 """A visitor that is one of the explorers, drawn anew in every episode."""
 
 
@@ -243,12 +243,12 @@ def unseen_visits(
     """What uniform play and each explorer visit on the *unseen* tasks, with the episodes behind it."""
     family = experiment.family
     split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    visitors: dict[str, Policy] = {"uniform": UniformPolicy(family.env.spec.action_space), **explorers}
+    visitors: dict[str, Policy] = {UNIFORM_PLAY: UniformPolicy(family.env.spec.action_space), **explorers}
     rewarding = family.rewarding_configurations(split.train)
     targets = _targets(family, split)
     known: dict[str, tuple[dict[str, object], Episode]] = {}
     for number, (name, policy) in enumerate(visitors.items()):
-        if name == EVERYONE and len(known) == 2:  # uniform play, and the one explorer that there is
+        if name == ALL_EXPLORERS and len(known) == 2:  # uniform play, and the one explorer that there is
             entry, episodes = known[next(reversed(known))]
             yield entry | {"name": name}, episodes
             continue

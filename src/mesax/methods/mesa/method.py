@@ -31,7 +31,6 @@ from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage, keeping_last_good
 from mesax.methods.mesa.collect import Pairs, collect_loop, collect_stage, high_reward_of, load_pairs
 from mesax.methods.mesa.coverage import (
-    EVERYONE,
     CoverageReport,
     configuration_grid,
     coverage_of,
@@ -46,6 +45,7 @@ from mesax.ranges import above, at_least, between
 from mesax.rewards.coverage import CoverageModel, CoverageReward, CoverageState
 from mesax.rewards.high_reward import Placement, Threshold, build_subspace
 from mesax.store.modules import loaded_modules, named_in
+from mesax.store.reading import ALL_EXPLORERS
 from mesax.store.settings import added, to_plain
 from mesax.store.trees import read_manifest, save_tree
 from mesax.training.behavior import Mixing
@@ -208,7 +208,7 @@ class Mesa:
         directory, family = services.directory / EXPLORERS, experiment.family
         if family.high_reward is None:  # without M_* nobody knows what counts as high
             return
-        visitors = {EVERYONE: self.borrowed(experiment, directory)}
+        visitors = {ALL_EXPLORERS: self.borrowed(experiment, directory)}
         room = family.num_tasks
         tasks = ZERO_SHOT_TASKS if room is None else min(ZERO_SHOT_TASKS, room - experiment.num_train_tasks)
         unseen = replace(experiment, num_test_tasks=max(tasks, experiment.num_test_tasks))
@@ -302,7 +302,7 @@ class Mesa:
             policies += [tree_index(trained, index) for index in range(leading_size(trained))]
         save_explorers(recipe, policies, services.directory / EXPLORERS)
         visitors = {f"explorer {index}": recipe.deployed(policy) for index, policy in enumerate(policies, start=1)}
-        visitors[EVERYONE] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
+        visitors[ALL_EXPLORERS] = recipe.deployed(ExplorationPolicySet(tree_stack(policies)))
         high_reward = high_reward_of(experiment.family, pairs)
         episodes = min(10 * self.coverage_episodes, MOST_PICTURE_EPISODES)
         pictures = coverage_pictures(experiment, self.reward, state, visitors, high_reward, episodes)

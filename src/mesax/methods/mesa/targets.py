@@ -29,11 +29,6 @@ class TargetVisits:
     """Longest unbroken stay, as a mean over the episodes with any; 0 if there is none."""
 
     @property
-    def worst_steps(self) -> float:
-        """Steps per episode on the target that is left out most."""
-        return float(np.nanmin(self.steps)) if self._measured else np.nan
-
-    @property
     def worst_tenth(self) -> float:
         """The mean over the worst tenth of the pairs: as a rule steadier than the worst of many small samples."""
         if not self._measured:

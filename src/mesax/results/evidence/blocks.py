@@ -23,6 +23,7 @@ from mesax.results.summary import final_interval
 from mesax.results.tables import Table, to_markdown
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json
+from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY
 
 NO_RUNS = Path(".no-runs")
 """Pages quote the store alone, not what happens to be in somebody's directory of runs."""
@@ -153,7 +154,7 @@ def _explorers(evidence: Evidence, words: Sequence[str]) -> str:
     rows = []
     for one in evidence.of(method, *envs):
         visitors: Json = (one.facts.get("explorers") or {}).get("visitors") or {}
-        for name in ("uniform", "all explorers"):
+        for name in (UNIFORM_PLAY, ALL_EXPLORERS):
             if name in visitors:
                 rows.append((one.env, str(one.seed), name, *_reached(visitors[name])))
     columns = ("environment", "seed", "visitor", "distinct rewarding visits", "high-reward steps")
@@ -199,7 +200,7 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
 
 def _explored(kept: Sequence[Kept]) -> tuple[str, str]:
     """Mean over seeds of what all explorers of a run reach together, and of what they leave out most."""
-    visitors = [((one.facts.get("explorers") or {}).get("visitors") or {}).get("all explorers") for one in kept]
+    visitors = [((one.facts.get("explorers") or {}).get("visitors") or {}).get(ALL_EXPLORERS) for one in kept]
     reached = [_reached(visitor)[1:] for visitor in visitors if visitor]
     return _mean_of([row[0] for row in reached]), _mean_of([row[1] for row in reached])
 

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from mesax.errors import UsageError
+from mesax.experiments.names import method_and_learner
 from mesax.results.evidence.kept import Kept
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def request_of(kept: Kept) -> Request:
     """What would have to be asked for to get the result again."""
     from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
 
-    name, _, learner = kept.method.partition("+")
+    name, learner = method_and_learner(kept.method)
     overrides = tuple(kept.overrides.items())
-    return Request(name, kept.env, kept.preset, kept.seed, kept.num_test_tasks, overrides, learner or None)
+    return Request(name, kept.env, kept.preset, kept.seed, kept.num_test_tasks, overrides, learner)
 
 
 @cache
@@ -82,12 +83,10 @@ def experiment_of(request: Request) -> Experiment:
 
 @cache
 def _family_facts(env: str) -> Json:
-    from mesax.suites.registry import suite_of  # noqa: PLC0415 (needs JAX)
+    from mesax.experiments.request import family_facts  # noqa: PLC0415 (needs JAX)
+    from mesax.suites.registry import suite_of  # noqa: PLC0415
 
-    family = suite_of(env).family(env)
-    names = ("optimal_return", "suboptimal_return", "optimal_threshold")
-    known = {"name": env, **{name: getattr(family, name) for name in names}, "groups": list(family.groups)}
-    return known | family.facts()
+    return family_facts(suite_of(env).family(env), env)
 
 
 def with_family(kept: Kept) -> Kept:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mesax.errors import StoreError, UsageError
+from mesax.experiments.names import method_and_learner
 from mesax.formatting import NOTHING, format_duration
 from mesax.results.comparison import pool
 from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept
@@ -57,7 +58,7 @@ class Cell:
 
     def arguments(self, seed: int) -> list[str]:
         """Of `mesax run`."""
-        name, _, learner = self.method.partition("+")
+        name, learner = method_and_learner(self.method)
         words = [name, self.env, *(("--learner", learner) if learner else ())]
         words += [] if self.preset == "quick" else ["--preset", self.preset]
         words += [word for path, value in self.overrides for word in (f"--{path}", value)]
@@ -72,8 +73,8 @@ class Cell:
         """The same as a value."""
         from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
 
-        name, _, learner = self.method.partition("+")
-        return Request(name, self.env, self.preset, seed, self.num_test_tasks, self.overrides, learner or None)
+        name, learner = method_and_learner(self.method)
+        return Request(name, self.env, self.preset, seed, self.num_test_tasks, self.overrides, learner)
 
     @property
     def stands_alone(self) -> bool:
