@@ -464,11 +464,12 @@ def test_names_that_others_may_have():
     assert digest(Holder(factory(1))) == digest(Holder(factory(2)))
     local = dataclasses.make_dataclass("Local", [("size", int, 3)], frozen=True)
     local.__qualname__ = "somewhere.<locals>.Local"
-    for held in (factory(1), lambda seed: seed, Circle(1.0).__eq__, local(), (1, factory(1))):
+    for held in (factory(1), lambda seed: seed, Circle(1.0).__eq__, local(), (1, factory(1)), decorated(plainly_named)):
         assert list(nameless(Holder(held))) == ["Holder.held"], held
     assert list(nameless(Circle(factory(1)))) == ["Circle.radius"]
-    for held in (math.sqrt, plainly_named, Circle, dict.fromkeys, 3, Circle(1.0)):
+    for held in (math.sqrt, plainly_named, Circle, dict.fromkeys, np.float32, 3, Circle(1.0)):
         assert not list(nameless(Holder(held))), held
+    assert to_plain(Holder(np.float32))["held"] == "numpy:float32"
 
 
 def test_documented():

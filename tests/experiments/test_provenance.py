@@ -39,3 +39,10 @@ def test_what_is_installed_below_another_tree_is_of_no_commit(package: Path):
     (installed / "code.py").write_text("1\n")
     assert commit_of(installed) is None
     assert commit_of(package.parents[2]) is None, "no tree at all"
+
+
+def test_a_tree_without_a_commit(tmp_path: Path):
+    (tmp_path / "code.py").write_text("1\n")
+    for words in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert commit_of(tmp_path) is None

@@ -104,7 +104,7 @@ def test_copies_play_side_by_side_with_randomness_of_their_own(saved: Path):
     actions = player.act(np.zeros((40, 2, 3)))
     assert actions.shape == (40, 2)
     assert len({tuple(row) for row in actions.tolist()}) > 1
-    with pytest.raises(UsageError, match=r"have shape \(2, 3\), but this policy has learned from \(40, 2, 3\)"):
+    with pytest.raises(UsageError, match=r"have shape \(2, 3\), and this policy expects \(40, 2, 3\)"):
         player.act(np.zeros((2, 3)))
 
 
@@ -118,7 +118,7 @@ def test_continuous_actions_stay_in_their_box(tmp_path: Path):
 
 def test_wrong_observations_and_numbers_are_refused(saved: Path):
     explorers = load_explorers(saved)
-    with pytest.raises(UsageError, match=r"have shape \(2, 5\), but this policy has learned from \(2, 3\)"):
+    with pytest.raises(UsageError, match=r"have shape \(2, 5\), and this policy expects \(2, 3\)"):
         explorers.start(0).act(np.zeros((2, 5)))
     with pytest.raises(UsageError, match="no explorer 4; there are 1 to 3"):
         explorers.start(0, which=4)

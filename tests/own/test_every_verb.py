@@ -1,5 +1,6 @@
 """An environment of a user's own with every verb: run by workers, killed, resumed, looked at, swept."""
 
+import importlib
 import io
 import json
 import os
@@ -10,12 +11,13 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from execution.test_runner import command_line
-from mesax import load_explorers
-from mesax.errors import USAGE
+from mesax import load_explorers, load_policy
+from mesax.errors import USAGE, UsageError
 from mesax.execution import sweep
 from mesax.formatting import NOT_MEASURED
 from mesax.store.run_directory import RunDirectory
@@ -102,6 +104,18 @@ def test_without_its_module_it_says_what_to_type(killed: Path, answers, verb: st
     (line,) = errors.splitlines()
     needed = f"type: mesax {verb} {killed} --load tiny_meeting"
     assert "needs 'tiny_meeting:make', which is not part of mesax" in line and line.endswith(needed)
+
+
+def test_from_python_it_says_what_to_pass(run: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(
+        UsageError, match=r"'tiny_meeting:make'.*: import tiny_meeting, .*modules=\[tiny_meeting\]"
+    ):
+        load_policy(run)
+    with pytest.raises(UsageError, match="not their names: import them first"):
+        load_policy(run, modules=["tiny_meeting"])
+    monkeypatch.syspath_prepend(HERE)
+    learned = load_policy(run, modules=importlib.import_module("tiny_meeting"))
+    assert learned.start().act(np.zeros((2, 4))).shape == (2,)
 
 
 def test_it_is_killed_and_resumed(run: Path):

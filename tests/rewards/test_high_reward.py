@@ -154,12 +154,13 @@ def test_what_is_said_if_nothing_was_found():
     text = Threshold(reward=1.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.5))
     assert text == (
         "stage 1 found no reward worth going for: method.threshold.reward is 1, and the best reward of 4,000 steps on 8"
-        " training tasks was 0.5: set method.threshold.percentile to 99, or a method.threshold.reward of at most 0.5"
+        " training tasks was 0.5: start a new run (another --out) with --method.threshold.percentile 99, or"
+        " --method.threshold.reward 0.5"
     )
     below = Threshold(reward=1.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=-9.0, best=-0.1))
-    assert below.endswith("was -0.1: set method.threshold.percentile to 99")
+    assert below.endswith("was -0.1: start a new run (another --out) with --method.threshold.percentile 99")
     same = Threshold(percentile=99.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.0))
-    assert "method.threshold.percentile is 99" in same and "all of them paid the same, so collect more" in same
+    assert "method.threshold.percentile is 99" in same and "all of them paid the same; make rewards easier" in same
 
 
 @pytest.mark.parametrize("percentile", [-1.0, 100.5])

@@ -48,7 +48,8 @@ def test_create_refuses_what_exists(run: RunDirectory, tmp_path: Path):
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for path in (run.path, tmp_path / "empty", tmp_path / "file", tmp_path / "dangling"):
         before = names(tmp_path)
-        message = f"{path} exists already; choose another directory with --out"
+        go_on = f", or continue it: mesax resume {path}" if path == run.path else ""
+        message = f"{path} exists already; choose another directory with --out{go_on}"
         with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
             RunDirectory.create(path, {"id": "two"})
         assert names(tmp_path) == before
@@ -224,7 +225,6 @@ def test_jobs(run: RunDirectory):
 
 CODE = """
 import sys
-import time
 from pathlib import Path
 from mesax.errors import UsageError
 from mesax.store.run_directory import RunDirectory

@@ -143,7 +143,7 @@ def test_a_run_says_where_it_cuts_episodes(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr("mesax.cli.running._execute", lambda *arguments: 0)
     words = ["run", "plain", f"{__name__}:short", "--preset", "smoke", "--out"]
     assert main([*words, str(tmp_path / "said")]) == 0
-    assert f"episodes of {__name__}:short are cut after 4 steps\n" in capsys.readouterr().err
+    assert f"episodes of {__name__}:short are cut after 4 steps; " in capsys.readouterr().err
     assert main([*words, str(tmp_path / "quiet"), "--quiet"]) == 0
     assert "cut after" not in capsys.readouterr().err
 

@@ -129,6 +129,7 @@ class Reinforce:
     def __post_init__(self) -> None:
         """Refuse settings that nothing could be learned with."""
         at_least(self, 1, "hidden", "updates", "batch_size", "capacity")
+        at_least(self, 0, "entropy_bonus")
 
     def init(self, spec: EnvSpec, latent_size: int, key: Key) -> Choice:
         """A choice that knows nothing."""

@@ -37,7 +37,7 @@ ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"
 
 
 TRACEBACK = "MESAX_TRACEBACK"
-"""An environment variable: if it is set, errors that nobody foresaw show where they come from."""
+"""An environment variable: if it is set, unexpected errors show where they come from."""
 
 
 def _path(text: str) -> Path:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get(TRACEBACK):
             raise
         text = f"{type(error).__name__}: {error}"
-        return fail(f"{text}; nobody foresaw this: please report it with what ${TRACEBACK}=1 shows", FAILED)
+        return fail(f"{text}; this is unexpected: please report it with what ${TRACEBACK}=1 shows", FAILED)
 
 
 def _be_robust() -> None:

@@ -47,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
     join(on, options)
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
-        _print_difference(directory.run["paper_diff"])
-        if is_reference(options.env):  # which may have been found out, and not said
-            horizon = experiment.family.env.spec.horizon
-            print(f"episodes of {options.env} are cut after {horizon} steps", file=sys.stderr)
+        if is_reference(options.env):
+            _print_own(directory.run["paper_diff"], options.env, experiment.family.env.spec.horizon)
+        else:
+            _print_difference(directory.run["paper_diff"])
     return _execute(directory, experiment, options)
 
 
@@ -328,6 +328,15 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
         if str(path).rpartition(".")[0] not in paths:  # the parts of a class that was exchanged say nothing more
             print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
     print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
+
+
+def _print_own(differences: Sequence[Sequence[object]], env: str, horizon: int) -> None:
+    """The same for a world that the paper does not have; how long its episodes are may have been found by playing."""
+    print(
+        f"episodes of {env} are cut after {horizon} steps; {len(differences)} settings differ from preset paper"
+        " (run.json, mesax report)",
+        file=sys.stderr,
+    )
 
 
 def _short(value: object) -> str:

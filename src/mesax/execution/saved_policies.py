@@ -15,7 +15,7 @@ import numpy as np
 from mesax.envs.base import HostEnvironment, ShowsItself, Task
 from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
-from mesax.experiments.rebuild import experiment_of
+from mesax.experiments.rebuild import ModuleNeeded, experiment_of
 from mesax.explorers.foreign_loop import Player
 from mesax.explorers.places import EXPLORERS, explorers_in
 from mesax.methods.adapt import greedy_shape, policy_name
@@ -67,14 +67,24 @@ class LearnedPolicy:
         return Player.begin(self.spec, LEARNER, self.policy, seed, copies)
 
 
-def load_policy(run: Path | str, task: int = 0, repeat: int = 0, modules: Iterable[ModuleType] = ()) -> LearnedPolicy:
+def load_policy(
+    run: Path | str, task: int = 0, repeat: int = 0, modules: ModuleType | Iterable[ModuleType] = ()
+) -> LearnedPolicy:
     """The greedy policy that a finished run has learned on one of its test tasks.
 
-    `modules` are those that define classes of your own that the run used: an environment, say, or a learner.
+    `modules`, once imported, are those that define classes of your own that the run used: an environment, say, or a
+    learner.
     """
     configure()
+    given = [modules] if isinstance(modules, ModuleType) else list(modules)
+    if not all(isinstance(module, ModuleType) for module in given):
+        raise UsageError("modules must be modules, not their names: import them first")
     directory = RunDirectory.open(Path(run))
-    experiment = experiment_of(directory.run, modules)
+    try:
+        experiment = experiment_of(directory.run, given)
+    except ModuleNeeded as error:
+        names = ", ".join(error.modules)
+        raise UsageError(f"{error}: import {names}, then load_policy(..., modules=[{names}])") from None
     policy = jax.device_get(final_policy(directory, experiment, task, repeat))
     return LearnedPolicy(experiment.env.spec, policy)
 

@@ -60,7 +60,7 @@ def commit_of(package: Path) -> str | None:
     if not _git(package, "ls-files", "."):
         return None
     commit, changed = _git(package, "rev-parse", "--short=12", "HEAD"), _git(package, "status", "--porcelain", ".")
-    return f"{commit}-dirty" if changed else commit
+    return commit if commit is None or changed == "" else f"{commit}-dirty"
 
 
 def _git(directory: Path, *words: str) -> str | None:

@@ -46,7 +46,7 @@ def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ())
     try:
         experiment = from_plain(run["config"], kinds, FROM_RUNS)
     except UnknownName as error:
-        raise _unknown(run, error.name, kinds) from error
+        raise _unknown(run, error.name, kinds) from None
     except StoreError as error:
         raise UsageError(f"run {name} {_otherwise(run)}: {error}") from error
     if not isinstance(experiment, Experiment):

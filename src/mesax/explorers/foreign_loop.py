@@ -138,7 +138,7 @@ class Player:
         expected = (len(self._keys), self.spec.num_agents, self.spec.obs_size)
         if seen.shape != expected:
             shown = expected[1:] if self._single else expected
-            raise UsageError(f"observations have shape {np.shape(obs)}, but this policy has learned from {shown}")
+            raise UsageError(f"observations have shape {np.shape(obs)}, and this policy expects {shown}")
         self._step += 1
         action, self._memory = compiled(_act)(self._policy, self._memory, seen, self._keys, np.int32(self._step))
         chosen = np.asarray(action)

@@ -28,7 +28,7 @@ COMPARISON_NOTE = (
     "Interval: of the mean, from the spread between seeds and tasks and from how many tasks end at which level. "
     "IQM: mean of the middle half. "
     "Solved: share of task runs whose final return is at the optimum, with Wilson's interval; "
-    "steps to optimum: until the mean of all task runs is first there, if their final returns are on average. "
+    "steps to optimum: until the mean over all task runs first reaches it, if their mean final return does too. "
     "Env steps: of all task runs together; time: of all stages of their runs."
 )
 
@@ -197,7 +197,7 @@ def task_table(run: RunResults) -> Table:
         )
         for curve in run.curves
     ]
-    note = "Steps to solve: until an evaluation is first at the optimum, of task runs whose final return is."
+    note = "Steps to solve: until an evaluation first reaches the optimum, for task runs whose final return does too."
     return Table(f"{method_label(run.run)} on {run.run['env']}: test tasks", columns, tuple(rows), note)
 
 

@@ -71,10 +71,10 @@ class Threshold:
         what = f"stage 1 found no reward worth going for: method.threshold.{told}, and the best reward"
         seen = f"of {collected.steps:,} steps on {collected.tasks} training tasks was {collected.best:g}"
         if collected.best == collected.lowest:
-            advice = "all of them paid the same, so collect more (method.collect.total-steps) or make rewards easier"
-            return f"{what} {seen}: {advice} to come by on training tasks"
-        lower = f", or a method.threshold.reward of at most {collected.best:g}" if collected.best > 0 else ""
-        return f"{what} {seen}: set method.threshold.percentile to 99{lower}"
+            advice = "all of them paid the same; make rewards easier to come by on training tasks, or start a new run"
+            return f"{what} {seen}: {advice} that collects more (--method.collect.total-steps, another --out)"
+        lower = f", or --method.threshold.reward {collected.best:g}" if collected.best > 0 else ""
+        return f"{what} {seen}: start a new run (another --out) with --method.threshold.percentile 99{lower}"
 
 
 class Collected(NamedTuple):

@@ -306,4 +306,5 @@ def _end_of_rows(file: FileIO) -> tuple[int, bytes]:
 
 def _refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
-        raise UsageError(f"{path} exists already; choose another directory with --out")
+        go_on = f", or continue it: mesax resume {path}" if (path / "run.json").is_file() else ""
+        raise UsageError(f"{path} exists already; choose another directory with --out{go_on}")

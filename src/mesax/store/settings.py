@@ -177,7 +177,7 @@ def _plain(value: object, whole: bool, place: str) -> typing.Any:
         return value.name
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if hasattr(value, "tolist"):
+    if hasattr(value, "tolist") and not isinstance(value, type):
         return _plain(value.tolist(), whole, place)
     if callable(value) and hasattr(value, "__qualname__"):
         return name_of(value)
@@ -185,7 +185,7 @@ def _plain(value: object, whole: bool, place: str) -> typing.Any:
 
 
 def _is_unreadable(value: object) -> bool:
-    is_array = hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0
+    is_array = hasattr(value, "tolist") and not isinstance(value, type) and getattr(value, "ndim", 0) > 0
     return is_array or isinstance(value, UNREADABLE)
 
 
@@ -215,8 +215,16 @@ def _known_by_name(named: Named) -> bool:
     owner = getattr(named, "__self__", None)  # of a built-in function, its module; of a class method, the class
     if owner is not None and not isinstance(owner, type | types.ModuleType):
         return False
-    encloses = getattr(named, "__closure__", None) and not hasattr(named, "__wrapped__")  # a decorator's does, always
-    return "<" not in named.__qualname__ and not encloses
+    encloses = getattr(named, "__closure__", None) is not None  # as what a decorator makes does, too
+    return "<" not in named.__qualname__ and (not encloses or _found_under_its_name(named))
+
+
+def _found_under_its_name(named: Named) -> bool:
+    """Whether a name leads to this very object: that of what a function made may be another's (`functools.wraps`)."""
+    place: object = sys.modules.get(named.__module__)
+    for part in named.__qualname__.split("."):
+        place = getattr(place, part, None)
+    return place is named
 
 
 def foreign_modules(value: object) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "straight-through": "straight-through Gumbel samples, argmax in targets, executed actions in the replay",
         "recurrent-targets": "a recurrent critic remembers the actions that were played",
         "logit-penalty": "mean squared logits are penalized, as in the original MADDPG",
-        "exploration": "random actions fall to 5% over the first tenth of the run, after the random steps",
+        "exploration": "after the random steps, random actions (on the swimmer noise) by a schedule of ours",
         "learning-rate": "`paper`: 5e-3 in the climb games, 1e-4 elsewhere; `quick`: 1e-3 to 5e-3",
         "discount": "discount 0.99, target rate 0.005, clipping at 10 in preset `paper`",
         "rounds": "several episodes side by side, then several updates",
