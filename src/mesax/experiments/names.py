@@ -108,7 +108,7 @@ METHODS = {name: wrapper.text for name, wrapper in WRAPPERS.items()} | LEARNERS
 ENVIRONMENTS = {name: text for suite in BUILT_IN for name, text in suite.environments.items()}
 """Of this package; `mesax.suites.registry.environments` also has those of installed ones."""
 PRESETS = {
-    "smoke": "seconds: checks that everything runs",
+    "smoke": "a minute or so, mostly to compile: checks that everything runs",
     "quick": "minutes on two cores: learns for real",
     "paper": "the paper's networks and budgets",
 }
