@@ -197,6 +197,30 @@ def test_a_tool_that_cannot_be_opened_costs_no_run(tmp_path, monkeypatch):
         follower(run, ("wandb",), warnings.append)
 
 
+def test_a_tool_that_cannot_be_opened_again_keeps_what_it_was_told(tmp_path, monkeypatch):
+    """Even if it has begun to write before it fails; the next attempt that can open it begins anew."""
+    run, warnings = RunDirectory.create(tmp_path / "run", {"id": "x"}), []
+    table = run.path / "tracking" / "csv" / "rows.csv"
+    following = follower(run, ("csv",), warnings.append)
+    following._log(Entry("adapt", 1, {"loss": 2.0}))
+    following.close()
+    told = table.read_text()
+
+    def fails(directory: Path, run: object) -> sinks.Sink:
+        sinks.CsvSink(directory, {}).close()
+        raise ConnectionError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sinks.TRACKERS, "csv", sinks.Tracker(None, fails))
+        for _ in range(2):
+            assert follower(run, (), warnings.append).sinks == {}
+            assert table.read_text() == told and "adapt,1,loss,2.0" in told
+    assert warnings == ["the tracker 'csv' is told nothing: ConnectionError: no answer"] * 2
+    follower(run, (), warnings.append).close()
+    assert "loss" not in table.read_text()
+    assert [path.name for path in table.parent.parent.iterdir()] == ["csv"]
+
+
 def test_a_run_at_work_is_exported_elsewhere(tmp_path, capsys):
     """Its own tracker may be writing where an export would begin anew."""
     path = write_run(tmp_path / "run", SMALL)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from mesax.errors import UsageError
-from mesax.store.files import remove_tree, store_errors
+from mesax.store.files import is_there, remove_tree, store_errors
 from mesax.store.json_values import Json, flatten
 from mesax.tracking.rows import Entry
 
@@ -135,9 +137,32 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def open_sink(name: str, directory: Path, run: Json) -> Sink:
-    """A sink that begins anew: what an earlier attempt left in its folder is gone, and is told again."""
+    """A sink that begins anew: what an earlier attempt left in its folder is gone, and is told again.
+
+    If the sink cannot be opened, all is as it was: nobody would tell it again.
+    """
     check_trackers([name])
-    remove_tree(directory)
-    with store_errors(directory, "created"):
-        directory.mkdir(parents=True, exist_ok=True)
-    return TRACKERS[name].open(directory, run)
+    with _put_aside(directory):
+        with store_errors(directory, "created"):
+            directory.mkdir(parents=True, exist_ok=True)
+        return TRACKERS[name].open(directory, run)
+
+
+@contextmanager
+def _put_aside(directory: Path) -> Iterator[None]:
+    """A directory is out of the way meanwhile, and gone afterwards; it comes back if something goes wrong."""
+    aside = directory.parent / f".before-{directory.name}"
+    there = is_there(directory)
+    if there:
+        remove_tree(aside)  # of an attempt that was killed in here
+        with store_errors(directory, "put aside"):
+            os.rename(directory, aside)
+    try:
+        yield
+    except BaseException:
+        if there:
+            remove_tree(directory)
+            with suppress(OSError):  # the error under way says more, and nothing is lost
+                os.rename(aside, directory)
+        raise
+    remove_tree(aside)
