@@ -69,7 +69,7 @@ class HostBatch(Protocol):
         """First observations `[copies, agents, obs]` of new episodes; tasks are stacked, seeds are uint32."""
 
     def step(self, actions: np.ndarray, alive: np.ndarray) -> HostStep:
-        """Advance the copies that are `alive`; the rows of the others mean nothing, but are finite."""
+        """Advance the copies that are `alive`; the rows of the others mean nothing."""
 
     def close(self) -> None:
         """End whatever runs."""

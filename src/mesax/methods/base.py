@@ -33,7 +33,7 @@ from mesax.types import Key, tree_index
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 MOST_EPISODES = 100_000
-"""Of an evaluation: they are played side by side."""
+"""Of an evaluation: all of them are held in memory."""
 Item = TypeVar("Item")
 
 
