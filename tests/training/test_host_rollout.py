@@ -291,6 +291,10 @@ NOT_A_STEP = {
         lambda step: step._replace(reward=spoiled(step.reward)),
         "rewards of step 2 are not finite: nan in copy 2",
     ),
+    "too large a reward": (
+        lambda step: step._replace(reward=np.array([0.0, 1e39, 0.0, 0.0])),
+        r"rewards of step 2 are not finite in float32: 1e\+39 in copy 1",
+    ),
 }
 
 

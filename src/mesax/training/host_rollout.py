@@ -31,7 +31,8 @@ MOST_ASKED = 2_048
 """Episodes up to which the policy is asked about all of them whichever part is played: a net may round otherwise in a
 batch of another size. No stage of a preset plays more; beyond, where it would cost too much, last digits may differ."""
 MOST_BATCHES, MOST_OPEN = 8, 2 * MOST_COPIES
-"""Batches, and copies of all batches together, that stay open."""
+"""Batches, and copies of all batches together, that stay open; environments that an adapter keeps for later come on top
+(`IDLE_PER_COPY` in `envs/adapters/foreign.py`)."""
 REAL = "fiub"
 """Kinds of NumPy's types that are numbers, or truth values."""
 
@@ -222,15 +223,17 @@ def _check_step(outcome: HostStep, step: int, one: tuple[int, ...], alive: np.nd
 
 
 def _check(what: str, values: np.ndarray, shape: tuple[int, ...], alive: np.ndarray) -> None:
-    """Refuse other shapes, what is no number, and what is not finite in the copies that are alive."""
+    """Refuse other shapes, what is no number, and, of copies that are alive, what is not finite in float32."""
     if _form(values) not in [(shape, kind) for kind in REAL]:
         raise EnvironmentFault(f"the environment's {what} {_told(values)}, not float32{shape}")
-    finite = np.isfinite(values)
+    with np.errstate(over="ignore"):  # found below, with a better message
+        finite = np.isfinite(np.asarray(values, np.float32))
     if finite.all() or finite[alive].all():
         return
     copy = int(np.flatnonzero(alive & ~finite.reshape(len(alive), -1).all(axis=1))[0])
     found = np.asarray(values)[copy][~finite[copy]].ravel()[0]
-    raise EnvironmentFault(f"the environment's {what} are not finite: {found} in copy {copy}")
+    precision = " in float32" if np.isfinite(found) else ""
+    raise EnvironmentFault(f"the environment's {what} are not finite{precision}: {found} in copy {copy}")
 
 
 def _form(values: object) -> tuple[tuple[int, ...], str] | None:
