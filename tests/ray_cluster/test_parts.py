@@ -8,8 +8,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,6 +31,8 @@ from mesax.execution.workers import how_to_continue
 from mesax.methods.base import Stage
 from mesax.store.checkpoints import Checkpoints
 from mesax.store.run_directory import RunDirectory
+from mesax.training.host_rollout import running
+from mesax.types import Discrete, EnvSpec
 
 # What is asked for
 
@@ -202,6 +206,44 @@ def test_a_worker_of_another_version_refuses(tmp_path):
     ending = task.attempt_job(None, order, {}, {})
     assert ending["kind"] == "refused" and "instead of 0.0.1: install the same" in ending["message"]
     assert "MESAX_X" not in os.environ
+
+
+@pytest.mark.parametrize("error", [None, TrainingError("broken")])
+def test_what_an_attempt_opens_is_closed_once_its_files_are_on_their_way(tmp_path, monkeypatch, error):
+    """Ray ends a process when it likes to, and asks nobody."""
+    told: list[str] = []
+
+    def run_job(*_: object) -> None:
+        running.batch(Told(told), 1, 1)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr("mesax.execution.jobs.run_job", run_job)
+    monkeypatch.setattr(task, "_stages", lambda *_: {"adapt": None})
+    run = RunDirectory.create(tmp_path / "run", {"id": "x"})
+    line = SimpleNamespace(deliver=lambda parcel: told.append("delivered"), progress=None, warn=None)
+    with pytest.raises(TrainingError) if error else nullcontext():
+        task._do(task.Attempt(run.path, run.path), order_of(run), line, threading.Event())  # type: ignore[arg-type]
+    assert told == ["delivered", "closed"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """An environment, and its own copies, that says when they are closed."""
+
+    told: list[str] = field(compare=False)
+    spec: EnvSpec = EnvSpec(1, 1, Discrete(2), 1)
+
+    def batch(self, copies: int, threads: int) -> "Told":
+        return self
+
+    def reset(self, tasks: object, seeds: object) -> None:
+        """Nobody plays it."""
+
+    step = reset
+
+    def close(self) -> None:
+        self.told.append("closed")
 
 
 # Files that travel

@@ -9,6 +9,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from mesax.store.run_directory import RunDirectory
 
 Event: TypeAlias = dict[str, Any]
 """What a worker says: a kind, and what belongs to it."""
+SECONDS_TO_LEAVE = 2.0
+"""For all workers together to close their environments; a stopped run has not much more than that."""
 
 
 @dataclass
@@ -87,7 +90,13 @@ class Processes:
                 return self._events.get(timeout=0.2)
 
     def close(self) -> None:
-        """End all workers: they leave when there is nothing more to read."""
+        """End all workers: they leave when asked to, or else when there is nothing more to read."""
+        for worker in self._workers:
+            self._order(worker, {"leave": True})
+        limit = time.monotonic() + SECONDS_TO_LEAVE
+        for worker in self._workers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.process.wait(timeout=max(0.0, limit - time.monotonic()))
         for worker in self._workers:
             assert worker.process.stdin
             with contextlib.suppress(OSError):  # it has ended already

@@ -1,7 +1,8 @@
 """A worker process: reads jobs as JSON lines on stdin, does them, answers with JSON lines on stdout.
 
 Plain text between processes, so nothing is ever unpickled. A worker ends as soon as its stdin closes, even in the
-middle of a job, so it cannot outlive the run that started it and write into a directory that was resumed meanwhile.
+middle of a job, so it cannot outlive the run that started it and write into a directory that was resumed meanwhile. A
+run that still lives asks its workers to leave, so that they can close environments, which may be processes themselves.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, TypeAlias
 
 from mesax.errors import Preempted, kind_of
 from mesax.runtime import own_process, use_threads
 
+if TYPE_CHECKING:
+    from mesax.training.host_rollout import RunningCopies
+
 Order: TypeAlias = dict[str, Any]
+INTERRUPT = signal.SIGUSR1
+"""How the thread that listens interrupts the one that works: a signal also ends a wait for another process."""
 
 
 class Served(NamedTuple):
@@ -33,15 +40,40 @@ class Served(NamedTuple):
     """Compile what a stage will need."""
 
 
+class Left(BaseException):
+    """The worker was asked to leave; no `except Exception` of a job or of an environment takes it for its own."""
+
+
+@dataclass
+class Leaving:
+    """The way out of a worker whose run needs it no more.
+
+    With no environment open it ends at once, whatever it computes. Else the main thread, which alone may touch them, is
+    interrupted to close them; should it be too busy to notice, its stdin closes before long.
+    """
+
+    copies: RunningCopies | None = None
+    """Whatever may be open."""
+
+    def __call__(self) -> None:
+        """To be called by the thread that listens."""
+        if self.copies is None or not self.copies.some_open:
+            os._exit(0)
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None
+        signal.pthread_kill(main_thread, INTERRUPT)
+
+
 def main() -> None:
     """Serve jobs of a run directory, with the user's modules that its experiment is made of."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they may reach the whole group; the run decides what they mean
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(INTERRUPT, _interrupted)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints, C libraries too, goes to the log
     orders: queue.Queue[Order] = queue.Queue()
-    stop = threading.Event()
-    threading.Thread(target=listen, args=(orders, stop), daemon=True).start()
+    stop, leaving = threading.Event(), Leaving()
+    threading.Thread(target=listen, args=(orders, stop, leaving), daemon=True).start()
     own_process()
     try:
         served = _served(_arguments())
@@ -49,9 +81,19 @@ def main() -> None:
         traceback.print_exc()
         say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
         raise SystemExit(1) from None
+    from mesax.training.host_rollout import running  # noqa: PLC0415  (JAX must be configured first)
+
     say(answers, {"kind": "ready"})
-    while True:
-        _serve(served, orders.get(), answers, stop)
+    try:
+        leaving.copies = running
+        while True:
+            _serve(served, orders.get(), answers, stop)
+    except Left:  # and not when Python ends: closing may take a thread, which cannot be started then
+        running.close()
+
+
+def _interrupted(*_: object) -> NoReturn:
+    raise Left
 
 
 def _arguments() -> argparse.Namespace:
@@ -109,12 +151,14 @@ def _serve(served: Served, order: Order, answers: TextIO, stop: threading.Event)
         say(answers, {"kind": "done"})
 
 
-def listen(orders: queue.Queue[Order], stop: threading.Event) -> None:
-    """Pass orders on; leave at once when there are no more to come."""
+def listen(orders: queue.Queue[Order], stop: threading.Event, leave: Callable[[], None]) -> None:
+    """Pass orders on, and the word to stop or to leave; end at once when there are no more to come."""
     for line in sys.stdin:
         order = json.loads(line)
         if order.get("stop"):
             stop.set()
+        elif order.get("leave"):
+            leave()
         else:
             orders.put(order)
     os._exit(1)

@@ -149,6 +149,11 @@ class RunningCopies:
         with suppress(Exception):  # of a batch that nobody needs any more: no result depends on it
             batch.close()
 
+    @property
+    def some_open(self) -> bool:
+        """Whether there is anything to close."""
+        return bool(self._open)
+
     def close(self) -> None:
         """End all of them."""
         while self._open:

@@ -336,14 +336,14 @@ class _Batch:
         return HostStep(obs, reward, terminated, truncated)
 
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment; none is stepped any more by then."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
         for running in [*self._running, *(one for shelf in self._shelf.values() for one in shelf)]:
             if running is not None:
                 close(running.env)
         self._running = [None] * len(self._running)
         self._shelf.clear()
-        if self._pool is not None:
-            self._pool.shutdown()
 
     def _turn_to(self, task_seeds: list[int]) -> None:
         """Give each copy an environment of its task, from the shelf if one is there."""

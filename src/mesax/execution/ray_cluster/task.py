@@ -113,6 +113,7 @@ def _place(order: Order, earlier: Files, left: Files) -> Iterator[Attempt]:
 def _do(attempt: Attempt, order: Order, line: _Line, stop: threading.Event) -> None:
     configure()
     from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
+    from mesax.training.host_rollout import running  # noqa: PLC0415
 
     use_threads(1)
     stage = _stages(order["run_json"], tuple(order["modules"]), tuple(order["places"]))[order["stage"]]
@@ -123,7 +124,10 @@ def _do(attempt: Attempt, order: Order, line: _Line, stop: threading.Event) -> N
         with contextlib.suppress(Exception):  # the last good state, and rows up to here; but the error says more
             outbox.send()
         raise
-    outbox.send()
+    else:
+        outbox.send()
+    finally:
+        running.close()  # nobody knows whether another job comes, and Ray ends its processes without a word
 
 
 @cache

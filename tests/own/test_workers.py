@@ -1,0 +1,46 @@
+"""Environments of a user's own in two worker processes: all are closed, whether the run ends well or breaks."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SMALL = ["--preset", "smoke", "--lanes", "1", "--num-test-tasks", "2", "--algorithm.algorithm.agent-net.hidden", "8"]
+
+
+def run_logged(path: Path, **environment: str) -> tuple[int, list[str], Counter[tuple[str, str]]]:
+    """(exit code, lines on stderr, how often each worker opened and closed something) of a run by two workers."""
+    log = path.parent / "log"
+    command = ["run", "vdn", "logged_ring:make", *SMALL, "--out", str(path), "--workers", "2", "--quiet"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mesax.cli", *command],
+        cwd=HERE,
+        env=os.environ | {"RING_LOG": str(log)} | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        _, errors = process.communicate(timeout=200)
+    said = Counter(tuple(line.split()) for line in log.read_text().splitlines())
+    workers = Counter({(pid, word): number for (pid, word), number in said.items() if pid != str(process.pid)})
+    assert len({pid for pid, _ in workers}) == 2
+    return process.returncode, errors.splitlines(), workers
+
+
+def assert_all_closed(said: Counter[tuple[str, str]]) -> None:
+    assert {pid: said[pid, "open"] for pid, _ in said} == {pid: said[pid, "close"] for pid, _ in said}
+
+
+def test_a_run_that_ends_well_closes_them(tmp_path: Path):
+    code, errors, said = run_logged(tmp_path / "run")
+    assert (code, errors) == (0, [])
+    assert_all_closed(said)
+
+
+def test_a_run_that_breaks_closes_them_too(tmp_path: Path):
+    """Those of the worker whose environment breaks, and those of the other, which is in the middle of a step."""
+    code, errors, said = run_logged(tmp_path / "run", RING_MEETS=str(tmp_path))
+    assert code == 70, errors
+    assert_all_closed(said)
