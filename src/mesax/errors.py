@@ -24,8 +24,20 @@ class TrainingError(OneLineError):
     """Training cannot go on (for example a loss is not finite); shown as one line, the last good state is kept."""
 
 
+class EnvironmentFault(TrainingError):
+    """An environment broke its contract: raised in a step, returned NaN or the wrong shape."""
+
+
 class WorkerLost(TrainingError):
     """A worker process has died, by no fault of its job's: the same may succeed when it is tried again."""
+
+
+class WorkerTraceback(Exception):
+    """The cause of an error that another process has told of: where it came from there, as text."""
+
+    def __str__(self) -> str:
+        """Begins on a line of its own, as a traceback does."""
+        return f"\n{super().__str__()}"
 
 
 class StoreError(OneLineError):
@@ -52,7 +64,8 @@ def says_out_of_memory(kind: str, message: str) -> bool:
     return kind in OUT_OF_MEMORY or message.startswith(OUT_OF_MEMORY)
 
 
-FORESEEN = {kind.__name__: kind for kind in (UsageError, TrainingError, StoreError)}
+FORESEEN = {kind.__name__: kind for kind in (UsageError, EnvironmentFault, TrainingError, StoreError)}
+"""By name; a kind comes before what it is a kind of."""
 
 
 def kind_of(error: Exception) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from mesax.cli.parser import main
-from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, UsageError
+from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, EnvironmentFault, UsageError
 from mesax.execution import jobs, processes, runner
 from mesax.execution.processes import Processes, _Worker
 from mesax.execution.progress import Progress
@@ -244,6 +244,25 @@ def test_an_error_in_a_job_is_one_line_and_the_run_failed(tmp_path, capsys, monk
     assert f"adapt job 0: {'ZeroDivisionError: ' if code == FAILED else ''}{error}" in line
     assert type(error).__name__ in (path / "worker-0.log").read_text()
     assert status(path) == "failed"
+
+
+def test_an_error_of_an_environment_says_where_its_traceback_is_and_can_show_it(tmp_path, capsys, monkeypatch):
+    def broken(*arguments):
+        try:
+            raise IndexError("no such cell")
+        except IndexError as error:
+            raise EnvironmentFault("step raised IndexError: no such cell (ring.py:13)") from error
+
+    monkeypatch.setattr(jobs, "run_job", broken)
+    monkeypatch.delenv("MESAX_TRACEBACK", raising=False)
+    log = tmp_path / "told" / "worker-0.log"
+    assert run_tiny(tmp_path / "told") == FAILED
+    assert only_line(capsys).endswith(f"adapt job 0: step raised IndexError: no such cell (ring.py:13); see {log}")
+    assert "IndexError: no such cell\n" in log.read_text()
+    monkeypatch.setenv("MESAX_TRACEBACK", "1")
+    with pytest.raises(EnvironmentFault) as caught:
+        run_tiny(tmp_path / "shown")
+    assert caught.value.__cause__ is not None and isinstance(caught.value.__cause__.__cause__, IndexError)
 
 
 def test_a_failed_merge_is_not_a_finished_run(tmp_path, capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """Environments of a user's own in two worker processes: all are closed, whether the run ends well or breaks."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -41,6 +42,10 @@ def test_a_run_that_ends_well_closes_them(tmp_path: Path):
 
 def test_a_run_that_breaks_closes_them_too(tmp_path: Path):
     """Those of the worker whose environment breaks, and those of the other, which is in the middle of a step."""
-    code, errors, said = run_logged(tmp_path / "run", RING_MEETS=str(tmp_path))
-    assert code == 70, errors
+    code, errors, said = run_logged(tmp_path / "run", RING_MEETS=str(tmp_path), MESAX_TRACEBACK="1")
+    assert code == 1
     assert_all_closed(said)
+    told = re.search(r"adapt job \d: .* step raised IndexError: .* \(logged_ring\.py:(\d+)\).*; see (.*)$", errors[-1])
+    assert told, errors[-3:]
+    assert f'{HERE}/logged_ring.py", line {told[1]}, in meet' in "\n".join(errors), "the worker's own traceback"
+    assert "IndexError" in Path(told[2]).read_text()

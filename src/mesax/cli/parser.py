@@ -21,9 +21,10 @@ from mesax.errors import (
     IO_ERROR,
     USAGE,
     WORKER_LOST,
+    EnvironmentFault,
+    OneLineError,
     Preempted,
     StoreError,
-    TrainingError,
     UsageError,
     WorkerLost,
     says_out_of_memory,
@@ -37,7 +38,8 @@ ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"
 
 
 TRACEBACK = "MESAX_TRACEBACK"
-"""An environment variable: if it is set, unexpected errors show where they come from."""
+"""An environment variable: if it is set, unexpected errors, and those of an environment's own code, show where they come
+from."""
 
 
 def _path(text: str) -> Path:
@@ -68,14 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()  # here, so that a reader who has left is noticed below and not at exit
         return code
-    except UsageError as error:
-        return fail(str(error), USAGE)
-    except StoreError as error:
-        return fail(str(error), IO_ERROR)
-    except WorkerLost as error:
-        return fail(str(error), WORKER_LOST)
-    except TrainingError as error:
-        return fail(str(error), FAILED)
+    except OneLineError as error:
+        if os.environ.get(TRACEBACK) and _is_of_an_environment(error):
+            raise
+        return fail(str(error), _exit_code(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -90,6 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         text = f"{type(error).__name__}: {error}"
         return fail(f"{text}; this is unexpected: please report it with what ${TRACEBACK}=1 shows", FAILED)
+
+
+def _is_of_an_environment(error: BaseException | None) -> bool:
+    """Whether an error is that of an environment, or was made of one."""
+    return error is not None and (isinstance(error, EnvironmentFault) or _is_of_an_environment(error.__cause__))
+
+
+def _exit_code(error: OneLineError) -> int:
+    codes = ((UsageError, USAGE), (StoreError, IO_ERROR), (WorkerLost, WORKER_LOST))
+    return next((code for kind, code in codes if isinstance(error, kind)), FAILED)
 
 
 def _be_robust() -> None:

@@ -21,12 +21,8 @@ from mesax.envs.base import (
     Task,
     repeated_spec,
 )
-from mesax.errors import TrainingError
+from mesax.errors import EnvironmentFault as EnvironmentFault  # noqa: PLC0414  (for whoever plays environments)
 from mesax.types import EnvSpec
-
-
-class EnvironmentFault(TrainingError):
-    """An environment broke its contract: raised in a step, returned NaN or the wrong shape."""
 
 
 @dataclass(frozen=True)

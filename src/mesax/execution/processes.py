@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from mesax.errors import Preempted, WorkerLost
+from mesax.errors import Preempted, WorkerLost, WorkerTraceback
 from mesax.execution.workers import OnProgress, failure, how_to_continue, log_of, open_log, warn
 from mesax.methods.base import Stage
 from mesax.store.files import store_errors
@@ -71,7 +71,8 @@ class Processes:
                 warn(event["message"])
             elif kind == "error":
                 log = log_of(self.run, worker.number)
-                raise failure(f"{stage.name} job {worker.job}", event["error"], event["message"], log)
+                error = failure(f"{stage.name} job {worker.job}", event["error"], event["message"], log)
+                raise error from WorkerTraceback(event["trace"])
             elif kind in ("done", "stopped"):
                 worker.job, stopped = None, stopped or kind == "stopped"
                 running += self._give(worker, stage.name, waiting, threads) - 1

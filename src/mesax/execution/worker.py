@@ -79,7 +79,7 @@ def main() -> None:
         served = _served(_arguments())
     except Exception as error:
         traceback.print_exc()
-        say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
+        say(answers, _told(error))
         raise SystemExit(1) from None
     from mesax.training.host_rollout import running  # noqa: PLC0415  (JAX must be configured first)
 
@@ -146,9 +146,15 @@ def _serve(served: Served, order: Order, answers: TextIO, stop: threading.Event)
         say(answers, {"kind": "stopped"})
     except Exception as error:
         traceback.print_exc()
-        say(answers, {"kind": "error", "error": kind_of(error), "message": str(error)})
+        say(answers, _told(error))
     else:
         say(answers, {"kind": "done"})
+
+
+def _told(error: Exception) -> dict[str, str]:
+    """An error for another process to raise."""
+    trace = "".join(traceback.format_exception(error))
+    return {"kind": "error", "error": kind_of(error), "message": str(error), "trace": trace}
 
 
 def listen(orders: queue.Queue[Order], stop: threading.Event, leave: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from mesax.errors import FORESEEN, Preempted, StoreError, TrainingError, kind_of, says_out_of_memory
+from mesax.errors import FORESEEN, EnvironmentFault, Preempted, StoreError, TrainingError, kind_of, says_out_of_memory
 from mesax.methods.base import Stage
 from mesax.store.files import open_regular_file
 from mesax.store.run_directory import RunDirectory
@@ -98,9 +98,12 @@ def open_log(path: Path) -> int:
 
 
 def failure(where: str, kind: str, message: str, log: Path) -> Exception:
-    """A job's error as one line; what nobody foresaw also says its kind and where its traceback is."""
+    """A job's error as one line, with its kind if nobody foresaw it.
+
+    It says where the traceback is if that tells more: of what nobody foresaw, or of an environment's own code.
+    """
     if kind in FORESEEN:
-        return FORESEEN[kind](f"{where}: {message}")
+        return FORESEEN[kind](f"{where}: {message}{f'; see {log}' if kind == EnvironmentFault.__name__ else ''}")
     if says_out_of_memory(kind, message):
         return TrainingError(f"{where}: there is not enough memory: {message}")
     return TrainingError(f"{where}: {kind}: {message}; see {log}")

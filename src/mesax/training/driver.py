@@ -56,7 +56,7 @@ class NotFiniteError(LearningStopped):
     """A metric is NaN or infinite."""
 
 
-class BrokenEnvironmentError(LearningStopped):
+class BrokenEnvironmentError(LearningStopped, EnvironmentFault):
     """The environment broke its contract."""
 
 

@@ -278,6 +278,28 @@ def test_faults_name_the_place(name, threads):
     assert re.search(message, text), text
 
 
+def test_a_fault_names_the_line_of_the_user():
+    """Not that of NumPy, where it was raised, nor one of mesax; and none if there is none."""
+
+    def cubed(env, answer):
+        return np.reshape(answer[0]["tall"], (3, 3, 3))
+
+    def failing(seed: int):
+        return int("no number")
+
+    line = cubed.__code__.co_firstlineno + 1
+    with pytest.raises(EnvironmentFault, match=rf"step raised ValueError: .* \(test_foreign\.py:{line}\)$") as caught:
+        batch, _ = started(ForeignEnvironment(lambda seed: Spoiled(cubed), 6))
+        for _ in range(2):
+            batch.step(np.zeros((1, 2), int), np.ones(1, bool))
+    assert isinstance(caught.value.__cause__, ValueError)
+    line = failing.__code__.co_firstlineno + 1
+    with pytest.raises(EnvironmentFault, match=rf"task seed 0: ValueError: .* \(test_foreign\.py:{line}\)$"):
+        _ = ForeignEnvironment(failing, 6).spec
+    with pytest.raises(EnvironmentFault, match=r"task seed 0: TypeError: 'int' object is not iterable$"):
+        _ = ForeignEnvironment(iter, 6).spec
+
+
 RESET_FAULTS = {
     "raises": (raising, r"reset raised ZeroDivisionError: the wheel came off"),
     "no infos": (lambda env, answer: answer[0], r"reset expected \(observations, infos\), found \{'tall'"),

@@ -7,11 +7,14 @@ runs is an `EnvironmentFault` that names the task, the step, the agent, what was
 from __future__ import annotations
 
 import contextlib
+import sysconfig
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -27,6 +30,9 @@ PROBE_SEED = 0
 """Task whose environment is made to read the spaces."""
 IDLE_PER_COPY = 4
 """Environments kept for later, per running copy; those not used for longest are closed."""
+INSTALLED = frozenset(("site-packages", "dist-packages"))
+LIBRARIES = (Path(__file__).parents[2], Path(sysconfig.get_path("stdlib")))
+"""Where nothing is a user's own, as names of folders and as places."""
 LARGEST_REWARD = float(np.finfo(np.float32).max)
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -288,8 +294,16 @@ def _number(value: Any, name: Any) -> float:
 
 
 def _told(error: BaseException) -> str:
-    """An exception's type and text on one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    """An exception's type and text on one line, and the line of the user's at which it was raised, if there is one."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_a_user(Path(frame.filename))]
+    return f"{text} ({Path(lines[-1].filename).name}:{lines[-1].lineno})" if lines else text
+
+
+def _is_of_a_user(path: Path) -> bool:
+    """Whether a source file is neither mesax's, nor Python's, nor of a package that was installed."""
+    elsewhere = INSTALLED.intersection(path.parts) or any(path.is_relative_to(place) for place in LIBRARIES)
+    return path.is_file() and not elsewhere
 
 
 class _Batch:

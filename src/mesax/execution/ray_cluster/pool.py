@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mesax.errors import Preempted, StoreError, TrainingError, UsageError, WorkerLost
+from mesax.errors import Preempted, StoreError, TrainingError, UsageError, WorkerLost, WorkerTraceback
 from mesax.execution.ray_cluster import connection, parcels
 from mesax.execution.ray_cluster.desk import Desk, Event, News
 from mesax.execution.ray_cluster.task import Ending, Order, attempt_job
@@ -221,7 +221,7 @@ class RayPool:
             log = log_of(self.run, 0)
             with contextlib.suppress(OSError, StoreError), open(open_log(log), "a", encoding="utf-8") as file:
                 file.write(ending["trace"])
-            raise failure(where, ending["error"], ending["message"], log)
+            raise failure(where, ending["error"], ending["message"], log) from WorkerTraceback(ending["trace"])
         if ending["kind"] != "stopped":
             raise TrainingError(f"{where} says that it is {ending['kind']}, but its files did not come")
         return True
