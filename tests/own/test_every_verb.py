@@ -107,9 +107,7 @@ def test_without_its_module_it_says_what_to_type(killed: Path, answers, verb: st
 
 
 def test_from_python_it_says_what_to_pass(run: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(
-        UsageError, match=r"'tiny_meeting:make'.*: import tiny_meeting, .*modules=\[tiny_meeting\]"
-    ):
+    with pytest.raises(UsageError, match=r"'tiny_meeting:make'.*: import tiny_meeting, .*modules=\[tiny_meeting\]"):
         load_policy(run)
     with pytest.raises(UsageError, match="not their names: import them first"):
         load_policy(run, modules=["tiny_meeting"])

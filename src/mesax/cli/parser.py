@@ -38,7 +38,7 @@ ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"
 
 
 TRACEBACK = "MESAX_TRACEBACK"
-"""An environment variable: if it is set, unexpected errors, and those of an environment's own code, show where they come
+"""An environment variable: if it is set, unexpected errors and those of an environment's own code show where they come
 from."""
 
 
