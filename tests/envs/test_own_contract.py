@@ -17,6 +17,8 @@ from mesax.errors import USAGE, UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
+from mesax.policy import UniformPolicy
+from mesax.training.rollout import play
 from mesax.types import Discrete, EnvSpec
 from methods.helpers import TINY, TINY_MADDPG
 
@@ -124,10 +126,6 @@ def branching(value: Any) -> Any:
 
 FAMILY, PER_AGENT = Meetings(), Meetings(Ring("reward", twice))
 BAD = {
-    "int obs at the reset": (
-        Ring("first obs", ints),
-        "observations of float32 where reset gives int32",
-    ),
     "other obs at the reset": (
         Ring("first obs", shorter),
         r"Ring.reset gives observations float32\[2, 2\], but its",
@@ -144,9 +142,9 @@ BAD = {
     "no pair": (Ring("reset", lambda pair: pair[1]), r"Ring.reset gives a \w+: it must give \(state, obs\)"),
     "another state": (
         Ring("new state", lambda w: w * 1.0),
-        r"state as float32\[2\] where reset gives int32\[2\]",
+        r"Ring.step gives state as float32\[2\] where it was int32\[2\]",
     ),
-    "more state": (Ring("new state", lambda where: (where, where)), "state of another structure than reset gives"),
+    "more state": (Ring("new state", lambda where: (where, where)), "Ring.step gives state of another structure: make"),
     "a branch": (
         Ring("first obs", branching),
         "Ring.reset cannot be traced by JAX: TracerBoolConversion",
@@ -167,6 +165,136 @@ def test_what_breaks_the_contract_is_one_line(name: str):
     with pytest.raises(UsageError, match=message) as caught:
         check_family(Meetings(env))
     assert "\n" not in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Seeing(Ring):
+    """Sees in numbers of one kind at the reset, and of another one later."""
+
+    first: str = "float32"
+    later: str = "float32"
+
+    def reset(self, task: Any, key: Any) -> Any:
+        where, obs = super().reset(task, key)
+        return where, obs.astype(self.first)
+
+    def see(self, where: Any) -> Any:
+        return super().see(where).astype(self.later)
+
+
+@pytest.mark.parametrize(
+    ("first", "later"), [("int32", "int32"), ("bool", "bool"), ("int8", "float32"), ("float16", "float16")]
+)
+def test_observations_may_be_of_any_kind_of_number(first: str, later: str):
+    """Whoever learns from them is given float32, as from the host."""
+    family = Meetings(Seeing(first=first, later=later))
+    check_family(family)
+    episodes = play(family.env, family.split(0, 2, 1).train, UniformPolicy(Discrete(3)), jax.random.key(0), 3)
+    assert episodes.obs.dtype == np.float32
+    np.testing.assert_array_equal(np.sum(episodes.obs, axis=-1), np.ones((3, 5, 2)))
+
+
+@dataclass(frozen=True)
+class Clocked(Ring):
+    """Its state has a number that a step changes."""
+
+    start: Any = 0
+    after: Any = None
+
+    def reset(self, task: Any, key: Any) -> Any:
+        where, obs = super().reset(task, key)
+        return {"where": where, "time": self.start}, obs
+
+    def step(self, task: Any, state: Any, action: Any, key: Any) -> Any:
+        where, outcome = super().step(task, state["where"], action, key)
+        return {"where": where, "time": self.after(state["time"])}, outcome
+
+
+CLOCKS = {
+    "0, then int32": (0, lambda time: jnp.asarray(time + 1, jnp.int32), ""),
+    "0, then float32": (0, lambda time: time * jnp.float32(1), ""),
+    "0, then int8": (0, lambda time: jnp.int8(1), ""),
+    "0.0, then 1.0": (0.0, lambda time: time + 1.0, ""),
+    "0.0, then int32": (0.0, lambda time: jnp.int32(1), r"state\['time'\] as int32\[\] where it was float32\[\]"),
+    "False, then 1": (False, lambda time: time + 1, r"state\['time'\] as int32\[\] where it was bool\[\]"),
+    "float32, then 1": (np.float32(0), lambda time: 1, r"state\['time'\] as int32\[\] where it was float32\[\]"),
+}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_the_contract_and_the_rollout_agree_about_the_state(name: str):
+    start, after, message = CLOCKS[name]
+    family = Meetings(Clocked(start=start, after=after))
+
+    def rollout(key: Any) -> Any:
+        return play(family.env, family.split(0, 1, 1).train, UniformPolicy(Discrete(3)), key, 2)
+
+    if not message:
+        check_family(family)
+        jax.eval_shape(rollout, jax.random.key(0))
+        return
+    with pytest.raises(UsageError, match=f"Clocked.step gives {message}"):
+        check_family(family)
+    with pytest.raises(TypeError, match="scan"):
+        jax.eval_shape(rollout, jax.random.key(0))
+
+
+def wrong(*arguments: Any) -> Any:
+    raise ValueError("no such ring\nin this town")
+
+
+@dataclass(frozen=True)
+class Spoiled(Meetings):
+    """A family that does one thing otherwise."""
+
+    part: str = ""
+    by: Any = None
+
+    def __getattribute__(self, name: str) -> Any:
+        spoiled = object.__getattribute__(self, "part") == name
+        value = object.__getattribute__(self, name)
+        if not spoiled:
+            return value
+        by = object.__getattribute__(self, "by")
+        return (lambda *arguments: by(value(*arguments))) if callable(value) else by(value)
+
+
+@dataclass(frozen=True)
+class Homeless(Lacking):
+    """Its environment cannot be had."""
+
+    @property
+    def env(self) -> Any:
+        raise KeyError("home")
+
+
+BAD_FAMILIES = {
+    "split raises": (
+        Spoiled(part="split", by=wrong),
+        "Spoiled.split cannot be called: ValueError: no such ring$",
+    ),
+    "split gives a pair": (
+        Spoiled(part="split", by=lambda split: (split.train, split.test)),
+        "Spoiled.split gives a tuple without train, test: give a mesax.TaskSplit",
+    ),
+    "too few test tasks": (
+        Spoiled(part="split", by=lambda split: TaskSplit(split.train, split.test[:0])),
+        r"Spoiled.split\(0, 1, 1\) gives int32\[0\] for 1 test task\(s\): its leading axis must be 1 long",
+    ),
+    "a member raises": (
+        Spoiled(part="num_tasks", by=wrong),
+        "Spoiled.num_tasks cannot be read: ValueError: no such ring$",
+    ),
+    "the environment raises": (Homeless(), "Homeless.env cannot be read: KeyError: 'home'"),
+    "spec raises": (Meetings(Ring("spec", wrong)), "Ring.spec cannot be read: ValueError: no such ring$"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FAMILIES)
+def test_what_a_family_does_wrong_is_one_line_that_names_it(name: str):
+    family, message = BAD_FAMILIES[name]
+    with pytest.raises(UsageError, match=message):
+        check_family(family)
 
 
 def test_families_that_lack_something():

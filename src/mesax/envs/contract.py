@@ -6,23 +6,20 @@ rewards by agent, for example, are broadcast where as many agents as episodes ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily
+from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily, TaskSplit
 from mesax.errors import UsageError
+from mesax.tracing import changed, is_real, shapes, shown, told
 from mesax.types import EnvSpec, Key, tree_index
 
 OF_A_FAMILY = tuple(name for name in vars(TaskFamily) if not name.startswith("_"))
+OF_A_SPLIT = ("train", "test")
 OF_A_STEP = ("obs", "reward", "terminated")
-REAL = (jnp.floating, jnp.integer, jnp.bool_)
-Result = TypeVar("Result")
 
 
 def check_family(family: TaskFamily) -> None:
@@ -41,28 +38,41 @@ def check_family(family: TaskFamily) -> None:
 def _check_family(family: TaskFamily) -> None:
     """What fits is not traced again."""
     name = type(family).__name__
-    missing = [member for member in OF_A_FAMILY if not hasattr(family, member)]
+    missing = [member for member in OF_A_FAMILY if not _offers(family, member)]
     if missing:
         raise UsageError(f"{name} is no task family: it has no {', '.join(missing)} (mesax.TaskFamily)")
-    task = _first_task(family)
+    _check_spec(family.env)
+    task = tree_index(split_of(family, 1, 1).train, 0)
     if not isinstance(family.env, HostEnvironment):
         check_environment(family.env, task)
-    else:
-        _check_spec(family.env)
 
 
-def _first_task(family: TaskFamily) -> Task:
-    """The first training task; stacked tasks are arrays with a leading axis."""
-    tasks, name = family.split(0, 1, 1).train, type(family).__name__
-    leaves = jax.tree.leaves(tasks)
-    if not leaves:
-        raise UsageError(f"{name}.split gives tasks without any array: give each a number, at least")
-    for leaf in leaves:
-        if np.shape(leaf)[:1] != (1,):
-            raise UsageError(
-                f"{name}.split(0, 1, 1) gives {_shown(leaf)} for one task: its leading axis must be 1 long"
-            )
-    return tree_index(tasks, 0)
+def _offers(value: object, member: str) -> bool:
+    """Whether it has a member; a property that breaks when it is asked is no missing one."""
+    place = f"{type(value).__name__}.{member} cannot be read"
+    if hasattr(type(value), member):
+        told(place, getattr, value, member)
+    return told(place, hasattr, value, member)
+
+
+def split_of(family: TaskFamily, num_train: int, num_test: int) -> TaskSplit:
+    """The tasks of seed 0; what breaks, or is not so many tasks stacked, is one line."""
+    place = f"{type(family).__name__}.split"
+    split = told(f"{place} cannot be called", family.split, 0, num_train, num_test)
+    missing = [part for part in OF_A_SPLIT if not hasattr(split, part)]
+    if missing:
+        raise UsageError(f"{place} gives a {type(split).__name__} without {', '.join(missing)}: give a mesax.TaskSplit")
+    for part, tasks, number in (("training", split.train, num_train), ("test", split.test, num_test)):
+        leaves = jax.tree.leaves(tasks)
+        if not leaves:
+            raise UsageError(f"{place} gives tasks without any array: give each a number, at least")
+        for leaf in leaves:
+            if np.shape(leaf)[:1] != (number,):
+                raise UsageError(
+                    f"{place}(0, {num_train}, {num_test}) gives {shown(leaf)} for {number} {part} task(s): its leading"
+                    f" axis must be {number} long"
+                )
+    return split
 
 
 def check_environment(env: Environment, task: Task) -> None:
@@ -73,41 +83,33 @@ def check_environment(env: Environment, task: Task) -> None:
         if not callable(getattr(env, method, None)):
             raise UsageError(f"{name} is no environment: it has no {method} (mesax.Environment)")
     key = jax.eval_shape(_any_key)
-    state, obs = _pair(name, "reset", "(state, obs)", _shapes(name, "reset", env.reset, task, key))
+    state, obs = _pair(name, "reset", "(state, obs)", shapes(f"{name}.reset", env.reset, task, key))
     _check_obs(name, "reset", obs, spec)
     action = jax.eval_shape(lambda: spec.action_space.zeros((spec.num_agents,)))
-    after, outcome = _pair(name, "step", "(state, Step)", _shapes(name, "step", env.step, task, state, action, key))
+    after = shapes(f"{name}.step", env.step, task, state, action, key)
+    _, outcome = _pair(name, "step", "(state, Step)", after)
     missing = [part for part in OF_A_STEP if not hasattr(outcome, part)]
     if missing:
         raise UsageError(
             f"{name}.step gives a {type(outcome).__name__} without {', '.join(missing)}: give a mesax.Step"
         )
     _check_obs(name, "step", outcome.obs, spec)
-    if not _same(obs, outcome.obs):
-        raise UsageError(
-            f"{name}.step gives observations of {outcome.obs.dtype} where reset gives {obs.dtype}: make both float32"
-        )
-    if not _is_real(outcome.reward) or outcome.reward.shape:
-        raise UsageError(f"{name}.step gives a reward {_shown(outcome.reward)}: it must be one number for the team")
-    if not _is_real(outcome.terminated) or outcome.terminated.shape or outcome.terminated.dtype != bool:
-        raise UsageError(f"{name}.step gives terminated {_shown(outcome.terminated)}: it must be one bool for the team")
-    _check_state(name, state, after)
+    if not is_real(outcome.reward) or outcome.reward.shape:
+        raise UsageError(f"{name}.step gives a reward {shown(outcome.reward)}: it must be one number for the team")
+    if not is_real(outcome.terminated) or outcome.terminated.shape or outcome.terminated.dtype != bool:
+        raise UsageError(f"{name}.step gives terminated {shown(outcome.terminated)}: it must be one bool for the team")
+
+    def step(state: PyTree, action: PyTree, key: Key) -> PyTree:
+        return env.step(task, state, action, key)[0]
+
+    change = told(f"{name}.step cannot be traced by JAX", changed, step, state, action, key)
+    if change is not None:
+        raise UsageError(f"{name}.step gives state{change}: make it as reset gives it, for it is the carry of a scan")
 
 
 def _check_spec(env: AnyEnvironment) -> None:
-    if not isinstance(getattr(env, "spec", None), EnvSpec):
+    if not _offers(env, "spec") or not isinstance(env.spec, EnvSpec):
         raise UsageError(f"{type(env).__name__} is no environment: its spec must be a mesax.EnvSpec")
-
-
-def _shapes(name: str, method: str, function: Callable[..., Result], *arguments: PyTree) -> Result:
-    """What a method gives back, without the numbers; what breaks while it is traced is one line."""
-    try:
-        return jax.eval_shape(function, *arguments)
-    except UsageError:
-        raise
-    except Exception as error:
-        told = str(error).strip().splitlines() or [""]
-        raise UsageError(f"{name}.{method} cannot be traced by JAX: {type(error).__name__}: {told[0]}") from error
 
 
 def _pair(name: str, method: str, expected: str, answer: PyTree) -> tuple[PyTree, PyTree]:
@@ -118,38 +120,11 @@ def _pair(name: str, method: str, expected: str, answer: PyTree) -> tuple[PyTree
 
 def _check_obs(name: str, method: str, obs: PyTree, spec: EnvSpec) -> None:
     expected = (spec.num_agents, spec.obs_size)
-    if not _is_real(obs) or obs.shape != expected:
+    if not is_real(obs) or obs.shape != expected:
         raise UsageError(
-            f"{name}.{method} gives observations {_shown(obs)}, but its spec says float32{list(expected)}"
+            f"{name}.{method} gives observations {shown(obs)}, but its spec says float32{list(expected)}"
             " (num_agents, obs_size)"
         )
-
-
-def _check_state(name: str, before: PyTree, after: PyTree) -> None:
-    """The state of an episode is the carry of a scan: its form must stay."""
-    forms: set[Hashable] = {jax.tree.structure(tree) for tree in (before, after)}
-    if len(forms) > 1:
-        raise UsageError(f"{name}.step gives a state of another structure than reset gives")
-    pairs = zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True)
-    for (path, one), other in pairs:
-        if not _same(one, other):
-            place = f"state{jax.tree_util.keystr(path)}"
-            raise UsageError(f"{name}.step gives {place} as {_shown(other)} where reset gives {_shown(one)}")
-
-
-def _same(one: jax.ShapeDtypeStruct, other: jax.ShapeDtypeStruct) -> bool:
-    """Whether one may stand for the other; a plain number has no type of its own yet."""
-    return one.shape == other.shape and (one.dtype == other.dtype or bool(one.weak_type))
-
-
-def _is_real(value: PyTree) -> bool:
-    """Whether it is an array of real numbers, or of truth values."""
-    return hasattr(value, "dtype") and any(jnp.issubdtype(value.dtype, kind) for kind in REAL)
-
-
-def _shown(value: PyTree) -> str:
-    """Type and shape, as JAX writes them."""
-    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
 
 
 def _any_key() -> Key:

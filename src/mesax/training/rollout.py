@@ -14,11 +14,15 @@ from mesax.types import Episode, Key, Keys, leading_size, random_index, tree_ind
 def play_side_by_side(env: Environment, tasks: PyTree, policy: Policy, keys: Keys) -> Episode:
     """A whole episode on each of the stacked tasks, padded with zeros and masked after an early termination.
 
+    Observations are handed on as float32, as those of the host are: an environment may see in whole numbers or truth
+    values, but policies and distances calculate with them.
+
     `keys` holds, for each episode, two keys for the start and two for every step (all drawn at once: random draws are
     what is slow to compile). One scan whose body serves all episodes: to trace one episode's and vectorize it
     afterwards would take twice as long.
     """
     state, first_obs = jax.vmap(env.reset)(tasks, keys[:, 0, 0])
+    first_obs = jnp.asarray(first_obs, jnp.float32)
     memory = jax.vmap(policy.start)(keys[:, 0, 1])
 
     def step(carry: PyTree, keys: Keys) -> tuple[PyTree, PyTree]:
@@ -26,7 +30,7 @@ def play_side_by_side(env: Environment, tasks: PyTree, policy: Policy, keys: Key
         action, memory = jax.vmap(policy.act)(memory, obs, keys[:, 1])
         state, outcome = jax.vmap(env.step)(tasks, state, action, keys[:, 0])
         # Beyond an end an environment may say anything, even NaN, and no mask would take that out of a loss again.
-        obs = jnp.where(alive[:, None, None], outcome.obs, 0.0)
+        obs = jnp.where(alive[:, None, None], jnp.asarray(outcome.obs, jnp.float32), 0.0)
         reward = jnp.where(alive, outcome.reward, 0.0)
         terminated = outcome.terminated & alive
         return (state, memory, obs, alive & ~terminated), (obs, action, reward, terminated, alive)
