@@ -18,8 +18,8 @@ from mesax.cli.env_check import load_target
 from mesax.cli.findings import Finding, about_stage_one
 from mesax.cli.parser import main
 from mesax.envs.adapters.foreign import ForeignEnvironment
-from mesax.errors import UsageError
-from mesax.suites.foreign.families import takes_a_seed
+from mesax.errors import USAGE, UsageError
+from mesax.suites.foreign.families import HOW_TO_GIVE_A_HORIZON, environment_of, takes_a_seed
 
 
 def findings(factory, seeds: int = 2, steps: int = 60) -> list[Finding]:
@@ -58,16 +58,52 @@ def test_gymnasium_and_notes():
     assert named(found, "task seeds").state == "note"
 
 
+def fallen(seed: int) -> Line:
+    return Line(seed, dict.fromkeys(("tall", "small"), (1 + seed % 2, "terminated")))
+
+
+def endless(seed: int) -> Line:
+    return Line(seed, length=10**6)
+
+
+def uneven(seed: int) -> Line:
+    return Line(seed, length=30 if seed % 2 else 20)
+
+
+def hurried(seed: int) -> Line:
+    env = Line(seed)
+    env.max_cycles = 4
+    return env
+
+
 def test_how_long_an_episode_may_last():
-    """Where random play terminated is no horizon: what nobody says or shows is a note."""
-
-    def fallen(seed):
-        return Line(seed, dict.fromkeys(("tall", "small"), (1 + seed % 2, "terminated")))
-
-    note = named(findings(fallen), "episodes")
-    assert note.state == "note" and "1 to 2 steps" in note.detail and "max_cycles" in note.advice
+    """Where random play terminated is no horizon: what nobody says or shows is a problem, for a run refuses it."""
+    problem = named(findings(fallen), "episodes")
+    assert problem.state == "problem" and "1 to 2 steps" in problem.detail and "is unknown" in problem.detail
+    assert problem.advice == HOW_TO_GIVE_A_HORIZON and "max_cycles" in problem.advice
     fits = named(findings(ForeignEnvironment(fallen, 9)), "episodes")
     assert fits.state == "ok" and fits.detail.endswith("; none is longer than 9")
+
+
+@pytest.mark.parametrize("make", [fallen, endless])
+def test_a_run_and_the_check_refuse_the_same(make, capsys):
+    target = f"{__name__}:{make.__name__}"
+    assert main(["env", "check", target, "--steps", "30"]) == USAGE
+    assert re.search(r"problem  episodes .* is unknown", capsys.readouterr().out)
+    assert main(["list", "plain", target, "--preset", "smoke"]) == USAGE
+    assert "the length of its episodes is unknown" in capsys.readouterr().err
+
+
+def test_the_horizon_is_that_of_a_run():
+    """Not the longest episode that was seen here: those of other tasks may be longer."""
+    found = named(findings(uneven, seeds=1), "episodes")
+    assert found.state == "ok" and found.detail == "20 to 20 steps, 3 truncated; horizon=30 holds them all"
+    assert environment_of(uneven).horizon == 30
+    assert environment_of(hurried).horizon == 4
+    note = named(findings(hurried), "episodes")
+    assert note.state == "note" and "a run cuts them after 4, before some of them end" in note.detail
+    unseen = named(findings(ForeignEnvironment(endless, 50), steps=20), "episodes")
+    assert (unseen.state, unseen.detail) == ("ok", "none ended within 20 steps; a run cuts them after 50")
 
 
 def test_an_environment_without_end_or_reward():
@@ -80,7 +116,7 @@ def test_an_environment_without_end_or_reward():
             return 100 * super().see(agent) if agent == "tall" else super().see(agent)
 
     found = findings(lambda seed: Quiet(seed, length=1000), steps=20)
-    assert named(found, "episodes").detail == "none ended within 20 steps"
+    assert named(found, "episodes").detail.startswith("none ended within 20 steps; a run cuts them after 1000, found")
     assert named(found, "rewards").detail == "none in 40 random steps"
     assert named(found, "stage 1").state == "note" and "all pay 0" in named(found, "stage 1").detail
     assert "'tall' overstep" in named(found, "bounds").detail
@@ -203,7 +239,7 @@ def test_the_command(module, capsys):
 def test_the_command_on_what_does_not_fit(module, capsys):
     assert main(["env", "check", f"{module}:broken", "--steps", "30"]) == 2
     output = capsys.readouterr().out
-    assert "found nan" in output and "-> " in output and output.splitlines()[-1] == "does not fit yet: 1 to mend"
+    assert "found nan" in output and "-> " in output and output.splitlines()[-1] == "does not fit yet: 1 to fix"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +352,7 @@ def impure(seed: int) -> Impure:
     return Impure()
 
 
-def endless(seed: int) -> Compiled:
+def unlimited(seed: int) -> Compiled:
     return Compiled(max_steps=None)
 
 
@@ -329,7 +365,7 @@ def test_jaxmarl():
     assert named(found, "stage 1").state == "ok" and found[-1].name == "speed"
     (problem,) = problems(impure)
     assert problem.name == "determinism" and "from step 1 on" in problem.detail and "key" in problem.advice
-    (problem,) = problems(endless)
+    (problem,) = problems(unlimited)
     assert "names no limit of steps" in problem.detail
 
 

@@ -1,6 +1,8 @@
 """A user's own family and environment: what breaks the contract is one line, before anything runs."""
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,15 +11,18 @@ import numpy as np
 import pytest
 
 from hosted import Hosted
+from mesax.cli import family_check
 from mesax.cli.env_check import load_target
 from mesax.cli.parser import main
 from mesax.envs.base import Step, TaskInfo, TaskSplit
-from mesax.envs.contract import OF_A_FAMILY, check_family
+from mesax.envs.contract import OF_A_FAMILY, check_family, split_of
 from mesax.errors import USAGE, UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
 from mesax.policy import UniformPolicy
+from mesax.suites.foreign.presets import numbers_of_tasks
+from mesax.suites.registry import environments, suite_of
 from mesax.training.rollout import play
 from mesax.types import Discrete, EnvSpec
 from methods.helpers import TINY, TINY_MADDPG
@@ -347,3 +352,103 @@ HOSTED = Meetings(Hosted(Ring()))
 def test_env_check_of_a_family_on_the_host(capsys):
     assert main(["env", "check", f"{__name__}:HOSTED", "--steps", "40", "--seeds", "2"]) == 0
     assert "the same seeds and actions give the same episodes again" in capsys.readouterr().out
+
+
+@dataclass(frozen=True)
+class Placed(Meetings):
+    """Knows where it is kept."""
+
+    path: Any = Path("here")
+
+
+@dataclass(frozen=True)
+class Overlapping(Meetings):
+    """One test task is a training task."""
+
+    def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
+        split = super().split(seed, num_train, num_test)
+        return TaskSplit(split.train, split.test.at[0].set(split.train[-1]))
+
+
+class Plainly:
+    """No dataclass."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(FAMILY, name)
+
+
+class Splitless:
+    """Has some of a family, but no split."""
+
+    env, describe, score = FAMILY.env, FAMILY.describe, FAMILY.score
+
+
+@dataclass(frozen=True)
+class Dividing(Ring):
+    """Sees what is no number, always the same."""
+
+    def see(self, where: Any) -> Any:
+        return super().see(where) / 0 * 0
+
+
+PLACED, OVERLAPPING, CLASS, SPLITLESS = Placed(), Overlapping(), Meetings, Splitless()
+PLAINLY, DIVIDING, HOSTED_NAN = Plainly(), Meetings(Dividing()), Meetings(Hosted(Dividing()))
+REFUSED = {
+    "PLACED": ("a PosixPath cannot be a setting (Placed.path)", "use numbers, text, tuples and frozen dataclasses"),
+    "PLAINLY": ("a Plainly cannot be a setting", "make Plainly a frozen dataclass"),
+    "SPLITLESS": ("a Splitless cannot be a setting", "make Splitless a frozen dataclass"),
+    "CLASS": ("it is the class Meetings: name an instance of it (FAMILY = Meetings())", ""),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_run_and_the_check_refuse_the_same_families(name: str, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message, advice = REFUSED[name]
+    assert main(["env", "check", f"{__name__}:{name}"]) == USAGE
+    told = capsys.readouterr()
+    assert message in told.out + told.err and advice in told.out
+    assert main(["run", "plain", f"{__name__}:{name}", "--preset", "smoke"]) == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"'{__name__}:{name}' cannot be used: {message}" in line and line.endswith(advice)
+
+
+@dataclass(frozen=True)
+class Undivided:
+    """A family that lacks split, and else could be one."""
+
+    env: Any = Ring()
+    num_tasks = 3
+    describe, score = Meetings.describe, Meetings.score
+
+
+UNDIVIDED = Undivided()
+
+
+def test_a_family_without_split_is_named_as_one(capsys):
+    assert main(["env", "check", f"{__name__}:UNDIVIDED"]) == USAGE
+    assert re.search(r"problem +contract +Undivided is no task family: it has no .*split", capsys.readouterr().out)
+    assert main(["list", "plain", f"{__name__}:UNDIVIDED"]) == USAGE
+    assert "Undivided is no task family: it has no" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["DIVIDING", "HOSTED_NAN"])
+def test_what_is_not_finite_is_not_called_chance(name: str, capsys):
+    assert main(["env", "check", f"{__name__}:{name}", "--steps", "20"]) == USAGE
+    out = capsys.readouterr().out
+    assert re.search(r"problem +fault .*(finite|nan)", out) and "problem  determinism" not in out
+
+
+def test_unseen_tasks_are_unseen(capsys):
+    assert main(["env", "check", f"{__name__}:OVERLAPPING", "--steps", "20"]) == USAGE
+    out = capsys.readouterr().out
+    assert "problem  split         of 1 test tasks 1 are among the 2 training tasks: unseen tasks must be" in out
+
+
+@pytest.mark.parametrize("name", environments())
+def test_test_tasks_of_our_own_families_are_unseen(name: str):
+    family = suite_of(name).family(name)
+    split = split_of(family, *numbers_of_tasks(family, *family_check.TASKS_OF_A_RUN))
+    assert family_check._unseen(split).state == "ok"

@@ -24,7 +24,7 @@ from mesax.methods.preset import Preset
 from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
-from mesax.suites.foreign.families import environment_of, length_of_a_cut
+from mesax.suites.foreign.families import ENOUGH_CUTS, environment_of, length_of_a_cut
 from mesax.suites.foreign.presets import bins_for, numbers_of_tasks, preset, spread
 from mesax.suites.registry import suite_of, suite_of_run
 from mesax.types import Box, Discrete
@@ -137,6 +137,45 @@ def test_where_an_episode_terminates_is_no_limit():
     assert "ForeignEnvironment(make, horizon=" in str(refused.value)
     with pytest.raises(UsageError, match="one still went on after 1000 steps"):
         length_of_a_cut(endless)
+
+
+class Uneven(Pit):
+    """Tasks of even seeds are cut after 50 steps, those of odd ones after 80."""
+
+    def __init__(self, task: int):
+        super().__init__(task)
+        self.length = 80 if task % 2 else 50
+
+
+class Steady(Uneven):
+    """Nothing is fatal."""
+
+    def __init__(self, task: int):
+        super().__init__(task)
+        self.fatal = ()
+
+
+class Backwards(Uneven):
+    """As uneven, the other way round."""
+
+    def __init__(self, task: int):
+        super().__init__(task + 1)
+
+
+@pytest.mark.parametrize("make", [Uneven, Steady, Backwards])
+def test_tasks_may_be_cut_at_different_lengths(make):
+    assert length_of_a_cut(make) == 80
+
+
+def test_few_episodes_are_played_where_all_are_cut_at_once():
+    made = []
+
+    def counted(seed: int) -> Line:
+        made.append(seed)
+        return Line(seed, length=4)
+
+    assert length_of_a_cut(counted) == 4
+    assert len(set(made)) == ENOUGH_CUTS
 
 
 def test_a_run_says_where_it_cuts_episodes(tmp_path: Path, monkeypatch, capsys):

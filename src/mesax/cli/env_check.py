@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mesax.cli import compiled_check
+from mesax.cli import family_check
 from mesax.cli.findings import Finding, about_rewards
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, close, made_by
@@ -33,6 +33,7 @@ from mesax.suites.foreign.families import (
     environment_of,
     is_family,
     length_of_a_cut,
+    refuse_class,
     takes_a_seed,
 )
 
@@ -83,7 +84,7 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     problems = sum(finding.state == "problem" for finding in findings)
     notes = sum(finding.state == "note" for finding in findings)
     if problems:
-        print(f"does not fit yet: {problems} to mend")
+        print(f"does not fit yet: {problems} to fix")
     else:
         print("it fits" + (f", {notes} to look at" if notes else ""))
     if as_json:
@@ -100,6 +101,10 @@ def load_target(target: str) -> Target:
     env = found.env if isinstance(found, ForeignFamily) else found
     if isinstance(env, ForeignEnvironment | JaxMarlEnvironment):
         return env
+    try:
+        refuse_class(found)
+    except UsageError as error:
+        raise UsageError(f"'{target}' cannot be used: {error}") from error
     if is_family(found):
         return found
     if not callable(found):
@@ -113,7 +118,7 @@ def load_target(target: str) -> Target:
 def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
     """All findings; ends at the first problem after which nothing more can be said."""
     if is_family(target):
-        yield from compiled_check.walk_family(target, seeds, steps)
+        yield from family_check.walk_family(target, seeds, steps)
         return
     assert not isinstance(target, TaskFamily)
     factory: Callable[..., object] = (
@@ -143,7 +148,7 @@ def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
         if is_jaxmarl(probe := made_by(make, PROBE_SEED)):
             compiled = target if isinstance(target, JaxMarlEnvironment) else environment_of(make)
             assert isinstance(compiled, JaxMarlEnvironment)
-            yield from compiled_check.walk_jaxmarl(compiled, seeds, steps)
+            yield from family_check.walk_jaxmarl(compiled, seeds, steps)
             return
         limit = target.horizon if isinstance(target, ForeignEnvironment) else own_limit(probe)
         close(probe)
@@ -186,7 +191,7 @@ def _remedy(text: str) -> str:
         return "call the factory with this seed in Python and see the traceback"
     return (
         "make the environment with the task seed, reset it with the episode seed, play random actions up to this step;"
-        " mend it there, or in a wrapper"
+        " fix it there, or in a wrapper"
     )
 
 
@@ -446,31 +451,24 @@ def _differences(env: ForeignEnvironment, layout: Layout, plays: list[Play], ste
 
 
 def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int | None) -> Iterator[Finding]:
-    """How long they are; `limit` is what they may last, if anybody says so."""
+    """How long they are, and where a run would cut them; `limit` is what they may last, if anybody says so."""
     lengths = [length for play in plays for length in play.lengths]
     ends = sum((play.ends for play in plays), Counter[str]())
-    if not lengths:
+    text = f"none ended within {steps} steps"
+    if lengths:
+        how = " and ".join(f"{number} {name}" for name, number in sorted(ends.items()))
+        text = f"{min(lengths)} to {max(lengths)} steps, {how}"
+    try:
+        horizon = length_of_a_cut(env.make) if limit is None else limit  # as `environment_of` does for a run
+    except UsageError:
         yield Finding(
-            "note",
+            "problem",
             "episodes",
-            f"none ended within {steps} steps",
-            "set horizon to the steps you want; mesax cuts there and bootstraps",
+            f"{text}; the length of an episode is unknown, and a run needs it",
+            HOW_TO_GIVE_A_HORIZON,
         )
         return
-    how = " and ".join(f"{number} {name}" for name, number in sorted(ends.items()))
-    text = f"{min(lengths)} to {max(lengths)} steps, {how}"
-    if min(lengths) == max(lengths) and set(ends) == {"terminated"} and max(lengths) > 1 and len(lengths) > 2:
-        yield Finding(
-            "note",
-            "episodes",
-            f"{text}: all terminate at the same step",
-            "if that is a limit of time, say truncated: learners then bootstrap from the last observation"
-            + ("" if limit is not None else f"; if not, {HOW_TO_GIVE_A_HORIZON}"),
-        )
-    elif ends["truncated"]:
-        yield Finding("ok", "episodes", f"{text}; horizon={max(lengths)} holds them all")
-    else:
-        yield _uncut(env, text, limit)
+    yield _length(text, lengths, ends, horizon, found=limit is None)
     layout = env.layout
     left = set().union(*(play.left_early for play in plays))
     if left:
@@ -478,14 +476,33 @@ def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int
         yield Finding("ok", "leaving", f"{names} may leave before the end: zeros are seen in their place")
 
 
-def _uncut(env: ForeignEnvironment, text: str, limit: int | None) -> Finding:
-    """About episodes that all terminated: how long one may last is said by somebody, or found out as a run would."""
-    if limit is not None:
-        return Finding("ok", "episodes", f"{text}; none is longer than {limit}")
-    try:
-        return Finding("ok", "episodes", f"{text}; horizon={length_of_a_cut(env.make)}, found by playing")
-    except UsageError:
-        return Finding("note", "episodes", f"{text}; nobody knows how long one may last", HOW_TO_GIVE_A_HORIZON)
+def _length(text: str, lengths: list[int], ends: Counter[str], horizon: int, found: bool) -> Finding:
+    """About episodes that a run would cut after `horizon` steps; `found`: by playing, for nobody says so."""
+    by_playing = ", found by playing" if found else ""
+    if not lengths:
+        return Finding("ok", "episodes", f"{text}; a run cuts them after {horizon}{by_playing}")
+    if horizon < max(lengths):
+        return Finding(
+            "note",
+            "episodes",
+            f"{text}; a run cuts them after {horizon}, before some of them end",
+            "name mesax.ForeignEnvironment(make, horizon=...) with another horizon if that is too short",
+        )
+    if min(lengths) == max(lengths) and set(ends) == {"terminated"} and max(lengths) > 1 and len(lengths) > 2:
+        return Finding(
+            "note",
+            "episodes",
+            f"{text}: all terminate at the same step; horizon={horizon}{by_playing}",
+            "if that is a limit of time, say truncated: learners then bootstrap from the last observation"
+            + (f"; if not, {HOW_TO_GIVE_A_HORIZON}" if found else ""),
+        )
+    if ends["truncated"]:
+        return Finding("ok", "episodes", f"{text}; horizon={horizon} holds them all")
+    return Finding(
+        "ok",
+        "episodes",
+        f"{text}; " + (f"horizon={horizon}{by_playing}" if found else f"none is longer than {horizon}"),
+    )
 
 
 def _team(plays: list[Play]) -> Iterator[Finding]:

@@ -16,15 +16,19 @@ from mesax.envs.adapters.layout import Layout
 from mesax.envs.adapters.limits import LIMITS, own_limit
 from mesax.envs.adapters.parallel import is_jaxmarl
 from mesax.envs.base import TaskFamily
-from mesax.envs.contract import check_family
+from mesax.envs.contract import OF_A_FAMILY, check_family
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
-from mesax.store.settings import to_plain
+from mesax.store.settings import is_setting, to_plain
 
 LONGEST_PROBE = 1_000
 """Steps after which nobody waits any longer for an episode to end."""
 PROBES = 16
-"""Episodes that are played at most until one is cut."""
+"""Episodes that are played at most, each on a task of its own."""
+ENOUGH_CUTS = 4
+"""Episodes that are cut at the same step, as long as no other is: then all are taken to be."""
+LEAST_OF_A_FAMILY = 3
+"""Members of a family that something must have to be meant as one, though it may lack others."""
 HOW_TO_GIVE_A_HORIZON = (
     f"give the environment an attribute {LIMITS[0]}, or name mesax.ForeignEnvironment(make, horizon=...) in place of"
     " the function"
@@ -51,15 +55,31 @@ def _usable(found: object) -> TaskFamily:
     """The tasks of what was named, if they can be a setting."""
     try:
         family = _family_of(found)
-        to_plain(family)
-        return family
-    except TypeError as error:
+    except TypeError as error:  # not hashable, for example
         raise UsageError(f"{error}; write a function or a frozen dataclass") from error
+    unsuited = no_setting(family)
+    if unsuited is not None:
+        raise UsageError("; ".join(unsuited))
+    return family
+
+
+def no_setting(family: TaskFamily) -> tuple[str, str] | None:
+    """(What of a family cannot be a setting of a run, what to do about it); None if all of it can be."""
+    try:
+        to_plain(family)
+    except TypeError as error:
+        if isinstance(family, ForeignFamily):
+            return str(error), "write a function or a frozen dataclass"
+        if not is_setting(type(family)):
+            return str(error), f"make {type(family).__name__} a frozen dataclass"
+        return str(error), "use numbers, text, tuples and frozen dataclasses"
+    return None
 
 
 def _family_of(found: object) -> TaskFamily:
     if isinstance(found, ForeignEnvironment | JaxMarlEnvironment):
         return around(found)
+    refuse_class(found)
     if is_family(found):
         return found
     if not callable(found):
@@ -71,7 +91,24 @@ def _family_of(found: object) -> TaskFamily:
 
 def is_family(found: object) -> TypeGuard[TaskFamily]:
     """Whether something is meant to be a family of tasks; what else it must have is for `check_family` to say."""
-    return not isinstance(found, type) and all(hasattr(found, name) for name in ("env", "split"))
+    if isinstance(found, type):
+        return False
+    offered = _offered(found)
+    return {"env", "split"} <= offered or (len(offered) >= LEAST_OF_A_FAMILY and not callable(found))
+
+
+def refuse_class(found: object) -> None:
+    """Refuse the class of a family where one of its instances is meant."""
+    if isinstance(found, type) and "split" in (offered := _offered(found)) and len(offered) >= LEAST_OF_A_FAMILY:
+        name = found.__name__
+        raise UsageError(f"it is the class {name}: name an instance of it (FAMILY = {name}())")
+
+
+def _offered(found: object) -> set[str]:
+    """Members of a family that something has; those of its class are not asked, for to ask may break."""
+    kind = found if isinstance(found, type) else type(found)
+    fields = vars(kind).get("__dataclass_fields__", ())
+    return {name for name in OF_A_FAMILY if name in fields or hasattr(kind, name) or hasattr(found, name)}
 
 
 def takes_a_seed(factory: Callable[..., object]) -> bool:
@@ -102,28 +139,30 @@ def environment_of(make: Callable[[int], Any]) -> ForeignEnvironment | JaxMarlEn
 
 
 def length_of_a_cut(make: Callable[[int], object]) -> int:
-    """Steps after which an environment cuts an episode, found by playing.
+    """Steps after which an environment cuts the longest of its episodes, found by playing.
 
-    Where an episode terminates says nothing of how long another may last; so one that is never cut is refused, unless
-    all end at the same step. Every other episode holds one joint action: a random one may never get to the end where a
+    Tasks may be cut at different lengths, so that several are played. Where an episode terminates says nothing of how
+    long another may last; so an environment that never cuts one is refused, unless all end at the same step. Half of
+    the episodes, on tasks of either parity, hold one joint action: a random one may never get to the end where a
     single wrong action is fatal.
     """
     env, random = ForeignEnvironment(make, LONGEST_PROBE), np.random.default_rng(PROBE_SEED)
     lengths: list[int] = []
-    while len(lengths) < PROBES:
+    cuts: list[int] = []
+    while len(lengths) < PROBES and not (len(cuts) == ENOUGH_CUTS and len(set(cuts)) == 1):
         seed = PROBE_SEED + len(lengths)
-        running = env.open(seed)  # each on a task of its own, whose episodes may be shorter or longer
+        running = env.open(seed)
         try:
-            steps, ended = _episode(running, env.layout, random, seed, held=len(lengths) % 2 == 1)
+            steps, ended = _episode(running, env.layout, random, seed, held=len(lengths) // 2 % 2 == 1)
         finally:
             close(running.env)
-        if ended == "truncated":
-            return steps
         if ended is None:
             raise _endless(f"one still went on after {LONGEST_PROBE} steps")
         lengths.append(steps)
-    if len(set(lengths)) == 1:
-        return lengths[0]
+        if ended == "truncated":
+            cuts.append(steps)
+    if cuts or len(set(lengths)) == 1:
+        return max(lengths)
     raise _endless(f"{PROBES} terminated, after {min(lengths)} to {max(lengths)} steps, and none was cut")
 
 
@@ -144,5 +183,5 @@ def _episode(
 
 def _endless(what: str) -> UsageError:
     return UsageError(
-        f"nobody knows how long its episodes may last (of those played at random, {what}): {HOW_TO_GIVE_A_HORIZON}"
+        f"the length of its episodes is unknown (of those played at random, {what}): {HOW_TO_GIVE_A_HORIZON}"
     )

@@ -1,4 +1,4 @@
-"""`mesax env check` of what need not be made by a function: environments of JaxMARL, and families of tasks."""
+"""`mesax env check` of families of tasks, in JAX or on the host, and of environments of JaxMARL."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ import numpy as np
 
 from mesax.cli.findings import Finding, about_rewards
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
-from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily
-from mesax.envs.contract import check_family
+from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily, TaskSplit
+from mesax.envs.contract import check_family, split_of
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
 from mesax.policy import UniformPolicy
+from mesax.store.leaves import is_key
+from mesax.suites.foreign.families import no_setting
+from mesax.suites.foreign.presets import numbers_of_tasks
 from mesax.training.driver import play_episodes
 from mesax.types import Episode, leading_size, tree_index
 
 UNCOMPILED_STEPS = 3
 """Steps that are played without the compiler, which would hide what is not pure."""
+TASKS_OF_A_RUN = (12, 4)
+"""Training and test tasks that are compared, if there are so many."""
 
 
 def walk_jaxmarl(env: JaxMarlEnvironment, seeds: int, steps: int) -> Iterator[Finding]:
@@ -33,20 +38,46 @@ def walk_jaxmarl(env: JaxMarlEnvironment, seeds: int, steps: int) -> Iterator[Fi
 
 def walk_family(family: TaskFamily, seeds: int, steps: int) -> Iterator[Finding]:
     """All findings about a family of tasks; its environment may be in JAX or on the host."""
+    unsuited = no_setting(family)
+    if unsuited is not None:
+        yield Finding("problem", "contract", *unsuited)
+        return
     try:
         check_family(family)
+        number, _ = numbers_of_tasks(family, seeds, 1)
+        tasks = split_of(family, number, 1).train
+        known = split_of(family, *numbers_of_tasks(family, *TASKS_OF_A_RUN))
     except UsageError as error:
         yield Finding("problem", "contract", str(error), "mesax.TaskFamily and mesax.Environment say what is expected")
         return
     where = "stepped by the host" if isinstance(family.env, HostEnvironment) else "compiled with the learner"
     yield Finding("ok", "kind", f"task family {type(family).__name__} of {type(family.env).__name__}, {where}")
     yield Finding("ok", "contract", "all members, shapes and types are as they must be")
-    known = family.num_tasks
-    number = seeds if known is None else max(1, min(seeds, known - 1))
+    yield _unseen(known)
     try:
-        yield from _walk(family.env, family.split(0, number, 1).train, steps, "else let tasks differ")
+        yield from _walk(family.env, tasks, steps, "else let tasks differ")
     except EnvironmentFault as fault:
-        yield Finding("problem", "fault", str(fault), "mend it in the environment's batch")
+        yield Finding("problem", "fault", str(fault), "fix it in the environment's batch")
+
+
+def _unseen(split: TaskSplit) -> Finding:
+    """Test tasks must not be among the training tasks, or results on them say nothing of unseen ones."""
+    trained, tested = _rows(split.train), _rows(split.test)
+    again = len([row for row in tested if row in set(trained)])
+    if not again:
+        return Finding("ok", "split", f"no test task ({len(tested)}) is among the training tasks ({len(trained)})")
+    return Finding(
+        "problem",
+        "split",
+        f"of {len(tested)} test tasks {again} are among the {len(trained)} training tasks: unseen tasks must be unseen",
+        "let split draw both from one shuffled list, or from seeds that are kept apart",
+    )
+
+
+def _rows(tasks: Task) -> list[tuple[bytes, ...]]:
+    """Stacked tasks as values that can be compared, one by one."""
+    leaves = [np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in jax.tree.leaves(tasks)]
+    return [tuple(leaf[index].tobytes() for leaf in leaves) for index in range(leading_size(tasks))]
 
 
 def _walk(env: AnyEnvironment, tasks: Task, steps: int, advice: str) -> Iterator[Finding]:
@@ -90,7 +121,7 @@ def _purity(env: Environment, task: Task) -> Finding:
     with jax.disable_jit():
         first, again = _uncompiled(env, task), _uncompiled(env, task)
     for step, (one, other) in enumerate(zip(first, again, strict=True)):
-        if not np.array_equal(one, other):
+        if not _same(one, other):
             return Finding(
                 "problem",
                 "determinism",
@@ -112,9 +143,14 @@ def _uncompiled(env: Environment, task: Task) -> list[np.ndarray]:
     return rows
 
 
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two are alike; numbers that are not finite are another finding."""
+    return np.array_equal(one, other, equal_nan=True)
+
+
 def _repeats(first: Episode, again: Episode) -> Finding:
     """Copies that are used again must play as they did before."""
-    if jax.tree.all(jax.tree.map(np.array_equal, first, again)):
+    if jax.tree.all(jax.tree.map(_same, first, again)):
         return Finding("ok", "determinism", "the same seeds and actions give the same episodes again")
     return Finding(
         "problem",
@@ -129,9 +165,11 @@ def _broken(plays: Sequence[Episode]) -> Finding | None:
         happened = np.asarray(play.mask)
         seen = np.concatenate([np.asarray(play.obs)[:, 0], np.asarray(play.obs)[:, 1:][happened]])
         if not (np.isfinite(seen).all() and np.isfinite(np.asarray(play.reward)[happened]).all()):
-            detail = f"task {seed}: observations and rewards expected finite numbers, found others"
             return Finding(
-                "problem", "fault", detail, "look for divisions by zero and logarithms; mend it in a wrapper"
+                "problem",
+                "fault",
+                f"task {seed}: some observations or rewards are not finite numbers",
+                "look for divisions by zero and logarithms; fix it there, or in a wrapper",
             )
     return None
 
