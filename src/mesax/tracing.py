@@ -32,24 +32,26 @@ def shapes(name: str, function: Callable[..., Result], *arguments: PyTree) -> Re
     return told(f"{name} cannot be traced by JAX", jax.eval_shape, function, *arguments)
 
 
-def changed(step: Callable[..., PyTree], before: PyTree, *others: PyTree) -> str | None:
-    """How `step(before, *others)` changes the form of `before`, in words; None if its result may take that place.
+def changed(step: Callable[..., PyTree], before: PyTree, after: PyTree, *others: PyTree) -> str | None:
+    """How what `step(before, *others)` gives, `after`, differs in form from `before`, in words; None if it may.
 
-    A scan is asked, for it is a scan that will carry it: a plain number, for example, has no type of its own yet and
-    may become a float32, but 0.0 cannot become an int32.
+    Where leaves differ a scan is asked, for it is a scan that will carry them: a plain number, for example, has no type
+    of its own yet and may become a float32, but 0.0 cannot become an int32.
     """
+    forms: set[Hashable] = {jax.tree.structure(tree) for tree in (before, after)}
+    if len(forms) > 1:
+        return " of another structure"
+    differences = list(_differences(before, after))
+    if not differences:
+        return None
 
     def carried(carry: PyTree, *others: PyTree) -> PyTree:
         return jax.lax.scan(lambda one, _: (step(one, *others), None), carry, None, 1)
 
-    after = jax.eval_shape(step, before, *others)
-    forms: set[Hashable] = {jax.tree.structure(tree) for tree in (before, after)}
-    if len(forms) > 1:
-        return " of another structure"
     try:
         jax.eval_shape(carried, before, *others)
     except TypeError:
-        return next(_differences(before, after), " of another type")
+        return differences[0]
     return None
 
 

@@ -86,8 +86,7 @@ def check_environment(env: Environment, task: Task) -> None:
     state, obs = _pair(name, "reset", "(state, obs)", shapes(f"{name}.reset", env.reset, task, key))
     _check_obs(name, "reset", obs, spec)
     action = jax.eval_shape(lambda: spec.action_space.zeros((spec.num_agents,)))
-    after = shapes(f"{name}.step", env.step, task, state, action, key)
-    _, outcome = _pair(name, "step", "(state, Step)", after)
+    after, outcome = _pair(name, "step", "(state, Step)", shapes(f"{name}.step", env.step, task, state, action, key))
     missing = [part for part in OF_A_STEP if not hasattr(outcome, part)]
     if missing:
         raise UsageError(
@@ -102,7 +101,7 @@ def check_environment(env: Environment, task: Task) -> None:
     def step(state: PyTree, action: PyTree, key: Key) -> PyTree:
         return env.step(task, state, action, key)[0]
 
-    change = told(f"{name}.step cannot be traced by JAX", changed, step, state, action, key)
+    change = told(f"{name}.step cannot be traced by JAX", changed, step, state, after, action, key)
     if change is not None:
         raise UsageError(f"{name}.step gives state{change}: make it as reset gives it, for it is the carry of a scan")
 

@@ -26,6 +26,7 @@ from mesax.ranges import at_least, between
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.settings import foreign_modules
 from mesax.store.trees import copy_tree, save_tree
+from mesax.training.contract import check_learner
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Key, tree_index
@@ -169,6 +170,8 @@ class Experiment:
         """Refuse with a `UsageError` what cannot work, before there is a run directory."""
         if foreign_modules(self.family):  # our own are known to keep their contract
             check_family(self.family)
+        if foreign_modules((type(self.algorithm), self.algorithm)):
+            check_learner(self.algorithm, self.reward_model.learner_spec(self.training_env.spec), self.schedule)
         self.method.check(self)
 
     @property
