@@ -94,7 +94,7 @@ def experiment(seed, explore_steps):
     family = mesax.ForeignFamily(ENVIRONMENT, optimal_return=LENGTH - 5.0)
     # Learning the test task itself takes far more steps than a short script has; this is just enough to run.
     learner = mesax.Maddpg(mesax.Mlp((32,)), mesax.Mlp((32,)))
-    learning = mesax.Schedule(2_000, num_envs=20, num_evaluations=1)
+    learning = mesax.Schedule(2_000, num_envs=20, num_evaluations=1, warmup_steps=1_000)
     return mesax.Experiment(method, family, learner, learning, seed, num_train_tasks=24, num_test_tasks=1, lanes=1)
 
 
