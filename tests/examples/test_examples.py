@@ -78,6 +78,14 @@ def test_their_environments_fit(name: str, monkeypatch: pytest.MonkeyPatch, caps
     assert "it fits" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["your_environment", "another_environment"])
+def test_their_experiments_can_be_run(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    experiment = importlib.import_module(name).experiment(0, 20_000)
+    experiment.check()
+    assert [stage.name for stage in experiment.method.stages(experiment)] == ["collect", "explore", "gather", "adapt"]
+
+
 class Nobody:
     """A mixer that leaves all episodes to the learner."""
 
