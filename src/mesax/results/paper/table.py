@@ -36,7 +36,7 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
         )
     note = f"Mean final return over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given, with its 95%"
     note += " interval over seeds and tasks. Intervals allow for outcomes that a few tasks have not shown, so 30 of 30"
-    note += f" solved is not 100%; in simulations of three seeds they cover at least 90%. {_marks(found)}"
+    note += f" solved is not 100%; in simulations of three seeds they cover at least 90%.{_marks(found)}"
     note += f" {MISSING}: not run yet." if any(not one.shown for one in found) else ""
     note += (
         f" {NOTHING}: no such cell. {PRIVILEGED}: told the task's secret (Goal), or all places that may pay (the tour)."
@@ -51,7 +51,7 @@ def mean_table(found: Sequence[Found], paper: Paper) -> Table:
     there = [label for label in labels if any(one.shown for one in found if one.label == label)]
     rows = [(_row_name(label, found), *(_mean(places.get((label, env))) for env in envs)) for label in there]
     rows += [(f"{name}, in the paper", *(f"{values[env][0]:g}" for env in envs)) for name, values in paper.items()]
-    note = f"Means over seeds {', '.join(map(str, SEEDS))}, as far as they have been run. {_marks(found)}"
+    note = f"Means over seeds {', '.join(map(str, SEEDS))}, as far as they have been run.{_marks(found)}"
     note += " Blank: not run yet, or no such cell." if any("" in row for row in rows) else ""
     left_out = [_row_name(label, found) for label in labels if label not in there]
     note += f" Not run yet: {', '.join(left_out)}." if left_out else ""
@@ -90,7 +90,7 @@ def _mark(one: Found) -> str:
 def _marks(found: Iterable[Found]) -> str:
     if not any(one.stale and not one.runs for one in found):
         return ""
-    return f"{STALE}: stale, made with other settings than today's, or before settings were recorded."
+    return f" {STALE}: stale, made with other settings than today's, or before settings were recorded."
 
 
 def gain_table(found: Sequence[Found]) -> Table:
@@ -103,7 +103,7 @@ def gain_table(found: Sequence[Found]) -> Table:
         " runs is first there, if it ends there; area under the curve: the mean return over all of learning. Best"
         " baseline: the highest mean of all methods that are neither controls nor privileged, nor stale unless all are,"
         " over as many tasks as it has been run on. Probability that ours has the higher return, ties count half."
-        f" {_marks(found)}"
+        + _marks(found)
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
 
