@@ -25,7 +25,7 @@ from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, EnvironmentFault
 from mesax.execution import jobs, processes, runner
 from mesax.execution.processes import Processes, _Worker
 from mesax.execution.progress import Progress
-from mesax.execution.worker import Served, _serve
+from mesax.execution.worker import INTERRUPT, Leaving, Left, Served, _serve
 from mesax.experiments.rebuild import experiment_of
 from mesax.methods.base import Stage
 from mesax.store.checkpoints import row_checksums
@@ -334,3 +334,25 @@ def test_a_worker_prepares_a_stage_and_what_fails_there_is_left_to_its_jobs(caps
         _serve(served, {"prepare": stage}, answers, threading.Event())
     assert told == ["adapt", "broken"] and answers.getvalue() == '{"kind": "prepared"}\n'
     assert "no such program" in capsys.readouterr().err
+
+
+def test_a_worker_leaves_though_the_first_signals_do_not_wake_it(monkeypatch: pytest.MonkeyPatch):
+    """A signal that comes when a wait is only about to begin does not end it; the next one does, once."""
+    sent, send = [], signal.pthread_kill
+
+    def lossy(thread: int, number: int) -> None:
+        sent.append(number)
+        if len(sent) > 2:
+            send(thread, number)
+
+    monkeypatch.setattr(signal, "pthread_kill", lossy)
+    leaving = Leaving(SimpleNamespace(some_open=True))
+    before = signal.signal(INTERRUPT, leaving.interrupted)
+    try:
+        with pytest.raises(Left):
+            leaving()
+            time.sleep(60)
+        assert leaving.noticed and len(sent) == 3
+        leaving.interrupted()  # a signal on its way must not disturb the closing
+    finally:
+        signal.signal(INTERRUPT, before)

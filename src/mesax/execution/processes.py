@@ -24,7 +24,7 @@ from mesax.store.run_directory import RunDirectory
 
 Event: TypeAlias = dict[str, Any]
 """What a worker says: a kind, and what belongs to it."""
-SECONDS_TO_LEAVE = 2.0
+SECONDS_TO_LEAVE = 5.0
 """For all workers together to close their environments; a stopped run has not much more than that."""
 
 

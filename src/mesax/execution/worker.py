@@ -14,11 +14,12 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
 
 from mesax.errors import Preempted, kind_of
 from mesax.runtime import own_process, use_threads
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Order: TypeAlias = dict[str, Any]
 INTERRUPT = signal.SIGUSR1
 """How the thread that listens interrupts the one that works: a signal also ends a wait for another process."""
+SECONDS_BETWEEN_SIGNALS = 0.05
 
 
 class Served(NamedTuple):
@@ -54,25 +56,39 @@ class Leaving:
 
     copies: RunningCopies | None = None
     """Whatever may be open."""
+    noticed: bool = False
+    """By the main thread."""
 
     def __call__(self) -> None:
         """To be called by the thread that listens."""
         if self.copies is None or not self.copies.some_open:
             os._exit(0)
+        threading.Thread(target=self._insist, daemon=True).start()
+
+    def _insist(self) -> None:
+        """One signal may not do: it does not end a wait that the main thread was only about to begin."""
         main_thread = threading.main_thread().ident
         assert main_thread is not None
-        signal.pthread_kill(main_thread, INTERRUPT)
+        while not self.noticed:
+            signal.pthread_kill(main_thread, INTERRUPT)
+            time.sleep(SECONDS_BETWEEN_SIGNALS)
+
+    def interrupted(self, *_: object) -> None:
+        """The signal's handler, which the main thread runs; it is not interrupted again while it closes them."""
+        if not self.noticed:
+            self.noticed = True
+            raise Left
 
 
 def main() -> None:
     """Serve jobs of a run directory, with the user's modules that its experiment is made of."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they may reach the whole group; the run decides what they mean
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(INTERRUPT, _interrupted)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints, C libraries too, goes to the log
     orders: queue.Queue[Order] = queue.Queue()
     stop, leaving = threading.Event(), Leaving()
+    signal.signal(INTERRUPT, leaving.interrupted)
     threading.Thread(target=listen, args=(orders, stop, leaving), daemon=True).start()
     own_process()
     try:
@@ -90,10 +106,6 @@ def main() -> None:
             _serve(served, orders.get(), answers, stop)
     except Left:  # and not when Python ends: closing may take a thread, which cannot be started then
         running.close()
-
-
-def _interrupted(*_: object) -> NoReturn:
-    raise Left
 
 
 def _arguments() -> argparse.Namespace:
