@@ -86,6 +86,13 @@ def test_intervals_and_ranges():
     assert format_interval(0.1, -0.25, 0.6, signed=True) == "+0.10 [-0.25, +0.60]"
 
 
+def test_an_interval_without_width_is_none():
+    """A single task, or tasks that all end alike, would else look like the most certain of results."""
+    assert format_range(0.5, 0.5) == "–"
+    assert format_interval(0.5, 0.5, 0.5) == "0.50"
+    assert format_interval(0.0, 0.0, 0.0, signed=True) == "+0.00"
+
+
 def test_tenths_of_whole_numbers_are_left_out():
     assert [format_tenths(value) for value in (12.0, 1.54, -0.5, 2.96)] == ["12", "1.5", "-0.5", "3"]
 

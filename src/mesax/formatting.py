@@ -30,14 +30,14 @@ def format_tenths(value: float) -> str:
 
 
 def format_range(low: float, high: float) -> str:
-    """Both ends of an interval."""
-    return f"[{format_number(low)}, {format_number(high)}]"
+    """Both ends of an interval; one without width is none: a single score, or equal ones, say nothing of others."""
+    return NOTHING if low == high else f"[{format_number(low)}, {format_number(high)}]"
 
 
 def format_interval(value: float, low: float, high: float, signed: bool = False) -> str:
-    """A value with its interval in brackets."""
+    """A value with its interval in brackets, if it has any."""
     middle, *ends = (_signed(number) if signed else format_number(number) for number in (value, low, high))
-    return f"{middle} [{', '.join(ends)}]"
+    return middle if low == high else f"{middle} [{', '.join(ends)}]"
 
 
 def format_count(value: float | None) -> str:
