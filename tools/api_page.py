@@ -91,11 +91,10 @@ def entry(name: str) -> str:
     where = module.removeprefix("mesax.").replace(".", "/") + ".py"
     lines = [f"### {name}\n", f"`{where}`. {text(node)}\n"]
     if isinstance(node, ast.ClassDef):
-        bases = [ast.unparse(base) for base in node.bases if isinstance(base, ast.Name)]
-        own = [base for base in bases if base in mesax.__all__]
+        own = [base for base in base_names(node) if base in mesax.__all__]
         if own:
             lines.append(f"Has all that `{'`, `'.join(own)}` has.\n")
-        lines += [*fields(node), *methods(node)]
+        lines += [*field_table([*inherited_fields(module, node), *fields(node)]), *methods(node)]
     else:
         lines += code([signature(node)])
     return "\n".join(lines)
@@ -124,18 +123,44 @@ def literal(words: str) -> str:
     return re.sub(r"(?<=[_R])\*", r"\\*", words)
 
 
+def base_names(node: ast.ClassDef) -> list[str]:
+    """Its bases, without their parameters."""
+    bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    return [base.id for base in bases if isinstance(base, ast.Name)]
+
+
+def inherited_fields(module: str, node: ast.ClassDef) -> Iterator[str]:
+    """Rows of bases of the same module that the page does not list, so that no field is missing from it."""
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    here = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    for base in here:
+        if isinstance(base, ast.ClassDef) and base.name in base_names(node) and base.name not in mesax.__all__:
+            yield from inherited_fields(module, base)
+            yield from fields(base)
+
+
 def fields(node: ast.ClassDef) -> Iterator[str]:
-    """A table of what the constructor takes, or what a value holds."""
-    rows = []
+    """A row for each of what the constructor takes, or what a value holds."""
     for index, part in enumerate(node.body):
         if not isinstance(part, ast.AnnAssign) or not isinstance(part.target, ast.Name) or part.target.id[0] == "_":
             continue
         following = node.body[index + 1] if index + 1 < len(node.body) else None
         said = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
         comment = literal(" ".join(str(following.value.value).split())) if said else ""  # type: ignore[union-attr]
-        default = f"`{ast.unparse(part.value)}`" if part.value is not None else ""
+        default = f"`{ast.unparse(default_of(part.value))}`" if part.value is not None else ""
         cells = (f"`{part.target.id}`", f"`{ast.unparse(part.annotation)}`", default, comment)
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def default_of(value: ast.expr) -> ast.expr:
+    """A field's default; `added` only marks a field that older files lack."""
+    marked = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "added"
+    return value.args[0] if marked else value  # type: ignore[attr-defined]
+
+
+def field_table(rows: list[str]) -> Iterator[str]:
+    """All rows below their headings."""
     if rows:
         yield "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows, ""])
 

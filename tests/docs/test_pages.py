@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,24 @@ def test_the_api_page_is_what_the_source_says():
         [sys.executable, "tools/api_page.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_the_api_page_has_every_field_of_every_public_dataclass():
+    """Those of a base that has an entry of its own are there."""
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    entries = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE))
+    fields = {name: set(re.findall(r"^\| `(\w+)`", entry, re.MULTILINE)) for name, entry in entries.items()}
+    public = [one for name in entries if is_dataclass(one := getattr(mesax, name)) and isinstance(one, type)]
+    assert len(public) > 50
+    missing = {
+        one.__name__: lacking
+        for one in public
+        if (
+            lacking := {field.name for field in dataclass_fields(one) if field.name[0] != "_"}
+            - set().union(*(fields.get(base.__name__, set()) for base in one.__mro__))
+        )
+    }
+    assert missing == {}
 
 
 @pytest.mark.parametrize("name", [name for name in mesax.__all__ if name != "__version__"])

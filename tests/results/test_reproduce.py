@@ -273,3 +273,11 @@ def test_arms_of_the_ablation_pass_the_checks_of_their_methods(label: str):
     (cell,) = (cell for cell in piece_named("figure-9").cells if (cell.env, cell.label) == ("mpe-2a5l", label))
     experiment = cell.request(0).experiment()
     experiment.method.check(experiment)
+
+
+def test_a_preset_of_which_nothing_is_missing_says_so(tmp_path: Path, capsys):
+    """MESA as published is preset paper, which `--run` of the usual preset leaves alone."""
+    words = ["--runs", str(tmp_path), "--results", "results", "--out", str(tmp_path), "--run"]
+    assert main(["reproduce", "table-2", *words, "--methods", "mesa", "--envs", "mpe-2a5l"]) == 0
+    printed = capsys.readouterr().out
+    assert "note     nothing of preset quick is missing; of preset paper there is: --preset paper" in printed

@@ -148,7 +148,7 @@ def test_blocks_of_runs_say_something(store: Path):
     evidence = Evidence(store)
     for words in ("table-2", "table-2 means", "gains", "costs", "labels", "tasks mesa", "results climb-one mesa plain"):
         assert evidence.write(words).startswith("\n"), words
-    assert "| climb-one | 0 | all explorers | 3.50 | – | – |" in evidence.write("explorers mesa")
+    assert "| climb-one | quick | 0 | all explorers | 3.50 | – | – |" in evidence.write("explorers mesa")
     with pytest.raises(UsageError, match="the store has no result of qmix in climb-one"):
         evidence.write("results climb-one qmix")
 

@@ -125,6 +125,9 @@ def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
         for seed in one.missing
     ]
     if not cells:
+        elsewhere = {one.cell.preset for one in found if one.missing} - {options.preset}
+        more = "".join(f"; of preset {preset} there is: --preset {preset}" for preset in sorted(elsewhere))
+        print(f"note     nothing of preset {options.preset} is missing{more}")
         return
     planned = planned_cells(cells, options.runs / "reproduce", digest_of_what_fits())
     on = cluster_of(options)

@@ -49,7 +49,7 @@ WRAPPERS = {
         "mesax.methods.controls:diagonal",
     ),
     "tour": Wrapper(
-        "the same, mixed with a scripted tour of all places that may pay: a ceiling, told what to look for",
+        "the same, mixed with a scripted tour of all places that may pay: a control, told what to look for",
         "mesax.methods.controls:tour",
     ),
     "pretrain": Wrapper(

@@ -156,8 +156,8 @@ def _explorers(evidence: Evidence, words: Sequence[str]) -> str:
         visitors: Json = (one.facts.get("explorers") or {}).get("visitors") or {}
         for name in (UNIFORM_PLAY, ALL_EXPLORERS):
             if name in visitors:
-                rows.append((one.env, str(one.seed), name, *_reached(visitors[name])))
-    columns = ("environment", "seed", "visitor", "distinct rewarding visits", "high-reward steps")
+                rows.append((one.env, one.preset, str(one.seed), name, *_reached(visitors[name])))
+    columns = ("environment", "preset", "seed", "visitor", "distinct rewarding visits", "high-reward steps")
     note = "Per episode. Left out most: of all pairs of an unseen task and a target, the one with the fewest steps."
     return to_markdown(Table("", (*columns, "steps on the target left out most"), tuple(rows), note))
 

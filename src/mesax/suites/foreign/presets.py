@@ -33,6 +33,7 @@ from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.high_reward import Threshold
 from mesax.rewards.rnd import Rnd
+from mesax.runtime import configure
 from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
@@ -188,6 +189,7 @@ def features(family: TaskFamily) -> ObsActionFeatures:
 @lru_cache(maxsize=16)
 def spread(family: TaskFamily) -> float:
     """Median distance between joint observations of random play; 1 where all are the same."""
+    configure()  # from Python, this may be the first that JAX computes
     spec = family.env.spec
     tasks = family.split(0, 1, 1).train
     policy = UniformPolicy(spec.action_space)
