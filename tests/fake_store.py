@@ -34,6 +34,7 @@ class FakeRun:
     evaluations: int = 50
     label_prefix: str = ""
     overrides: tuple[tuple[str, str], ...] = ()
+    config_hash: str = "5f3a9c0d1e2b4a68"
 
     @property
     def has_explorers(self) -> bool:
@@ -147,7 +148,7 @@ def _run_json(path: Path, fake: FakeRun, test_tasks: list[Json], train_tasks: li
         "seed": fake.seed,
         "overrides": dict(fake.overrides),
         "config": config,
-        "config_hash": "5f3a9c0d1e2b4a68",
+        "config_hash": fake.config_hash,
         "paper_diff": [
             ["algorithm.actor_update", "gumbel", "coordinated"],
             ["algorithm.hidden", [128, 128], [64, 64]],

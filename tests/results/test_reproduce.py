@@ -14,13 +14,14 @@ from mesax.cli.parser import main
 from mesax.errors import DamageError, UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import ENVIRONMENTS, METHODS
+from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
 from mesax.results.evidence.kept import keep
 from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
 from mesax.results.intervals import Interval
 from mesax.results.paper.ablation import ablation_figure
-from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, find_runs, missing_commands, status_table
+from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
 from mesax.results.paper.curves import curves_of_all, looks
 from mesax.results.paper.generalization import Reached, generalization_figure
 from mesax.results.paper.table import _over, gain_table, mean_table, result_table
@@ -51,10 +52,16 @@ def test_a_cell_knows_its_runs_again():
     )
 
 
+def write_of_today(path: Path, method: str, seed: int) -> Path:
+    """A run that says it has the settings of its cell in Table 2."""
+    settings = digest(Request(method, "climb-one", "quick", seed, 10).experiment())
+    return write_run(path, FakeRun(method, seed=seed, evaluations=8, config_hash=settings))
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for method, seed in (("mesa", 0), ("mesa", 1), ("plain", 0)):
-        write_run(tmp_path / "runs" / "deep" / f"{method}-{seed}", FakeRun(method, seed=seed, evaluations=8))
+        write_of_today(tmp_path / "runs" / "deep" / f"{method}-{seed}", method, seed)
     unfinished = write_run(tmp_path / "runs" / "unfinished", FakeRun("uniform", evaluations=8))
     (unfinished / "STATUS").write_text("running\n")
     (tmp_path / "runs" / "broken").mkdir()
@@ -64,7 +71,7 @@ def runs(tmp_path: Path) -> Path:
 
 def test_what_is_stored_and_what_is_missing(runs: Path):
     piece = piece_named("figure-3")
-    found = {one.cell.name: one for one in find_runs(piece, runs)}
+    found = {one.cell.name: one for one in results_for(piece, runs)}
     ours = found["MESA (ours) on climb-one"]
     assert sorted(ours.runs) == [0, 1] and ours.missing == [2]
     assert found["learner and random episodes on climb-one"].missing == [0, 1, 2]
@@ -72,28 +79,45 @@ def test_what_is_stored_and_what_is_missing(runs: Path):
     pooled = ours.pooled[0]
     assert pooled.run["seed"] == [0, 1] and len(pooled.curves) == 8
     rows = {row[0]: row[1:] for row in status_table(piece, list(found.values())).rows}
-    two_seeds = format_duration(2 * 60 * found["learner alone on climb-one"].cell.minutes)
-    assert rows["learner alone on climb-one"] == ("0", "–", "1, 2", two_seeds)
+    clocked = found["learner alone on climb-one"].seconds
+    assert clocked is not None and rows["learner alone on climb-one"] == ("0", "–", "1, 2", format_duration(2 * clocked))
+    estimated = format_duration(3 * 60 * found["QMIX on climb-one"].cell.minutes)
+    assert rows["QMIX on climb-one"] == ("–", "–", "0, 1, 2", estimated)
     assert cost_lines(list(found.values()))[0].startswith("preset quick: 3 of ")
 
 
 def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_path: Path):
     piece, store = piece_named("table-2"), tmp_path / "store"
-    for path in sorted((runs / "deep").iterdir()):
-        keep(path, store)  # of settings that no cell has
-    found = find_runs(piece, tmp_path / "none", store)
+    for method, seed in (("mesa", 0), ("mesa", 1), ("plain", 0)):
+        keep(write_run(tmp_path / f"{method}-{seed}", FakeRun(method, seed=seed, evaluations=8)), store)
+    found = results_for(piece, tmp_path / "none", store)
     assert not any(one.runs for one in found) and piece.can_be_drawn(found)
     table = result_table(found, PAPER_TABLE_2)
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert cells["MESA (ours)"]["climb-one"] == "1.00 [0.76, 1.00]† (2 seeds)"
     assert cells["QMIX"]["climb-one"] == "missing" and cells["MESA as published"]["mpe-3a5l"] == "–"
     assert "Goal (privileged)" in cells and cells["MESA, in the paper"]["swimmer"] == "599.32 ± 35.93"
-    fresh = find_runs(piece, runs, store)
+    fresh = results_for(piece, runs, store)
     assert sorted(next(iter(fresh)).runs) == [0, 1]
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
     assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
     assert "" in mean_table(fresh, PAPER_TABLE_2).rows[0] and "Blank: not run" in mean_table(fresh, PAPER_TABLE_2).note
+
+
+def test_a_run_with_other_settings_is_stale_and_takes_no_place(tmp_path: Path):
+    """Not of a fresh result in the store either, nor does its clock count."""
+    cell = next(cell for cell in piece_named("table-2").cells if (cell.method, cell.env) == ("plain", "climb-one"))
+    piece, store = replace(piece_named("table-2"), cells=(cell,)), tmp_path / "store"
+    write_run(tmp_path / "runs" / "other", FakeRun("plain", evaluations=8))
+    (found,) = results_for(piece, tmp_path / "runs")
+    assert (sorted(found.runs), sorted(found.stale), found.seconds) == ([], [0], None)
+    kept = keep(write_of_today(tmp_path / "kept", "plain", 0), store)
+    (found,) = results_for(piece, tmp_path / "runs", store)
+    assert found.runs[0].directory == kept and not found.stale and found.seconds is not None
+    write_of_today(tmp_path / "runs" / "same", "plain", 0)
+    (found,) = results_for(piece, tmp_path / "runs", store)
+    assert found.runs[0].directory == tmp_path / "runs" / "same", "a directory has more in it than a file"
 
 
 @pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer"])

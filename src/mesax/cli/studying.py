@@ -73,14 +73,14 @@ def _some_cells(
 
 
 def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
-    from mesax.results.paper.cells import Sources, cost_lines, find_runs, missing, missing_commands, status_table
+    from mesax.results.paper.cells import Sources, cost_lines, missing, missing_commands, results_for, status_table
     from mesax.results.safe_drawing import attempt
     from mesax.results.tables import print_table
 
-    found = find_runs(piece, options.runs, options.results)
+    found = results_for(piece, options.runs, options.results)
     if options.run and missing(found):
         _run_missing(found, options)
-        found = find_runs(piece, options.runs, options.results)
+        found = results_for(piece, options.runs, options.results)
     costs = cost_lines(found)
     if piece.cells and not options.results.is_dir():
         print(f"note     there is no store of results at {options.results}: go to where it is, or say --results")

@@ -15,7 +15,7 @@ from mesax.formatting import NOTHING, format_interval, format_number
 from mesax.results.evidence.freshness import Freshness, freshness, with_family
 from mesax.results.evidence.kept import Kept, all_kept
 from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured
-from mesax.results.paper.cells import Found, cost_lines, find_runs
+from mesax.results.paper.cells import Found, cost_lines, results_for
 from mesax.results.paper.table import STALE, gain_table, mean_table, result_table
 from mesax.results.paper.theory import tables as theory_tables
 from mesax.results.reproduce import PAPER_TABLE_2, piece_named
@@ -43,7 +43,7 @@ class Evidence:
     @cached_property
     def table_2(self) -> list[Found]:
         """The cells of the paper's table."""
-        return find_runs(piece_named("table-2"), NO_RUNS, self.store)
+        return results_for(piece_named("table-2"), NO_RUNS, self.store)
 
     @cached_property
     def states(self) -> dict[Path, Freshness]:
@@ -172,7 +172,7 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
     """`arms FIGURE ENV`: every run of a figure in one environment, pooled over seeds, and what its explorers reach."""
     figure, env = words
     rows = []
-    for one in find_runs(piece_named(figure), NO_RUNS, evidence.store):
+    for one in results_for(piece_named(figure), NO_RUNS, evidence.store):
         if one.cell.env != env or not one.pooled:
             continue
         run = one.pooled[0]

@@ -30,7 +30,7 @@ def freshness(kept: Kept) -> Freshness:
     if kept.config_hash is None:
         return "unverified"
     try:
-        experiment = experiment_of(request_of(kept))
+        experiment = requested(request_of(kept))
     except UsageError:  # a method, world or setting that is no more
         return "stale"
     return "fresh" if is_of(kept, experiment) else "stale"
@@ -76,7 +76,7 @@ def request_of(kept: Kept) -> Request:
 
 
 @cache
-def experiment_of(request: Request) -> Experiment:
+def requested(request: Request) -> Experiment:
     """The request's experiment."""
     return request.experiment()
 

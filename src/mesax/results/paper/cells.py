@@ -1,7 +1,7 @@
 """What a figure or table of the paper needs: cells, which results of them there are, what the others cost.
 
-Results come from a store (`results/`) and from run directories. A result of the store counts if it was made with the
-settings that its cell has today; with other ones it is stale: it is shown, marked, only where there is nothing better.
+Results come from run directories and from a store (`results/`). One counts if it was made with the settings that its
+cell has today; with other ones it is stale: it is shown, marked, only where there is nothing better.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mesax.errors import StoreError, UsageError
 from mesax.experiments.names import method_and_learner
 from mesax.formatting import NOTHING, format_duration
 from mesax.results.comparison import pool
-from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept
+from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept, facts_of
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults, load_run
 from mesax.store.run_directory import RunDirectory
@@ -176,35 +176,35 @@ class Piece:
         return not self.cells or any(one.runs or (self.takes_stale and one.stale) for one in found)
 
 
-def find_runs(piece: Piece, directory: Path, store: Path | None = None) -> list[Found]:
+def results_for(piece: Piece, directory: Path, store: Path | None = None) -> list[Found]:
     """The results that a piece needs: of a store, and of finished runs below a directory (of several, the last)."""
     if not piece.cells:
         return []
-    stored = list(_stored(directory))
+    finished = list(_finished(directory))
     kept: dict[tuple[str, str, str], list[Kept]] = {}
     for one in all_kept(store) if store is not None else ():
         kept.setdefault((one.method, one.env, one.preset), []).append(one)
     return [
-        _found(cell, kept.get((cell.method, cell.env, cell.preset), []), [own for own in stored if _fits(cell, own)])
+        _found(
+            cell,
+            kept.get((cell.method, cell.env, cell.preset), []),
+            [Kept(path, facts_of(path)) for path, run in finished if run["seed"] in SEEDS and cell.is_met_by(run)],
+        )
         for cell in piece.cells
     ]
 
 
-def _fits(cell: Cell, stored: tuple[Path, Mapping[str, object]]) -> bool:
-    return cell.is_met_by(stored[1])
-
-
-def _found(cell: Cell, kept: Sequence[Kept], stored: Sequence[tuple[Path, Mapping[str, object]]]) -> Found:
-    runs = {int(str(run["seed"])): load_run(path) for path, run in stored if run["seed"] in SEEDS}
-    like = [one for one in kept if one.seed in SEEDS and cell.is_met_by(one.facts)]
+def _found(cell: Cell, kept: Sequence[Kept], finished: Sequence[Kept]) -> Found:
+    """Directories come last, and so before files: there is more in them."""
+    runs: dict[int, RunResults] = {}
     stale: dict[int, RunResults] = {}
-    for one in like:
-        if _is_fresh(cell, one):
-            runs.setdefault(one.seed, one.results)
-        else:
+    clocks = []
+    for one in (*(one for one in kept if one.seed in SEEDS and cell.is_met_by(one.facts)), *finished):
+        if not _is_fresh(cell, one):
             stale[one.seed] = _with_family(one)
-    fresh = [one for one in like if one.seed in runs]
-    clocks = [one.core_seconds / CORES for one in fresh if one.core_seconds is not None]
+            continue
+        runs[one.seed] = load_run(one.path) if one.path.is_dir() else one.results
+        clocks += [] if one.core_seconds is None else [one.core_seconds / CORES]
     return Found(
         cell,
         dict(sorted(runs.items())),
@@ -214,9 +214,9 @@ def _found(cell: Cell, kept: Sequence[Kept], stored: Sequence[tuple[Path, Mappin
 
 
 def _is_fresh(cell: Cell, kept: Kept) -> bool:
-    from mesax.results.evidence.freshness import experiment_of, is_of  # noqa: PLC0415 (needs JAX)
+    from mesax.results.evidence.freshness import is_of, requested  # noqa: PLC0415 (needs JAX)
 
-    return kept.config_hash is not None and is_of(kept, experiment_of(cell.request(kept.seed)))
+    return kept.config_hash is not None and is_of(kept, requested(cell.request(kept.seed)))
 
 
 def _with_family(kept: Kept) -> RunResults:
@@ -225,7 +225,7 @@ def _with_family(kept: Kept) -> RunResults:
     return with_family(kept).results
 
 
-def _stored(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
+def _finished(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
     """Every finished run with its run.json, in the order of their names."""
     for level in range(DEEPEST + 1):
         for path in sorted(directory.glob("/".join(["*"] * level + ["run.json"]))):
