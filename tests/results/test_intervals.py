@@ -153,11 +153,18 @@ def test_probability_of_improvement_counts_ties_half():
     assert probability_of_improvement(np.float32([1.0]), np.array([1.0 - 1e-8])) == 0.5
 
 
+@pytest.mark.parametrize("number", [3, 4, 5, 8, 12, 15])
+def test_the_interval_of_an_interquartile_mean_covers_few_scores(number: int):
+    """The distribution is symmetric, so its interquartile mean is 0."""
+    _, low, high = interquartile_band(np.random.default_rng(0).normal(size=(number, 4_000)))
+    assert 0.92 < np.mean((low <= 0) & (0 <= high)) < 0.97
+
+
 def test_interval_of_the_interquartile_mean_is_yuens():
     scores = np.random.default_rng(3).normal(size=12)
     ordered = np.sort(scores)
     inside = np.clip(scores, ordered[3], ordered[8])
-    half = stats.t.ppf(0.975, 11) * inside.std(ddof=1) / (0.5 * np.sqrt(12))
+    half = stats.t.ppf(0.975, 5) * np.sqrt(11 * inside.var(ddof=1) / (6 * 5))  # six scores make the mean
     found = interquartile_interval(scores)
     assert (found.value, *ends(found)) == pytest.approx(
         (ordered[3:9].mean(), ordered[3:9].mean() - half, ordered[3:9].mean() + half)

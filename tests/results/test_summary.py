@@ -35,6 +35,14 @@ def test_the_same_test_tasks_are_compared_pair_by_pair(small):
     assert comparison.probability == 1.0
 
 
+def test_two_that_do_not_differ_may_do_so_either_way(small):
+    run = load_run(small)
+    ours, theirs = with_returns(run, [0.5, 0.5, 1.0, 1.0]), with_returns(run, [0.5, 0.5, 1.0, 1.0 + 1e-7])
+    one, other = compare_runs(ours, theirs).difference, compare_runs(theirs, ours).difference
+    assert one.low == pytest.approx(-other.high) and one.high == pytest.approx(-other.low)
+    assert -0.5 < one.low < -0.05 and 0.05 < one.high < 0.5
+
+
 def test_other_test_tasks_are_compared_as_samples(small):
     run = load_run(small)
     ours, theirs = with_returns(run, [0.2, 0.5, 0.8, 1.0]), with_returns(run, [0.1, 0.4, 0.7, 0.9])

@@ -9,8 +9,8 @@ covers too little. What is computed here instead, for S seeds and N tasks in all
     unseen outcomes   where tasks end at one of two levels: Wilson's interval of the share at the upper one, as if there
                       were N / (1 + (N / S - 1) / 3) independent tasks; 15 of 15 is not 100%
 
-It covers at least 90% for normal and for two-level outcomes with correlations of up to 0.5 within a seed
-(tests/results/test_intervals.py simulates that).
+That of a mean covers at least 90% for normal and for two-level outcomes with correlations of up to 0.5 within a seed,
+that of an interquartile mean of independent normal ones (tests/results/test_intervals.py simulates both).
 """
 
 from __future__ import annotations
@@ -103,14 +103,17 @@ def interquartile_band(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Interquartile mean over the first axis with the ends of its interval, for each remaining position.
 
-    The interval is that of the mean of what each score contributes: outer quarters count as the quartile next to them,
-    and all deviations twice, because half of the scores make the mean (Yuen's variance of a trimmed mean).
+    The interval is that of the mean of what each score contributes (Yuen's of a trimmed mean): outer quarters count as
+    the quartile next to them, deviations for more, because fewer scores make the mean, and so do degrees of freedom.
     """
     scores = np.asarray(scores, dtype=float)
-    ordered, cut = np.sort(scores, axis=0), len(scores) // 4
-    inside = np.clip(scores, ordered[cut], ordered[len(scores) - 1 - cut])
-    value = interquartile_mean(scores)
-    half = _half_width(_nested(value + 2.0 * (inside - inside.mean(axis=0)), tasks, seeds))
+    ordered, number, cut = np.sort(scores, axis=0), len(scores), len(scores) // 4
+    inside = np.clip(scores, ordered[cut], ordered[number - 1 - cut])
+    value, middle = interquartile_mean(scores), number - 2 * cut
+    weight = np.sqrt(number * (number - 1) / (middle * (middle - 1))) if number > 1 else 1.0
+    nested = _nested(value + weight * (inside - inside.mean(axis=0)), tasks, seeds)
+    tasks_inside = len(nested.scores) - 2 * (len(nested.scores) // 4)
+    half = _half_width(nested, freedom=tasks_inside - 1)
     return value, value - half, value + half
 
 
@@ -157,14 +160,15 @@ def _t_quantile(confidence: float, freedom: int) -> float:
     return float(special.stdtrit(freedom, (1 + confidence) / 2))
 
 
-def _half_width(nested: _Nested) -> np.ndarray:
+def _half_width(nested: _Nested, freedom: int | None = None) -> np.ndarray:
+    """Of the mean's interval; `freedom`: of its spread, if that is not one less than there are tasks."""
     number, num_seeds = len(nested.scores), nested.num_seeds
     if number < 2:
         return np.zeros(nested.scores.shape[1:])
     sizes = np.bincount(nested.seeds).reshape(-1, *[1] * (nested.scores.ndim - 1))
     centers = np.stack([nested.scores[nested.seeds == seed].mean(axis=0) for seed in range(num_seeds)])
     variance = np.zeros(nested.scores.shape[1:])
-    quantile = _t_quantile(CONFIDENCE, number - 1)
+    quantile = _t_quantile(CONFIDENCE, number - 1 if freedom is None else freedom)
     if number > num_seeds:
         variance = np.sum((nested.scores - centers[nested.seeds]) ** 2, axis=0) / (number - num_seeds)
     if num_seeds > 1:

@@ -30,6 +30,9 @@ from mesax.results.intervals import (
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, curves_from_rows, final_return
 
+SAME = 1e-3
+"""Share of the step from the safe level to the best one below which two means are no different."""
+
 
 def summarize(
     run: Json,
@@ -191,12 +194,19 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     differences = np.array([one.returns.mean() - another.returns.mean() for one, another in pairs])
     probability = float(np.mean([probability_of_improvement(one.returns, another.returns) for one, another in pairs]))
     complete = len(shared) == len(ours) == len(theirs)
-    levels = levels_of(run.family)
-    if levels is not None:  # a task that one solves and the other does not, or no difference at all
-        gap = levels.best - levels.safe
-        levels = Levels(0.0, gap) if differences.mean() >= 0 else Levels(-gap, 0.0)
     seeds = np.array([one.seed for one, _ in pairs])
-    return Comparison(mean_interval(differences, seeds=seeds, levels=levels), probability, len(shared), complete)
+    return Comparison(_paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
+
+
+def _paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels | None) -> Interval:
+    """With levels, a task that one solves and the other does not: the better one, or either if they are equal."""
+    if levels is None:
+        return mean_interval(differences, seeds=seeds)
+    gap = levels.best - levels.safe
+    better, worse = (mean_interval(differences, seeds=seeds, levels=one) for one in (Levels(0, gap), Levels(-gap, 0)))
+    if abs(better.value) <= gap * SAME:
+        return replace(better, low=worse.low)
+    return better if better.value > 0 else worse
 
 
 Identity: TypeAlias = Literal["target", "label"]
