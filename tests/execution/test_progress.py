@@ -135,6 +135,28 @@ def test_a_reader_that_left_does_not_stop_the_run(clock: Clock):
             progress.message("hello")
 
 
+def test_a_terminal_that_has_gone_does_not_stop_the_run(clock: Clock, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    class Gone(Terminal):
+        gone = False
+
+        def write(self, text: str) -> int:
+            if self.gone:
+                raise OSError(5, "Input/output error")
+            return super().write(text)
+
+    stream = Gone()
+    with Progress("run", stream=stream, clock=clock) as progress:
+        progress.phase("collect", 10)
+        stream.gone = True
+        for phase in ("explore", "adapt"):
+            progress.phase(phase, 10)
+            clock.now += 1
+            progress.update(5)
+            progress.message("hello")
+
+
 def test_many_updates_are_cheap(clock: Clock):
     stream = io.StringIO()
     with Progress("run", stream=stream, clock=clock) as progress:

@@ -237,6 +237,39 @@ def test_signals(grace, rest, second, together, code):
         assert time.monotonic() - started < 10
 
 
+FORKING = """
+import multiprocessing, os, signal, time
+from mesax.execution.signals import heard_elsewhere, stop_on_signal
+fork = multiprocessing.get_context("fork")
+def ended(engine):
+    engine.start(), engine.terminate(), engine.join(20)
+    return engine.exitcode
+with stop_on_signal(lambda: None) as stop:
+    code = ended(fork.Process(target=time.sleep, args=(60,)))
+    print(code, stop.wait(0.5), signal.getsignal(signal.SIGTERM) is heard_elsewhere)
+signal.signal(signal.SIGTERM, heard_elsewhere)
+import subprocess
+program = subprocess.Popen(["sleep", "60"])
+program.terminate()
+print(program.wait(20))
+"""
+
+
+def test_an_environment_can_end_processes_of_its_own():
+    """Forked or started anew; SIGTERM ends them and does not reach the run by the way that they have inherited."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKING]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert result.stdout.split() == ["-15", "False", "True", "-15"], result.stderr
+
+
+def test_endless_patience_is_no_error():
+    command = [sys.executable, "-c", SLEEPER, "inf", "0.5", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"here\n"
+        process.terminate()
+        assert process.wait(timeout=15) == 0 and process.stderr and process.stderr.read() == b""
+
+
 def test_what_was_put_aside_belongs_to_the_checkpoint(tmp_path):
     """A piece that is gone, damaged or another one: the checkpoint that counts on it is not used."""
     kept, later = {"a": np.arange(3)}, {"a": np.arange(4)}

@@ -25,7 +25,7 @@ from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, EnvironmentFault
 from mesax.execution import jobs, processes, runner
 from mesax.execution.processes import Processes, _Worker
 from mesax.execution.progress import Progress
-from mesax.execution.worker import INTERRUPT, Leaving, Left, Served, _serve
+from mesax.execution.worker import INTERRUPT, SECONDS_BETWEEN_SIGNALS, Leaving, Left, Served, _serve
 from mesax.experiments.rebuild import experiment_of
 from mesax.methods.base import Stage
 from mesax.store.checkpoints import row_checksums
@@ -311,6 +311,49 @@ def waiting_worker(number: int, job: int | None = None) -> _Worker:
     return _Worker(SimpleNamespace(stdin=io.StringIO()), number, job)  # type: ignore[arg-type]
 
 
+SAYS_READY = """printf '{"kind": "ready"}\\n'; """
+
+
+@pytest.mark.parametrize(
+    "words",
+    [f"sleep 10 & {SAYS_READY} kill -9 $$", f"""{SAYS_READY} printf '{{"kind": "err'; kill -9 $$"""],
+    ids=["while a process of an environment's holds its pipe", "in the middle of a word"],
+)
+def test_the_end_of_a_worker_is_noticed(tmp_path, monkeypatch, words):
+    start = subprocess.Popen
+
+    def shell(command: list[str], **options: object) -> subprocess.Popen[str]:
+        return start(["/bin/sh", "-c", words], **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", shell)
+    pool = Processes(RunDirectory(tmp_path), 1, threading.Event())
+    pool._start()
+    assert pool._next_event()[1] == {"kind": "ready"}
+    worker, event = pool._next_event()
+    assert event is None and worker.process.returncode == -9
+    pool.close()
+
+
+def test_orders_reach_a_worker_and_nobody_that_it_starts(tmp_path):
+    """A program that an environment starts would read the worker's own standard input."""
+    code = """
+import os, subprocess, sys
+import mesax.execution.worker as worker
+def served(options):
+    print(subprocess.run(["cat"], capture_output=True).stdout, file=sys.stderr)
+    raise ValueError("nothing to serve")
+worker._served = served
+worker.main()
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(b'{"prepare": "adapt"}\n')
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["message"] == "nothing to serve"
+        assert b"b''" in process.stderr.read()
+
+
 def test_one_worker_without_a_job_is_told_to_prepare_what_is_next(tmp_path):
     pool = Processes(RunDirectory(tmp_path), 3, threading.Event())
     pool._workers += [waiting_worker(0, job=5), waiting_worker(1), waiting_worker(2)]
@@ -351,8 +394,12 @@ def test_a_worker_leaves_though_the_first_signals_do_not_wake_it(monkeypatch: py
     try:
         with pytest.raises(Left):
             leaving()
+            with contextlib.suppress(Left):  # an environment that takes everything for its own
+                time.sleep(60)
             time.sleep(60)
-        assert leaving.noticed and len(sent) == 3
+        leaving.noticed = True
+        assert len(sent) >= 4
         leaving.interrupted()  # a signal on its way must not disturb the closing
+        time.sleep(2 * SECONDS_BETWEEN_SIGNALS)  # none is sent any more
     finally:
         signal.signal(INTERRUPT, before)

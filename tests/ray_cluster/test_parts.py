@@ -362,10 +362,29 @@ with own_directory("killed") as path:
     os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", code], check=False)
-    assert (tmp_path / "scratch/killed/file").is_file()
+    own = tmp_path / "scratch" / f"mesax-{os.getuid()}"
+    assert (own / "killed/file").is_file()
     with own_directory("one") as one, own_directory("two") as two:
-        assert one.is_dir() and two.is_dir() and not (tmp_path / "scratch/killed").exists()
-    assert list((tmp_path / "scratch").iterdir()) == []
+        assert one.is_dir() and two.is_dir() and not (own / "killed").exists()
+    assert list(own.iterdir()) == []
+
+
+def test_what_else_lies_in_a_scratch_directory_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESAX_SCRATCH_DIR", str(tmp_path))
+    unpack(tmp_path, {"data/precious": b"1", "data.lock": b"", "uv.lock": b"2"})
+    with own_directory("one"):
+        pass
+    assert (tmp_path / "data/precious").read_bytes() == b"1" and (tmp_path / "uv.lock").read_bytes() == b"2"
+
+
+def test_a_link_in_place_of_a_scratch_directory_is_refused(tmp_path, monkeypatch):
+    """Among the temporary files, somebody else may have put it there."""
+    monkeypatch.setenv("MESAX_SCRATCH_DIR", str(tmp_path))
+    unpack(tmp_path, {"mine/data/precious": b"1", "mine/data.lock": b""})
+    (tmp_path / f"mesax-{os.getuid()}").symlink_to(tmp_path / "mine")
+    with pytest.raises(StoreError, match="is a link"), own_directory("one"):
+        pass
+    assert (tmp_path / "mine/data/precious").is_file()
 
 
 def test_a_scratch_directory_that_cannot_be_made_is_one_line(tmp_path, monkeypatch):

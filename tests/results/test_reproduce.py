@@ -80,7 +80,12 @@ def test_what_is_stored_and_what_is_missing(runs: Path):
     assert pooled.run["seed"] == [0, 1] and len(pooled.curves) == 8
     rows = {row[0]: row[1:] for row in status_table(piece, list(found.values())).rows}
     clocked = found["learner alone on climb-one"].seconds
-    assert clocked is not None and rows["learner alone on climb-one"] == ("0", "–", "1, 2", format_duration(2 * clocked))
+    assert clocked is not None and rows["learner alone on climb-one"] == (
+        "0",
+        "–",
+        "1, 2",
+        format_duration(2 * clocked),
+    )
     estimated = format_duration(3 * 60 * found["QMIX on climb-one"].cell.minutes)
     assert rows["QMIX on climb-one"] == ("–", "–", "0, 1, 2", estimated)
     assert cost_lines(list(found.values()))[0].startswith("preset quick: 3 of ")

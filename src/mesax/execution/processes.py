@@ -26,6 +26,8 @@ Event: TypeAlias = dict[str, Any]
 """What a worker says: a kind, and what belongs to it."""
 SECONDS_TO_LEAVE = 5.0
 """For all workers together to close their environments; a stopped run has not much more than that."""
+SECONDS_TO_HEAR = 2.0
+"""For what a worker has said before its end."""
 
 
 @dataclass
@@ -126,14 +128,24 @@ class Processes:
             )
         worker = _Worker(process, number)
         self._workers.append(worker)
-        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+        listener = threading.Thread(target=self._listen, args=(worker,), daemon=True)
+        listener.start()
+        threading.Thread(target=self._await_end, args=(worker, listener), daemon=True).start()
 
     def _listen(self, worker: _Worker) -> None:
         assert worker.process.stdout
         with worker.process.stdout as answers:
             for line in answers:
-                self._events.put((worker, json.loads(line)))
+                try:
+                    event = json.loads(line)
+                except ValueError:  # it was killed in the middle of a word
+                    return
+                self._events.put((worker, event))
+
+    def _await_end(self, worker: _Worker, listener: threading.Thread) -> None:
+        """An end without a last word is news too, even if a process of an environment's holds the pipe open."""
         worker.process.wait()
+        listener.join(SECONDS_TO_HEAR)
         self._events.put((worker, None))
 
     def _give(self, worker: _Worker, stage: str, waiting: deque[int], threads: int) -> int:

@@ -42,9 +42,9 @@ class Progress:
 
     def __enter__(self) -> Self:
         if not self._quiet and is_terminal(self._stream):
-            self._bars = _rich_bars(self._stream)
-            self._bars.start()
-            self._bars.console.print(self._title, highlight=False, markup=False)
+            bars = self._bars = _rich_bars(self._stream)
+            self._safely(bars.start)
+            self.message(self._title)
         return self
 
     def __exit__(
@@ -60,9 +60,7 @@ class Progress:
         self._end_phase()
         self._phase = Phase(name, total_steps, done_steps, self._clock())
         if self._bars is not None:
-            self._phase.bar = self._bars.add_task(
-                name, total=max(total_steps, 1), completed=done_steps, speed="", left="", note=""
-            )
+            self._safely(lambda: self._add_bar(name, total_steps, done_steps))
         else:
             self._print(f"{self._title}: {name}, {format_count(total_steps)} steps")
 
@@ -97,13 +95,18 @@ class Progress:
         if self._bars is not None and phase.bar is not None:
             word = "stopped after" if stopped else "took"
             self._draw(phase, phase.mean_speed_text(now), f"{word} {format_duration(now - phase.began)}")
-            self._bars.stop_task(phase.bar)
+            self._bars.stop_task(phase.bar)  # draws nothing
         else:
             self._print(phase.last_line(now, stopped))
 
+    def _add_bar(self, name: str, total: int, done: int) -> None:
+        if self._bars is not None and self._phase is not None:
+            self._phase.bar = self._bars.add_task(name, total=max(total, 1), completed=done, speed="", left="", note="")
+
     def _draw(self, phase: Phase, speed: str, left: str) -> None:
-        if self._bars is not None and phase.bar is not None:
-            self._bars.update(phase.bar, completed=phase.done, speed=speed, left=left, note=phase.note)
+        bars, bar = self._bars, phase.bar
+        if bars is not None and bar is not None:
+            self._safely(lambda: bars.update(bar, completed=phase.done, speed=speed, left=left, note=phase.note))
 
     def _print(self, text: str) -> None:
         if not self._quiet:

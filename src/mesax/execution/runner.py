@@ -73,8 +73,8 @@ def execute(
 def _leave(run: RunDirectory, on: OnRay | None) -> None:
     """Asked to stop, but in the middle of something long: what was saved last has to do."""
     try:
-        warn(f"stopped at the last checkpoint; {how_to_continue(run, on.words if on else ())}")
         run.set_status("preempted")
+        warn(f"stopped at the last checkpoint; {how_to_continue(run, on.words if on else ())}")
     finally:
         os._exit(PREEMPTED)
 

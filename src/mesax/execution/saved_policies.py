@@ -23,6 +23,7 @@ from mesax.methods.base import Experiment, Purpose
 from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.policy import LEARNER, Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
+from mesax.results.safe_drawing import attempt
 from mesax.runtime import configure
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import PRODUCTS, RunDirectory, product_in
@@ -175,7 +176,8 @@ def render_run(
     coverage = read_coverage(run)
     played = _played(run, experiment, task, policy)
     drawn = draw_play(_as_drawn(run, experiment, played, policy, modules), base, target, coverage)
-    return drawn + _draw_film(experiment, played, base.with_name(f"{base.name}-environment.gif"))
+    film = base.with_name(f"{base.name}-environment.gif")
+    return drawn + (attempt(film.name, lambda: _draw_film(experiment, played, film)) or [])
 
 
 def play_policy(

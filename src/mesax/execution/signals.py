@@ -5,19 +5,40 @@ A thread listens, because Python's own handlers wait until the main thread is ba
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mesax.runtime import grace_seconds
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 TOGETHER = 1.0
 """Signals within so many seconds are one: a scheduler may tell every process, and a parent hands it on to its child."""
+
+
+def heard_elsewhere(*_: object) -> None:
+    """A handler of ours, which has nothing to do: a thread hears the signal, or another process decides what it means.
+
+    Unlike a signal that is ignored, one that is handled ends whatever program is started from here.
+    """
+
+
+def _forget() -> None:
+    """In a process that an environment forks: SIGTERM ends it and tells the run nothing; Ctrl-C is none of its concern,
+    since it is needed until all is saved."""
+    with suppress(ValueError):  # of an interpreter that has no signals
+        for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.SIG_IGN)):
+            if signal.getsignal(number) is heard_elsewhere:
+                signal.set_wakeup_fd(-1)
+                signal.signal(number, handler)
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
@@ -31,8 +52,8 @@ def stop_on_signal(late: Callable[[], None]) -> Iterator[threading.Event]:
     said.setblocking(False)
     listener = threading.Thread(target=_listen, args=(heard, stop, late, grace_seconds()), daemon=True)
     listener.start()
-    handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
-    before = signal.set_wakeup_fd(said.fileno(), warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(said.fileno(), warn_on_full_buffer=False)  # first, or a signal might go unheard
+    handlers = {number: signal.signal(number, heard_elsewhere) for number in SIGNALS}
     try:
         yield stop
     finally:
@@ -56,6 +77,6 @@ def _listen(heard: socket.socket, stop: threading.Event, late: Callable[[], None
                 stop.set()
             elif time.monotonic() - first > TOGETHER:
                 os._exit(128 + number[0])
-            heard.settimeout(max(0.01, first + grace - time.monotonic()))
+            heard.settimeout(None if math.isinf(grace) else max(0.01, first + grace - time.monotonic()))
     except TimeoutError:
         late()

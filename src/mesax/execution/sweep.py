@@ -245,10 +245,7 @@ def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, stor
     with _shown(planned, quiet) as say:
         outcomes = execute(planned, how, say, store)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
-    if store is not None:
-        for path in done:
-            if path.is_dir():
-                _say(f"kept     {keep(path, store)}")
+    unkept = [] if store is None else _keep_all([path for path in done if path.is_dir()], store)
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
     compared: dict[str, object] = {"families": [], "note": None}
     if done and whole:
@@ -259,9 +256,22 @@ def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, stor
         _say(f"failed   {outcome.run.name}: {outcome.reason}")
     if as_json:
         print(json.dumps({"runs": [_as_json(outcome) for outcome in outcomes], **compared}))
+    if unkept:  # only now: a store that cannot be written to costs nothing else
+        raise unkept[0]
     if not whole:
         return PREEMPTED
     return FAILED if failed else 0
+
+
+def _keep_all(paths: Sequence[Path], store: Path) -> list[StoreError]:
+    """Write all results to the store; returns why some are not there."""
+    refused = []
+    for path in paths:
+        try:
+            _say(f"kept     {keep(path, store)}")
+        except StoreError as error:
+            refused.append(error)
+    return refused
 
 
 @contextmanager
@@ -318,7 +328,8 @@ def execute(planned: Sequence[Planned], how: How, say: Say, store: Path | None =
             say(f"{place}: {'begun' if run.state == 'new' else 'continued'}; see {_log(run)}")
             outcomes[run] = ended = _do(run, how, received, say)
             if store is not None and ended.ending == "done":
-                keep(run.path, store)
+                with suppress(StoreError):  # tried again at the end, when it costs no other run
+                    keep(run.path, store)
             left = _time_left(list(outcomes.values()), waiting[number + 1 :], how.at_once)
             say(f"{place}: {ended.ending} after {format_duration(ended.seconds)}{left}")
 
@@ -346,7 +357,7 @@ def _do(run: Planned, how: How, received: list[int], say: Say) -> Outcome:
 def _attempt(run: Planned, how: How, received: list[int]) -> tuple[int, str]:
     """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
     command = [*PROGRAM, *run.command, *how.options]
-    handed_on = len(received)
+    handed_on = 0  # one that came just now has been handed to nobody
     _log(run).unlink(missing_ok=True)  # whatever it is, even a link
     with open(_log(run), "x", encoding="utf-8") as log:
         # In a session of its own, or Ctrl-C would reach it twice, and a second signal means "at once, saving nothing".

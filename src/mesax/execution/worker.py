@@ -12,7 +12,6 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
 
 from mesax.errors import Preempted, kind_of
+from mesax.execution.signals import heard_elsewhere
 from mesax.runtime import own_process, use_threads
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Leaving:
     copies: RunningCopies | None = None
     """Whatever may be open."""
     noticed: bool = False
-    """By the main thread."""
+    """Whether the main thread is on its way out."""
 
     def __call__(self) -> None:
         """To be called by the thread that listens."""
@@ -66,7 +66,8 @@ class Leaving:
         threading.Thread(target=self._insist, daemon=True).start()
 
     def _insist(self) -> None:
-        """One signal may not do: it does not end a wait that the main thread was only about to begin."""
+        """One signal may not do: a wait that the main thread was only about to begin goes on, and an environment may
+        take what is raised for its own."""
         main_thread = threading.main_thread().ident
         assert main_thread is not None
         while not self.noticed:
@@ -74,22 +75,24 @@ class Leaving:
             time.sleep(SECONDS_BETWEEN_SIGNALS)
 
     def interrupted(self, *_: object) -> None:
-        """The signal's handler, which the main thread runs; it is not interrupted again while it closes them."""
+        """The signal's handler, which the main thread runs; it is not interrupted while it closes them."""
         if not self.noticed:
-            self.noticed = True
             raise Left
 
 
 def main() -> None:
     """Serve jobs of a run directory, with the user's modules that its experiment is made of."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # they may reach the whole group; the run decides what they mean
-        signal.signal(number, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # They may reach the whole group; the run decides what they mean. Engines that environments start outlive Ctrl-C,
+    # since they are needed until all is saved; SIGTERM is how environments end them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, heard_elsewhere)
+    answers, told = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints, C libraries too, goes to the log
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # whatever else reads, engines too, takes no orders away
     orders: queue.Queue[Order] = queue.Queue()
     stop, leaving = threading.Event(), Leaving()
     signal.signal(INTERRUPT, leaving.interrupted)
-    threading.Thread(target=listen, args=(orders, stop, leaving), daemon=True).start()
+    threading.Thread(target=listen, args=(told, orders, stop, leaving), daemon=True).start()
     own_process()
     try:
         served = _served(_arguments())
@@ -104,8 +107,9 @@ def main() -> None:
         leaving.copies = running
         while True:
             _serve(served, orders.get(), answers, stop)
-    except Left:  # and not when Python ends: closing may take a thread, which cannot be started then
-        running.close()
+    except Left:
+        leaving.noticed = True
+    running.close()  # and not when Python ends: closing may take a thread, which cannot be started then
 
 
 def _arguments() -> argparse.Namespace:
@@ -169,9 +173,9 @@ def _told(error: Exception) -> dict[str, str]:
     return {"kind": "error", "error": kind_of(error), "message": str(error), "trace": trace}
 
 
-def listen(orders: queue.Queue[Order], stop: threading.Event, leave: Callable[[], None]) -> None:
+def listen(told: TextIO, orders: queue.Queue[Order], stop: threading.Event, leave: Callable[[], None]) -> None:
     """Pass orders on, and the word to stop or to leave; end at once when there are no more to come."""
-    for line in sys.stdin:
+    for line in told:
         order = json.loads(line)
         if order.get("stop"):
             stop.set()

@@ -70,7 +70,10 @@ class InProcess:
             raise failure(f"{stage.name} job {job}", kind_of(error), str(error), log) from error
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Close environments that jobs have left open."""
+        from mesax.training.host_rollout import running  # noqa: PLC0415
+
+        running.close()
 
 
 def how_to_continue(run: RunDirectory, where: Sequence[str] = ()) -> str:
@@ -83,8 +86,9 @@ def how_to_continue(run: RunDirectory, where: Sequence[str] = ()) -> str:
 
 
 def warn(message: str) -> None:
-    """What somebody should know while the run goes on."""
-    print(f"mesax: {message}", file=sys.stderr, flush=True)
+    """What somebody should know while the run goes on; if nobody reads it, that is no reason to stop."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"mesax: {message}", file=sys.stderr, flush=True)
 
 
 def log_of(run: RunDirectory, number: int) -> Path:

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 from typing import ClassVar
 
 import numpy as np
@@ -134,6 +135,43 @@ def test_environments_are_used_again_and_closed():
     assert sum(not env.closed for env in made) <= 2 + 2 * IDLE_PER_COPY
     batch.close()
     assert all(env.closed for env in made)
+
+
+def test_flags_may_be_arrays_without_axes():
+    class Arrays(Pair):
+        def step(self, action):
+            obs, reward, *flags, info = super().step(action)
+            return obs, reward, *(tuple(np.asarray(flag) for flag in each) for each in flags), info
+
+    batch, _ = started(ForeignEnvironment(lambda seed: Arrays(None, "team", "own"), 3))
+    actions = np.zeros((1, 2, 3), np.float32)
+    ended = [bool(batch.step(actions, np.ones(1, bool)).terminated[0]) for _ in range(3)]
+    assert ended == [False, False, True]
+
+
+def test_an_environment_that_ends_the_program_is_a_fault():
+    def leave(env, answer):
+        sys.exit()
+
+    batch, _ = started(ForeignEnvironment(lambda seed: Spoiled(leave), 6))
+    with pytest.raises(EnvironmentFault, match=r"step 2: step raised SystemExit"):
+        for _ in range(2):
+            batch.step(np.zeros((1, 2), np.int32), np.ones(1, bool))
+
+
+def test_an_environment_that_cannot_show_itself_says_so_and_is_closed():
+    made = []
+
+    class Blind(Line):
+        render_mode = "rgb_array"
+
+        def render(self):
+            raise RuntimeError("no display")
+
+    env = ForeignEnvironment(lambda seed: made.append(Blind(seed)) or made[-1], 6)
+    with pytest.raises(EnvironmentFault, match=r"render raised RuntimeError: no display"):
+        env.film(0, 3, np.zeros((2, 2), np.int32))
+    assert all(one.closed for one in made)
 
 
 def test_seed_zero_is_a_seed():

@@ -89,14 +89,16 @@ class ForeignEnvironment:
     def film(self, task: Task, seed: int, actions: np.ndarray) -> list[np.ndarray]:
         """What the environment shows of itself while these joint actions are played; nothing if it shows nothing."""
         running = self.open(int(task))
-        running.reset(seed)
-        shown = [picture_of(running.env)]
-        for action in actions:
-            if shown[-1] is None:
-                break
-            running.step(action)
-            shown.append(picture_of(running.env))
-        close(running.env)
+        try:
+            running.reset(seed)
+            shown = [running.picture()]
+            for action in actions:
+                if shown[-1] is None:
+                    break
+                running.step(action)
+                shown.append(running.picture())
+        finally:
+            close(running.env)
         return [picture for picture in shown if picture is not None]
 
 
@@ -172,13 +174,17 @@ class Running:
         self.time += 1
         return self._guarded(self._step, action)
 
-    def _guarded(self, function: Callable[[Argument], Result], argument: Argument) -> Result:
+    def picture(self) -> np.ndarray | None:
+        """What the environment shows of itself now."""
+        return self._guarded(picture_of, self.env, "render")
+
+    def _guarded(self, function: Callable[[Argument], Result], argument: Argument, moment: str | None = None) -> Result:
         """Whatever goes wrong, with the place at which it did."""
         try:
             return function(argument)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # some end the program when they are done
             where = f"task seed {self.task_seed}, episode seed {self.episode_seed}, step {self.time}"
-            moment = "reset" if self.time == 0 else "step"
+            moment = moment or ("reset" if self.time == 0 else "step")
             what = str(error) if isinstance(error, Broken) else f"{moment} raised {_told(error)}"
             raise EnvironmentFault(f"{where}{' (reset)' if self.time == 0 else ''}: {what}") from error
 

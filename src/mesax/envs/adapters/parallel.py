@@ -188,4 +188,4 @@ class GymnasiumTeam:
 
 def _true(flag: object) -> bool:
     """Whether a flag says yes; what is no flag is found where flags are checked."""
-    return isinstance(flag, bool | np.bool_) and bool(flag)
+    return np.ndim(flag) == 0 and np.asarray(flag).dtype == bool and bool(flag)  # type: ignore[arg-type]

@@ -59,6 +59,8 @@ class RayPool:
     _desk: Any = None
     _told: bool = False
     """That the run is to stop."""
+    _listened: float = 0.0
+    """When workers were last listened to: who spoke after that has not been heard yet, but is not silent."""
 
     def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress, upcoming: Stage | None = None) -> None:
         """Do the jobs on the cluster, but here those that train nothing: they may read files of this machine."""
@@ -132,6 +134,7 @@ class RayPool:
 
     def _news(self, stage: Stage, waiting: deque[int]) -> News:
         """What workers have told; if the desk is gone, there is a new one, and all attempts are made again."""
+        self._listened = time.monotonic()
         try:
             return connection.ray().get(self._desk.news.remote(SECONDS_TO_LISTEN))
         except connection.errors() as error:
@@ -228,7 +231,7 @@ class RayPool:
 
     def _overdue(self) -> list[_Attempt]:
         """Attempts that have begun and are silent: their nodes may hang, which Ray notices late."""
-        limit = time.monotonic() - heartbeat_seconds()
+        limit = self._listened - heartbeat_seconds()
         late = {
             reference: attempt
             for reference, attempt in self._running.items()

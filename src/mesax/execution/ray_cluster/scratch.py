@@ -21,9 +21,8 @@ SCRATCH = "MESAX_SCRATCH_DIR"
 
 
 def scratch_root() -> Path:
-    """$MESAX_SCRATCH_DIR, else a directory of this user's among the temporary ones."""
-    chosen = os.environ.get(SCRATCH)
-    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"mesax-{os.getuid()}"
+    """A directory of this user's in $MESAX_SCRATCH_DIR, else among the temporary ones; nothing else lies in it."""
+    return Path(os.environ.get(SCRATCH) or tempfile.gettempdir()) / f"mesax-{os.getuid()}"
 
 
 @contextmanager
@@ -32,8 +31,8 @@ def own_directory(name: str) -> Iterator[Path]:
     root = scratch_root()
     with store_errors(root, "created"):
         root.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if root.stat().st_uid != os.getuid():
-            raise StoreError(f"{root} belongs to somebody else: set ${SCRATCH}")
+        if root.is_symlink() or root.stat().st_uid != os.getuid():  # a link may lead to what is not ours to remove
+            raise StoreError(f"{root} is a link, or belongs to somebody else: set ${SCRATCH}")
         remove_abandoned(root)
         lock = root / f"{name}.lock"
         descriptor = open_regular_file(lock, os.O_RDWR | os.O_CREAT)

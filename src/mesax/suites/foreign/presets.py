@@ -37,6 +37,7 @@ from mesax.runtime import configure
 from mesax.suites.tables import columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
+from mesax.training.host_rollout import running
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
 
@@ -193,7 +194,10 @@ def spread(family: TaskFamily) -> float:
     spec = family.env.spec
     tasks = family.split(0, 1, 1).train
     policy = UniformPolicy(spec.action_space)
-    played = play_episodes(family.env, tasks, policy, jax.random.key(0), PROBED_EPISODES)
+    try:
+        played = play_episodes(family.env, tasks, policy, jax.random.key(0), PROBED_EPISODES)
+    finally:
+        running.close()  # jobs may be done by other processes
     seen = np.asarray(played.obs[:, 1:])[np.asarray(played.mask)].reshape(-1, spec.num_agents * spec.obs_size)
     chosen = np.random.default_rng(0).integers(len(seen), size=(2, 500))
     distances = np.linalg.norm(seen[chosen[0]] - seen[chosen[1]], axis=1)
