@@ -167,7 +167,7 @@ def test_sigterm_ends_a_process_with_two_workers_and_two_others_complete_it(tiny
         assert f"in use by process {process.pid}" in only_line(capsys)
         assert status(path) == "running"
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     finally:
         process.kill()
     assert process.returncode == PREEMPTED

@@ -8,13 +8,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
-from mesax.errors import FAILED, PREEMPTED, USAGE, UsageError
+from mesax.errors import FAILED, PREEMPTED, USAGE, StoreError, UsageError
 from mesax.execution import sweep
 from mesax.execution.sweep import Grid, How, Outcome, Planned, execute, plan
 from mesax.runtime import QUICK_COMPILE
@@ -236,16 +237,33 @@ def test_a_killed_run_is_tried_once_more(out):
     assert (outcome.ending, outcome.reason) == ("failed", "was killed by signal 9") and len(started(out)) == 4
 
 
-def test_a_signal_goes_to_the_child_once_and_leaves_the_rest(out, capsys):
+def test_a_store_that_cannot_be_written_to_costs_no_comparison(out, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="file"):
+        sweep.sweep(planned(out, "mesa", "plain"), How(), quiet=True, as_json=True, store=tmp_path / "file")
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [run["ending"] for run in result["runs"]] == ["done", "done"] and result["families"]
+
+
+def stop_when(ready: Callable[[], bool]) -> threading.Thread:
+    """Send this process SIGTERM, but only while a sweep hears it: otherwise it would end all tests."""
+    usual = signal.getsignal(signal.SIGTERM)
+
     def stop() -> None:
         limit = time.monotonic() + 60
-        while not (out / "sleeping").exists() and time.monotonic() < limit:
+        while not ready() and time.monotonic() < limit:
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if signal.getsignal(signal.SIGTERM) is not usual:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    handler = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=stop)
     thread.start()
+    return thread
+
+
+def test_a_signal_goes_to_the_child_once_and_leaves_the_rest(out, capsys):
+    handler = signal.getsignal(signal.SIGTERM)
+    thread = stop_when((out / "sleeping").exists)
     code = sweep.sweep(planned(out, "mesa", "slow", "plain"), How(), quiet=False, as_json=True)
     thread.join()
     assert code == PREEMPTED and signal.getsignal(signal.SIGTERM) is handler
@@ -261,15 +279,7 @@ def test_runs_at_once_are_all_done_and_all_told_to_stop(out, capsys):
     outcomes = execute(planned(out, "mesa", "uniform", "plain", seeds=(0, 1)), How(at_once=3), lambda text: None)
     assert [outcome.ending for outcome in outcomes] == ["done", "done", "failed", "failed", "done", "done"]
 
-    def stop() -> None:
-        limit = time.monotonic() + 60
-        while len(started(out)) < 8 and time.monotonic() < limit:
-            time.sleep(0.01)
-        time.sleep(0.5)  # until they listen
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=stop)
-    thread.start()
+    thread = stop_when(lambda: len(started(out)) >= 8)
     code = sweep.sweep(planned(out, "slow", seeds=(0, 1, 2)), How(at_once=2), quiet=True, as_json=True)
     thread.join()
     result = json.loads(capsys.readouterr().out)
