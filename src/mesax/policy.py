@@ -8,13 +8,14 @@ explorer runs this episode".
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from mesax.nets import Memory
 from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, Label, leading_size, random_index, tree_where
@@ -22,7 +23,9 @@ from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, Label, lead
 LEARNER = 0
 EXPLORER = 1
 LATENT_STREAM = 2
-"""Beside `EXPLORER`, which is a stream of its own too."""
+"""Beside `EXPLORER`, which is a stream of its own too. Small numbers are what `jax.random.split` folds in as well, so
+`fold_in(key, 1)` is the second half of a split of the key. Here that does no harm, since of two players only one is
+obeyed; new streams should take large numbers, as those of `training/schedule.py` do."""
 
 
 @runtime_checkable
@@ -83,38 +86,49 @@ class SameActionPolicy(eqx.Module):
         return Label.of(self.number)
 
 
-class EpsilonRandom(eqx.Module):
-    """Each agent's discrete action is replaced by a uniformly random one with probability `epsilon`."""
+class Wrapping(eqx.Module):
+    """A policy around another, whose memory and label are the other's."""
 
     policy: Policy
-    epsilon: Float[Array, ""]
-    action_space: Discrete = eqx.field(static=True)
 
     def start(self, key: Key) -> Memory:
         """Memory of the wrapped policy."""
         return self.policy.start(key)
 
+    @abstractmethod
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
-        """Act, then replace some agents' actions by random ones."""
-        key_policy, key_random = jax.random.split(key)
-        action, memory = self.policy.act(memory, obs, key_policy)
-        whether, which = jax.random.uniform(key_random, (2, obs.shape[0]))  # one draw compiles faster than two
-        return jnp.where(whether < self.epsilon, self.action_space.from_uniform(which), action), memory
+        """What becomes of the wrapped policy's action, or of what it sees."""
 
     def label(self, memory: Memory) -> Label:
         """As the wrapped policy says."""
         return self.policy.label(memory)
 
 
-class GaussianNoise(eqx.Module):
+class EpsilonRandom(Wrapping):
+    """Each agent's discrete action is replaced by a uniformly random one with probability `epsilon`."""
+
+    epsilon: Float[Array, ""]
+    action_space: Discrete = eqx.field(static=True)
+
+    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
+        """Act, then replace some agents' actions by random ones."""
+        key_policy, key_random = jax.random.split(key)
+        action, memory = self.policy.act(memory, obs, key_policy)
+        return sometimes_random(action, self.epsilon, self.action_space, key_random), memory
+
+
+def sometimes_random(
+    action: Int[Array, " agents"], epsilon: Float[Array, ""], space: Discrete, key: Key
+) -> Int[Array, " agents"]:
+    """The action, each agent's replaced by a uniformly random one with probability `epsilon`."""
+    whether, which = jax.random.uniform(key, (2, action.shape[0]))  # one draw compiles faster than two
+    return jnp.where(whether < epsilon, space.from_uniform(which), action)
+
+
+class GaussianNoise(Wrapping):
     """Adds clipped Gaussian noise to a continuous action."""
 
-    policy: Policy
     scale: Float[Array, ""]
-
-    def start(self, key: Key) -> Memory:
-        """Memory of the wrapped policy."""
-        return self.policy.start(key)
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act, add noise, clip to the box."""
@@ -122,10 +136,6 @@ class GaussianNoise(eqx.Module):
         action, memory = self.policy.act(memory, obs, key_policy)
         noise = self.scale * jax.random.normal(key_noise, action.shape)
         return jnp.clip(action + noise, -1.0, 1.0), memory
-
-    def label(self, memory: Memory) -> Label:
-        """As the wrapped policy says."""
-        return self.policy.label(memory)
 
 
 class Relabeled(eqx.Module):
@@ -216,23 +226,13 @@ def with_noise(policy: Policy, epsilon: Float[Array, ""], action_space: ActionSp
     return GaussianNoise(policy, epsilon)
 
 
-class Bounded(eqx.Module):
+class Bounded(Wrapping):
     """Keeps continuous actions in their box, as environments do: an episode then says what was really done."""
-
-    policy: Policy
-
-    def start(self, key: Key) -> Memory:
-        """As the wrapped policy does."""
-        return self.policy.start(key)
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """The nearest action of the box."""
         action, memory = self.policy.act(memory, obs, key)
         return jnp.clip(action, -1.0, 1.0), memory
-
-    def label(self, memory: Memory) -> Label:
-        """As the wrapped policy says."""
-        return self.policy.label(memory)
 
 
 def within_bounds(policy: Policy, action_space: ActionSpace) -> Policy:

@@ -221,7 +221,8 @@ def test_continuous_actions_and_greedy_play(getkey):
         ({"step_size": 0.0}, "step-size must be above 0"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"discount": 1.5}, "discount must lie between 0 and 1"),
-        ({"initial_std": 2.0}, "initial-std must be at most"),
+        ({"initial_std": 2.0}, r"initial-std must lie between 0\.0067 and 1\.6, not 2\.0"),
+        ({"initial_std": 1e-4}, r"initial-std must lie between 0\.0067 and 1\.6, not 0\.0001"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

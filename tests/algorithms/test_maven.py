@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mesax.algorithms.binned import Binned
-from mesax.algorithms.maven import CodedValues, Discerning, LatentPolicy, Maven, Recent, Reinforce
+from mesax.algorithms.maven import CodedValues, Discerning, Maven, OneLatentPolicy, Recent, Reinforce
 from mesax.algorithms.mixers import MixerStep, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
@@ -176,7 +176,7 @@ def test_z_is_drawn_once_from_what_is_seen_first():
     def compute(key):
         state = SMALL.values.init(ENV.spec, key)
         net = FeedForward((), Dense(put(first), jnp.zeros(3)))
-        policy = LatentPolicy(SMALL.values.greedy(ENV.spec, state), net, jnp.zeros(3))
+        policy = OneLatentPolicy(SMALL.values.greedy(ENV.spec, state), net, jnp.zeros(3))
         memory, latents = policy.start(key), []
         for now in (1, 0, 0):
             _, memory = policy.act(memory, put(np.stack([see[now]] * 2)), key)

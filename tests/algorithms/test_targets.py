@@ -9,6 +9,7 @@ from hypothesis import given
 from scipy.special import softmax
 
 from mesax.algorithms.targets import (
+    clipped_gain,
     entropy,
     generalized_advantages,
     huber,
@@ -51,6 +52,15 @@ def test_straight_through_gradient_is_the_relaxed_samples(getkey, temperature: f
         relaxed = np.exp(noisy[agent] / temperature) / np.exp(noisy[agent] / temperature).sum()
         jacobian = (np.diag(relaxed) - np.outer(relaxed, relaxed)) / temperature
         np.testing.assert_allclose(gradient[agent], jacobian @ slope_at_one_hot[agent], atol=1e-5)
+
+
+def test_clipped_gain_by_hand():
+    """A gain stops counting where it has gone far enough; a loss counts on, so that it can be undone."""
+    ratio = np.array([1.5, 1.5, 0.5, 0.5, 1.1])
+    advantages = np.array([2.0, -2.0, 2.0, -2.0, 3.0])
+    gain, clipped = clipped_gain(put(np.log(ratio), jnp.float32), put(advantages, jnp.float32), 0.2)
+    np.testing.assert_allclose(gain, [2.4, -3.0, 1.0, -1.6, 3.3], rtol=1e-6)
+    assert clipped.tolist() == [True, True, True, True, False]
 
 
 def test_entropy():

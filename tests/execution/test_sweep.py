@@ -17,7 +17,7 @@ from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
 from mesax.errors import FAILED, PREEMPTED, USAGE, StoreError, UsageError
 from mesax.execution import sweep
-from mesax.execution.sweep import Grid, How, Outcome, Planned, execute, plan
+from mesax.execution.sweep import Grid, How, Outcome, Planned, do_all, plan
 from mesax.runtime import QUICK_COMPILE
 from mesax.store.run_directory import RunDirectory
 
@@ -177,7 +177,7 @@ def test_a_finished_run_under_another_name_serves_one_cell(out, finished):
     RunDirectory(out / "mesa-climb-one-quick-seed0").set_status("preempted")
     (mesa,) = planned(out, "mesa")
     assert (mesa.state, mesa.path) == ("finished", out / "made-by-hand"), "rather than go on with an unfinished one"
-    assert endings(execute([mesa], How(), lambda text: None)) == {"mesa": "done"} and started(out) == []
+    assert endings(do_all([mesa], How(), lambda text: None)) == {"mesa": "done"} and started(out) == []
 
 
 # Doing it
@@ -185,14 +185,14 @@ def test_a_finished_run_under_another_name_serves_one_cell(out, finished):
 
 def test_finished_runs_are_skipped_and_the_others_done(out):
     said: list[str] = []
-    outcomes = execute(planned(out, "mesa", "plain", seeds=(0, 1)), How(("--workers", "3")), said.append)
+    outcomes = do_all(planned(out, "mesa", "plain", seeds=(0, 1)), How(("--workers", "3")), said.append)
     assert [outcome.ending for outcome in outcomes] == ["done"] * 4
     assert all(words.split()[-3:] == ["--reuse", "--workers", "3"] for words in started(out))
     assert [path.name for path in out.glob("*.log")] == []
     assert re.fullmatch(r"\[1/4\] mesa-climb-one-quick-seed0: done after [\d.]+s; 3 left, ETA [\dm.]+s", said[2])
     assert said[-1].startswith("[4/4] plain-climb-one-quick-seed1: done") and "left" not in said[-1]
 
-    again = execute(planned(out, "mesa", "plain", seeds=(0, 1)), How(("--workers", "3")), said.append)
+    again = do_all(planned(out, "mesa", "plain", seeds=(0, 1)), How(("--workers", "3")), said.append)
     assert [outcome.ending for outcome in again] == ["done"] * 4 and len(started(out)) == 4
     assert said[-1] == "4 runs, 4 finished already"
 
@@ -219,7 +219,7 @@ def test_what_is_finished_is_kept_before_the_next_run_begins(out, monkeypatch):
     do = sweep._do
     monkeypatch.setattr(sweep, "keep", lambda path, store: happened.append(f"kept {path.name[:5]} in {store.name}"))
     monkeypatch.setattr(sweep, "_do", lambda run, *rest: happened.append(f"begun {run.method}") or do(run, *rest))
-    execute(planned(out, "mesa", "uniform", "plain"), How(), lambda text: None, out / "store")
+    do_all(planned(out, "mesa", "uniform", "plain"), How(), lambda text: None, out / "store")
     assert happened == ["begun mesa", "kept mesa- in store", "begun uniform", "begun plain", "kept plain in store"]
 
 
@@ -230,10 +230,10 @@ def test_a_sweep_without_any_result_has_nothing_to_compare(out, capsys):
 
 def test_a_killed_run_is_tried_once_more(out):
     said: list[str] = []
-    (outcome,) = execute(planned(out, "dies-once"), How(), said.append)
+    (outcome,) = do_all(planned(out, "dies-once"), How(), said.append)
     assert outcome.ending == "done" and len(started(out)) == 2
     assert any("was killed by signal 9; once more" in line for line in said)
-    (outcome,) = execute(planned(out, "dies"), How(), said.append)
+    (outcome,) = do_all(planned(out, "dies"), How(), said.append)
     assert (outcome.ending, outcome.reason) == ("failed", "was killed by signal 9") and len(started(out)) == 4
 
 
@@ -276,7 +276,7 @@ def test_a_signal_goes_to_the_child_once_and_leaves_the_rest(out, capsys):
 
 
 def test_runs_at_once_are_all_done_and_all_told_to_stop(out, capsys):
-    outcomes = execute(planned(out, "mesa", "uniform", "plain", seeds=(0, 1)), How(at_once=3), lambda text: None)
+    outcomes = do_all(planned(out, "mesa", "uniform", "plain", seeds=(0, 1)), How(at_once=3), lambda text: None)
     assert [outcome.ending for outcome in outcomes] == ["done", "done", "failed", "failed", "done", "done"]
 
     thread = stop_when(lambda: len(started(out)) >= 8)

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Int, PyTree
 from mesax.algorithms.base import Learner
 from mesax.errors import UsageError
 from mesax.nets import Memory
-from mesax.policy import Policy
-from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, Label, Metrics
+from mesax.policy import Policy, Wrapping
+from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, Metrics
 
 MOST_ACTIONS = 1_000
 
@@ -42,24 +42,15 @@ class Grid:
         return sum(digits[..., place] * self.bins ** (self.size - 1 - place) for place in range(self.size))
 
 
-class BinnedPolicy(eqx.Module):
+class BinnedPolicy(Wrapping):
     """A policy that picks numbered points of a box."""
 
-    policy: Policy
     grid: Grid = eqx.field(static=True)
-
-    def start(self, key: Key) -> Memory:
-        """Memory of the wrapped policy."""
-        return self.policy.start(key)
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act, then look the point up."""
         index, memory = self.policy.act(memory, obs, key)
         return self.grid.points(index), memory
-
-    def label(self, memory: Memory) -> Label:
-        """As the wrapped policy says."""
-        return self.policy.label(memory)
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,8 @@ class Maddpg(OffPolicy):
     share_actors: bool = False
     """One actor net for all agents (told its identity) instead of one each."""
     num_critics: int = 1
-    """2 for twin critics: targets and improvement use the smaller value."""
+    """2 for twin critics: targets use the smaller value, and so does improvement; exact improvement by additive critics
+    uses their mean."""
     additive_critic: bool = False
     """Q = V(s) + sum_i A_i(s, a_i) instead of a net of states and actions: learns faster, represents less."""
     critic_head_gain: float = added(1.0)

@@ -23,15 +23,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from mesax.algorithms.base import OnPolicy
-from mesax.algorithms.mappo import LARGEST_STD, LOG_STD_RANGE, Actors, StochasticPolicy, within_range
-from mesax.algorithms.targets import lambda_returns
+from mesax.algorithms.mappo import HALF_LOG_TWO_PI, Actors, StochasticPolicy, check_initial_std, within_range
+from mesax.algorithms.targets import clipped_gain, lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, Memory, Mlp, NetConfig, Team, Trainable, unroll_batch
 from mesax.policy import LEARNER, Policy
-from mesax.ranges import above, at_least, at_most, between
+from mesax.ranges import above, at_least, between
 from mesax.types import (
     Action,
-    Discrete,
     Elapsed,
     EnvSpec,
     Episode,
@@ -42,7 +41,6 @@ from mesax.types import (
     tree_where,
 )
 
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 LEAST_DEVIATION = 1e-5
 """Below which returns are all alike, and nothing is learned from them."""
 
@@ -125,7 +123,7 @@ class Batch(eqx.Module):
     """Advantage of each whole episode."""
 
 
-class LatentPolicy(eqx.Module):
+class OwnLatentsPolicy(eqx.Module):
     """Agents that draw a latent each before the first step, and are told it at every step."""
 
     playing: Adaptable
@@ -180,7 +178,7 @@ class LatentPolicyGradient(OnPolicy):
         at_least(self, 0, "latent_size", "adapt_rounds", "entropy_bonus")
         at_least(self, 1, "epochs")
         above(self, 0, "step_size", "clip", "initial_std")
-        at_most(self, LARGEST_STD, "initial_std")
+        check_initial_std(self.initial_std)
         between(self, 0, 1, "discount")
         if self.adapts == "latents" and not self.latent_size:
             raise UsageError(
@@ -218,8 +216,7 @@ class LatentPolicyGradient(OnPolicy):
         features = spec.action_space.feature_size
         sizes = (spec.obs_size + self.latent_size, features)
         team = Team.create(self.net, spec.num_agents, sizes, key, shared=False, head_gain=0.1)
-        numbers = 0 if isinstance(spec.action_space, Discrete) else features
-        return Actors(team, jnp.full(numbers, math.log(self.initial_std)), spec.action_space)
+        return Actors.fresh(team, spec.action_space, self.initial_std)
 
     def _steps(self, spec: EnvSpec) -> StepSizes:
         initial = math.log(self.step_size)
@@ -233,12 +230,12 @@ class LatentPolicyGradient(OnPolicy):
 
     def player(self, playing: Adaptable) -> Policy:
         """Who explores with these actors and latents."""
-        return LatentPolicy(playing, "sample")
+        return OwnLatentsPolicy(playing, "sample")
 
     def greedy(self, spec: EnvSpec, state: LatentState) -> Policy:
         """Latents at their means, most likely actions."""
         del spec
-        return LatentPolicy(Adaptable(state.actors.net, state.latents), "greedy")
+        return OwnLatentsPolicy(Adaptable(state.actors.net, state.latents), "greedy")
 
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """Noise as the players draw it."""
@@ -291,13 +288,10 @@ class LatentPolicyGradient(OnPolicy):
         outputs = self._outputs(playing, batch.noise, batch.episodes)
         change = playing.actors.log_probability(outputs, batch.episodes.action) - batch.old_log
         mask = batch.episodes.mask
-        # Padding may look like anything: where its ratio overflowed, a weight of 0 would not silence it.
-        ratio = jnp.exp(jnp.where(mask[..., None], change, 0.0))
-        clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
-        advantages = batch.advantages[..., None]
-        gain = masked_mean(jnp.sum(jnp.minimum(ratio * advantages, clipped * advantages), axis=-1), mask)
+        gains, clipped = clipped_gain(jnp.where(mask[..., None], change, 0.0), batch.advantages[..., None], self.clip)
+        gain = masked_mean(jnp.sum(gains, axis=-1), mask)
         spread = masked_mean(jnp.sum(playing.actors.entropy(outputs), axis=-1), mask)
-        outside = masked_mean((jnp.abs(ratio - 1.0) > self.clip).astype(gain.dtype), mask)
+        outside = masked_mean(clipped.astype(gain.dtype), mask)
         entropy = spread / outputs.shape[-2]
         return -gain - self.entropy_bonus * spread, {"entropy": entropy, "clipped": outside}
 
@@ -360,8 +354,7 @@ class LatentPolicyGradient(OnPolicy):
         def step(state: Trainable[MetaParameters], _: None) -> tuple[Trainable[MetaParameters], Metrics]:
             (loss, metrics), gradients = jax.value_and_grad(self.meta_loss, has_aux=True)(state.net, before, after)
             moved = state.descend(gradients, self.meta_optimizer)
-            log_std = jnp.clip(moved.net.actors.log_std, *LOG_STD_RANGE)
-            moved = eqx.tree_at(lambda s: s.net.actors.log_std, moved, log_std)
+            moved = eqx.tree_at(lambda state: state.net.actors, moved, moved.net.actors.within_range())
             return moved, metrics | {"meta_loss": loss}
 
         state, metrics = jax.lax.scan(step, state, None, self.epochs)

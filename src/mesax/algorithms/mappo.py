@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from mesax.algorithms.base import OnPolicy
-from mesax.algorithms.targets import entropy, generalized_advantages, huber, lambda_returns
+from mesax.algorithms.targets import clipped_gain, entropy, generalized_advantages, huber, lambda_returns
 from mesax.errors import UsageError
 from mesax.moments import ValueNorm
 from mesax.nets import Adam, Memory, Mlp, Net, NetConfig, Team, Trainable, unroll_batch, unroll_with_memories
@@ -57,6 +57,7 @@ NAMES: dict[str, str] = {
 LARGEST_STD = 1.6
 LOG_STD_RANGE = (-5.0, math.log(LARGEST_STD))
 """Where the parameter of a standard deviation is kept after every step, so that none is lost where gradients are 0."""
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Actors(eqx.Module):
@@ -66,6 +67,16 @@ class Actors(eqx.Module):
     log_std: Float[Array, " size"]
     action_space: ActionSpace = eqx.field(static=True)
 
+    @staticmethod
+    def fresh(team: Net[Array], action_space: ActionSpace, initial_std: float) -> Actors:
+        """Actors that all begin with one standard deviation."""
+        size = 0 if isinstance(action_space, Discrete) else action_space.feature_size
+        return Actors(team, jnp.full(size, math.log(initial_std)), action_space)
+
+    def within_range(self) -> Actors:
+        """The same with deviations that can be learned from here in either direction."""
+        return eqx.tree_at(lambda actors: actors.log_std, self, jnp.clip(self.log_std, *LOG_STD_RANGE))
+
     def log_probability(
         self, outputs: Float[Array, "*batch agents features"], action: Actions
     ) -> Float[Array, "*batch agents"]:
@@ -74,7 +85,7 @@ class Actors(eqx.Module):
             return jnp.take_along_axis(jax.nn.log_softmax(outputs), action[..., None], axis=-1)[..., 0]
         log_std = self.log_stds(outputs)
         scaled = (action - jnp.tanh(outputs)) / jnp.exp(log_std)
-        return jnp.sum(-0.5 * jnp.square(scaled) - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
+        return jnp.sum(-0.5 * jnp.square(scaled) - log_std - HALF_LOG_TWO_PI, axis=-1)
 
     def entropy(self, outputs: Float[Array, "*batch agents features"]) -> Float[Array, "*batch agents"]:
         """Of each agent's distribution."""
@@ -194,11 +205,7 @@ class Mappo(OnPolicy):
         between(self, 0, 1, "discount", "gae", "final_rate", "norm_decay")
         at_least(self, 0, "least_deviation", "entropy_bonus")
         above(self, 0, "clip", "huber", "initial_std", "largest_std.start", "largest_std.end")
-        least, most = LOG_STD_RANGE
-        if not least <= math.log(self.initial_std) <= most:
-            raise UsageError(
-                f"initial-std must lie between {math.exp(least):.4f} and {LARGEST_STD}, not {self.initial_std}"
-            )
+        check_initial_std(self.initial_std)
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:
         """Refuse rounds with fewer pieces of episodes than minibatches."""
@@ -214,14 +221,13 @@ class Mappo(OnPolicy):
         team = Team.create(self.actor_net, spec.num_agents, sizes, key_actor, shared=self.share_actors, head_gain=0.01)
         apart = spec.bonus_discount is not None
         heads = 2 if apart else 1
-        log_std = jnp.full(0 if isinstance(spec.action_space, Discrete) else features, math.log(self.initial_std))
         if self.values_of == "own":
             values: Net[Array] = Team.create(
                 self.critic_net, spec.num_agents, (spec.obs_size, heads), key_value, shared=True, head_gain=1.0
             )
         else:
             values = self.critic_net.build(spec.num_agents * spec.obs_size, heads, key_value)
-        actors = Actors(team, log_std, spec.action_space)
+        actors = Actors.fresh(team, spec.action_space, self.initial_std)
         return MappoState(
             Trainable.create(actors, self.optimizer),
             Trainable.create(values, self.optimizer),
@@ -341,12 +347,10 @@ class Mappo(OnPolicy):
             actors = self._held(actors, elapsed)
             outputs = unroll_batch(actors.team, piece.obs, piece.actor_memory)
             change = actors.log_probability(outputs, piece.action) - piece.old_log
-            # Padding may look like anything: where its ratio overflowed, a weight of 0 would not silence it.
-            ratio = jnp.exp(jnp.where(piece.mask[..., None], change, 0.0))
-            clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
-            gain = masked_mean(jnp.minimum(ratio * piece.advantages, clipped * piece.advantages), piece.mask)
+            gains, clipped = clipped_gain(jnp.where(piece.mask[..., None], change, 0.0), piece.advantages, self.clip)
+            gain = masked_mean(gains, piece.mask)
             mean_entropy = masked_mean(actors.entropy(outputs), piece.mask)
-            outside = masked_mean((jnp.abs(ratio - 1.0) > self.clip).astype(gain.dtype), piece.mask)
+            outside = masked_mean(clipped.astype(gain.dtype), piece.mask)
             return -gain - self.entropy_bonus * mean_entropy, (mean_entropy, outside)
 
         def value_loss(net: Net[Array]) -> Float[Array, ""]:
@@ -378,10 +382,16 @@ class Mappo(OnPolicy):
 
 
 def within_range(actors: Trainable[Actors]) -> Trainable[Actors]:
-    """Actors whose deviations can be learned from here in either direction."""
-    log_std = jnp.clip(actors.net.log_std, *LOG_STD_RANGE)
-    projected: Trainable[Actors] = eqx.tree_at(lambda a: a.net.log_std, actors, log_std)
+    """What has learned, with deviations that can be learned from here in either direction."""
+    projected: Trainable[Actors] = eqx.tree_at(lambda a: a.net, actors, actors.net.within_range())
     return projected
+
+
+def check_initial_std(initial_std: float) -> None:
+    """Refuse a deviation that the first update would jump away from."""
+    least, most = LOG_STD_RANGE
+    if not least <= math.log(initial_std) <= most:
+        raise UsageError(f"initial-std must lie between {math.exp(least):.4f} and {LARGEST_STD}, not {initial_std}")
 
 
 def _cut(values: Shaped[Array, "envs time *rest"], size: int) -> Shaped[Array, "pieces {size} *rest"]:

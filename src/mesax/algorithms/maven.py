@@ -54,7 +54,7 @@ NEVER = -1e9
 """Added to the logit of a latent that must not be drawn."""
 
 
-class LatentPolicy(eqx.Module):
+class OneLatentPolicy(eqx.Module):
     """Draws z from the first joint observation, and plays by it to the end of the episode."""
 
     policy: Policy
@@ -276,15 +276,15 @@ class Maven(OffPolicy):
         """The same, or random actions."""
         return self._playing(state, self.values.behavior(spec, state.values, elapsed))
 
-    def _playing(self, state: MavenState, policy: Policy) -> LatentPolicy:
+    def _playing(self, state: MavenState, policy: Policy) -> OneLatentPolicy:
         choice = None if state.choice is None else state.choice.net.net
-        return LatentPolicy(policy, choice, jnp.zeros(self.values.latent_size))
+        return OneLatentPolicy(policy, choice, jnp.zeros(self.values.latent_size))
 
     def variants(self, spec: EnvSpec, state: MavenState) -> Policy:
         """Highest values under every z."""
         policy = self.values.greedy(spec, state.values)
         only = NEVER * (1.0 - jnp.eye(self.values.latent_size))
-        return jax.vmap(lambda offset: LatentPolicy(policy, None, offset))(only)
+        return jax.vmap(lambda offset: OneLatentPolicy(policy, None, offset))(only)
 
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
         """Uniform."""

@@ -20,31 +20,22 @@ from mesax.algorithms.base import Learner
 from mesax.errors import UsageError
 from mesax.moments import Moments
 from mesax.nets import Memory, for_another_task
-from mesax.policy import Policy
+from mesax.policy import Policy, Wrapping
 from mesax.ranges import above, at_least
 from mesax.store.settings import added
-from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Label, Metrics, tree_where
+from mesax.types import Action, Elapsed, EnvSpec, Episode, Key, Metrics, tree_where
 
 
-class StandardizedPolicy(eqx.Module):
+class StandardizedPolicy(Wrapping):
     """A policy that sees standardized observations."""
 
-    policy: Policy
     moments: Moments
     least: float = eqx.field(static=True)
     limit: float = eqx.field(static=True)
 
-    def start(self, key: Key) -> Memory:
-        """Memory of the wrapped policy."""
-        return self.policy.start(key)
-
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act on what is standardized."""
         return self.policy.act(memory, self.moments.standardize(obs, self.least, self.limit), key)
-
-    def label(self, memory: Memory) -> Label:
-        """As the wrapped policy says."""
-        return self.policy.label(memory)
 
 
 class NormalizedState(eqx.Module):

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, ScalarLike
+from jaxtyping import Array, Bool, Float, ScalarLike
 
 from mesax.types import Key
 
@@ -27,6 +27,18 @@ def entropy(logits: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
     """Entropy of a categorical distribution."""
     log_probabilities = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
+
+
+def clipped_gain(
+    change: Float[Array, "*batch"], advantages: Float[Array, "*#batch"], clip: float
+) -> tuple[Float[Array, "*batch"], Bool[Array, "*batch"]]:
+    """PPO's min(rho A, clip(rho) A), and where it was clipped; `change` is log rho, rho how much likelier an action is.
+
+    Where there is padding `change` must be 0: were rho to overflow there, a weight of 0 would not silence it.
+    """
+    ratio = jnp.exp(change)
+    clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
+    return jnp.minimum(ratio * advantages, clipped * advantages), jnp.abs(ratio - 1.0) > clip
 
 
 def lambda_returns(

@@ -26,7 +26,7 @@ from mesax.algorithms.mixers import Mixer, MixerConfig, MixerStep, Monotonic
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
-from mesax.policy import LEARNER, Policy
+from mesax.policy import LEARNER, Policy, sometimes_random
 from mesax.ranges import between
 from mesax.types import (
     Action,
@@ -123,8 +123,7 @@ class ValuePolicy(eqx.Module):
         memory, q = self.agents.step(memory, inputs(self.action_space, obs, last if self.last_action else None))
         action = jnp.argmax(q, axis=-1).astype(jnp.int32)
         if self.epsilon is not None:
-            whether, which = jax.random.uniform(key, (2, obs.shape[0]))  # one draw compiles faster than two
-            action = jnp.where(whether < self.epsilon, self.action_space.from_uniform(which), action)
+            action = sometimes_random(action, self.epsilon, self.action_space, key)
         return action, (memory, action)
 
     def label(self, memory: Memory) -> Label:

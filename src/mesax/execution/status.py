@@ -30,7 +30,7 @@ STALE = 300.0
 """Seconds after which a speed says nothing any more."""
 
 
-class Planned(Protocol):
+class HasSteps(Protocol):
     """A stage, as far as it matters here."""
 
     @property
@@ -45,7 +45,7 @@ class Planned(Protocol):
 class StatusFile:
     """Writes how far a run is, seldom enough to cost nothing; that it cannot be written costs nothing either."""
 
-    def __init__(self, directory: Path, stages: Sequence[Planned], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path, stages: Sequence[HasSteps], clock: Callable[[], float] = time.time) -> None:
         self._path = directory / PROGRESS
         self._stages = [stage.name for stage in stages]
         self._clock = clock
@@ -92,7 +92,7 @@ class StatusFile:
 
 
 @contextmanager
-def kept_status(directory: Path, stages: Sequence[Planned]) -> Iterator[StatusFile]:
+def kept_status(directory: Path, stages: Sequence[HasSteps]) -> Iterator[StatusFile]:
     """A status file that is gone when all stages are done, and stays if something went wrong."""
     status = StatusFile(directory, stages)
     yield status

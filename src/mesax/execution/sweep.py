@@ -243,7 +243,7 @@ def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, stor
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             raise kind(f"{reasons[0]}{more}; choose another directory with --out")
     with _shown(planned, quiet) as say:
-        outcomes = execute(planned, how, say, store)
+        outcomes = do_all(planned, how, say, store)
     done = [outcome.run.path for outcome in outcomes if outcome.ending == "done"]
     unkept = [] if store is None else _keep_all([path for path in done if path.is_dir()], store)
     whole = not any(outcome.ending in ("stopped", "left") for outcome in outcomes)
@@ -313,7 +313,7 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
     return facts
 
 
-def execute(planned: Sequence[Planned], how: How, say: Say, store: Path | None = None) -> list[Outcome]:
+def do_all(planned: Sequence[Planned], how: How, say: Say, store: Path | None = None) -> list[Outcome]:
     """Do what is not finished, whatever becomes of the others; a signal ends what is under way and leaves the rest."""
     waiting = [run for run in planned if not run.is_there]
     outcomes = {run: Outcome(run, "done") for run in planned if run.is_there}

@@ -1,1 +1,1 @@
-"""Catalogue, runner, store, statistics, figures and report."""
+"""Names and settings to experiments, and run.json back to them."""

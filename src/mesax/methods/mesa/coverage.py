@@ -23,7 +23,7 @@ from mesax.types import EnvSpec, Episode, Key
 
 LARGEST_PICTURE = 20_000
 SHOWN_ORDERS = 4
-"""A visitor that is one of the explorers, drawn anew in every episode."""
+"""Episodes of each visitor whose order of visits is told."""
 
 
 @jax.tree_util.register_dataclass
