@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import pytest
 
 from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
-from mesax.algorithms.emc import Curiosity
+from mesax.algorithms.emc import BestReturns, Curiosity, Falling
 from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.maesn import LatentPolicyGradient
+from mesax.algorithms.maven import CodedValues
 from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.errors import UsageError
-from mesax.nets import Adam, Gru
+from mesax.nets import Adam, Gru, Mlp
 from mesax.ranges import above, at_least, at_most, between
 from mesax.types import Box, Discrete, EnvSpec, Linear
 
@@ -59,6 +61,12 @@ def test_parts_of_settings_are_named_as_on_the_command_line():
         (lambda: ValueDecomposition(exploration=Linear(7.0, 0.1, 0.5)), "exploration.start must lie between 0 and 1"),
         (lambda: Maddpg(exploration=Linear(0.1, -0.1, 0.5)), "exploration.end must be at least 0, not -0.1"),
         (lambda: Maddpg(entropy_bonus=NAN), "entropy-bonus must be at least 0, not nan"),
+        (lambda: BestReturns(tolerance=NAN), "tolerance must be above 0, not nan"),
+        (lambda: BestReturns(weight=NAN), "weight must be at least 0, not nan"),
+        (lambda: Falling(start=0.1, floor=0.2), "start must be at least 0.2, not 0.1"),
+        (lambda: LatentPolicyGradient(kl_weight=-1.0), "kl-weight must be at least 0, not -1.0"),
+        (lambda: CodedValues(information_weight=-1.0), "information-weight must be at least 0, not -1.0"),
+        (lambda: Mlp((4, 0)), r"every one of hidden must be at least 1, not \(4, 0\)"),
     ],
 )
 def test_learners_that_could_not_learn_are_refused(make, message):

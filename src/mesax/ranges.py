@@ -17,6 +17,14 @@ def at_least(settings: object, least: float, *names: str) -> None:
             raise UsageError(f"{_spoken(name)} must be at least {least}, not {value}")
 
 
+def each_at_least(settings: object, least: float, *names: str) -> None:
+    """The same of every one of several numbers, such as the widths of layers."""
+    for name in names:
+        values = attrgetter(name)(settings)
+        if not all(value >= least for value in values):
+            raise UsageError(f"every one of {_spoken(name)} must be at least {least}, not {values}")
+
+
 def at_most(settings: object, most: float, *names: str) -> None:
     """Refuse more."""
     for name in names:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from mesax.errors import UsageError
+from mesax.ranges import at_least
 from mesax.store.leaves import is_key
 
 Key: TypeAlias = PRNGKeyArray
@@ -303,8 +304,7 @@ class LinearSteps:
 
     def __post_init__(self) -> None:
         """Refuse a line that goes nowhere."""
-        if self.steps < 1:
-            raise UsageError(f"a schedule must take at least 1 step, not {self.steps}")
+        at_least(self, 1, "steps")
 
     def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
         """Value at this point of a run."""

@@ -281,7 +281,7 @@ def test_on_a_box_and_on_standardized_observations():
     [
         (lambda: CodedValues(latent_size=0), "latent-size must be at least 1, not 0"),
         (lambda: CodedValues(features=0), "features must be at least 1, not 0"),
-        (lambda: CodedValues(discriminator_hidden=(0,)), "every layer of the discriminator needs at least 1 unit"),
+        (lambda: CodedValues(discriminator_hidden=(0,)), "every one of discriminator-hidden must be at least 1"),
         (lambda: CodedValues(discount=2.0), "discount must lie between 0 and 1"),
         (lambda: Reinforce(updates=0), "updates must be at least 1, not 0"),
         (lambda: Reinforce(capacity=0), "capacity must be at least 1, not 0"),

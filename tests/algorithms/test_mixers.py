@@ -319,13 +319,13 @@ def test_a_state_of_zeros_can_be_learnt():
     ],
 )
 def test_nets_without_units_are_refused(build):
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(UsageError, match="must be at least (1, not 0|0, not -1)$"):
         build()
 
 
 def test_importances_without_units_are_refused():
     for config in (Duplex, StateDuplex):
-        with pytest.raises(UsageError, match="importance layer"):
+        with pytest.raises(UsageError, match="every one of importance-hidden must be at least 1"):
             config(importance_hidden=(0,))
 
 

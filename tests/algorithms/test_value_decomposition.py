@@ -359,7 +359,7 @@ def test_boxes_are_refused_with_a_way_out():
         (lambda: ValueDecomposition(trace=-0.1), "trace must lie between 0 and 1, not -0.1"),
         (lambda: ValueDecomposition(agent_net=Entities(2, 1)), "set last-action to false"),
         (lambda: Soft(2.0), "rate must lie between 0 and 1"),
-        (lambda: Periodic(0), "every 1 or more updates, not 0"),
+        (lambda: Periodic(0), "updates must be at least 1, not 0"),
     ],
 )
 def test_impossible_settings_are_refused(build, message: str):

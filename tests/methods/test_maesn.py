@@ -108,7 +108,7 @@ def test_numbers_that_are_not_finite_stop_it(tmp_path):
         (["swimmer"], "maesn meta-trains in JAX, and SwimmerClimb is stepped by the host: use an environment in JAX"),
         (["climb-one", "--learner", "qmix"], "'maesn' brings its own learner: --learner goes with mesa"),
         (["climb-one", "--method.episodes", "1"], "episodes must be at least 2"),
-        (["climb-one", "--method.steps", "-1"], "steps must not be negative"),
+        (["climb-one", "--method.steps", "-1"], "steps must be at least 0, not -1"),
         (["climb-one", "--schedule.num-envs", "1"], "num-envs must be at least 2, not 1"),
         (["climb-one", "--algorithm.latent-size", "0"], "--algorithm.adapts weights"),
     ],

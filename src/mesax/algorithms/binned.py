@@ -19,6 +19,7 @@ from mesax.algorithms.base import Learner
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import Policy, Wrapping
+from mesax.ranges import at_least
 from mesax.types import Action, Box, Discrete, Elapsed, EnvSpec, Episode, Key, Metrics
 
 MOST_ACTIONS = 1_000
@@ -64,8 +65,7 @@ class Binned:
 
     def __post_init__(self) -> None:
         """Refuse what is no choice."""
-        if self.bins < 2:
-            raise UsageError(f"bins must be at least 2, not {self.bins}")
+        at_least(self, 2, "bins")
 
     @property
     def needs_replay(self) -> bool:

@@ -39,7 +39,7 @@ from mesax.errors import UsageError
 from mesax.hashing import scrambled
 from mesax.nets import Adam, CodedTeam, Team, Trainable
 from mesax.policy import Policy
-from mesax.ranges import above, at_least, between
+from mesax.ranges import above, at_least, at_most, between
 from mesax.runtime import physical_memory
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Key, Metrics, masked_mean, tree_stack
 
@@ -69,11 +69,11 @@ class Falling:
 
     def __post_init__(self) -> None:
         """Refuse what does not fall."""
-        if not (self.start >= self.floor >= 0.0 and 0.0 < self.factor <= 1.0 and self.steps >= 1):
-            raise UsageError(
-                "curiosity falls from start to floor (not negative) by a factor above 0 and up to 1 every 1 or more"
-                f" steps, not from {self.start} to {self.floor} by {self.factor} every {self.steps}"
-            )
+        at_least(self, 0, "floor")
+        at_least(self, self.floor, "start")
+        above(self, 0, "factor")
+        at_most(self, 1, "factor")
+        at_least(self, 1, "steps")
 
     def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
         """Value at this point of a run."""
@@ -120,11 +120,9 @@ class BestReturns:
 
     def __post_init__(self) -> None:
         """Refuse what remembers nothing."""
-        if self.capacity < 1 or self.size < 1 or self.tolerance <= 0.0 or self.weight < 0.0:
-            raise UsageError(
-                "a memory needs a capacity and a size of at least 1, a tolerance above 0 and a weight not below 0, not"
-                f" {self.capacity}, {self.size}, {self.tolerance} and {self.weight}"
-            )
+        at_least(self, 1, "capacity", "size")
+        above(self, 0, "tolerance")
+        at_least(self, 0, "weight")
 
     def check(self) -> None:
         """Refuse a memory that this machine cannot hold."""

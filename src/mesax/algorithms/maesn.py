@@ -175,7 +175,7 @@ class LatentPolicyGradient(OnPolicy):
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
-        at_least(self, 0, "latent_size", "adapt_rounds", "entropy_bonus")
+        at_least(self, 0, "latent_size", "adapt_rounds", "entropy_bonus", "kl_weight")
         at_least(self, 1, "epochs")
         above(self, 0, "step_size", "clip", "initial_std")
         check_initial_std(self.initial_std)

@@ -30,10 +30,9 @@ from mesax.algorithms.value_decomposition import (
     Values,
     ValueState,
 )
-from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Team, Trainable  # noqa: F401
 from mesax.policy import LATENT_STREAM, LEARNER, Policy
-from mesax.ranges import at_least
+from mesax.ranges import at_least, each_at_least
 from mesax.types import (
     Action,
     Discrete,
@@ -224,8 +223,8 @@ class CodedValues(ValueDecomposition):
         """Refuse settings that no learner can have."""
         super().__post_init__()
         at_least(self, 1, "latent_size", "features")
-        if any(width < 1 for width in self.discriminator_hidden):
-            raise UsageError(f"every layer of the discriminator needs at least 1 unit, not {self.discriminator_hidden}")
+        at_least(self, 0, "information_weight")
+        each_at_least(self, 1, "discriminator_hidden")
 
     def build(self, spec: EnvSpec, key: Key) -> Values:
         """Agents whose last layer follows z, a mixer that sees it, and the discriminator."""

@@ -25,9 +25,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mesax.errors import UsageError
 from mesax.nets import Dense, FeedForward
-from mesax.ranges import at_least
+from mesax.ranges import at_least, each_at_least
 from mesax.types import EnvSpec, Key, tree_stack
 
 TINY = 1e-10
@@ -167,10 +166,8 @@ class Monotonic:
 
     def __post_init__(self) -> None:
         """Refuse nets without units."""
-        if self.hidden < 1 or self.hyper_hidden < 0:
-            raise UsageError(
-                f"hidden must be at least 1 and hyper-hidden not negative, not {self.hidden} and {self.hyper_hidden}"
-            )
+        at_least(self, 1, "hidden")
+        at_least(self, 0, "hyper_hidden")
 
     def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> MonotonicMixer:
         """Fresh hypernetworks."""
@@ -307,7 +304,7 @@ class Duplex:
     def __post_init__(self) -> None:
         """Refuse nets without units."""
         at_least(self, 1, "heads", "attention_size", "query_hidden", "value_hidden", "kernels")
-        _check_importances(self.importance_hidden)
+        each_at_least(self, 1, "importance_hidden")
 
     def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> DuplexMixer:
         """Fresh attention and importances."""
@@ -339,7 +336,7 @@ class StateDuplex:
     def __post_init__(self) -> None:
         """Refuse nets without units."""
         at_least(self, 1, "hidden", "kernels")
-        _check_importances(self.importance_hidden)
+        each_at_least(self, 1, "importance_hidden")
 
     def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> DuplexMixer:
         """Fresh weights and importances."""
@@ -350,11 +347,6 @@ class StateDuplex:
 
 
 MixerConfig: TypeAlias = Independent | Sum | Monotonic | Duplex | StateDuplex
-
-
-def _check_importances(widths: tuple[int, ...]) -> None:
-    if any(width < 1 for width in widths):
-        raise UsageError(f"every importance layer needs at least 1 unit, not {widths}")
 
 
 def applied(net: FeedForward, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:

@@ -27,7 +27,7 @@ from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
 from mesax.policy import LEARNER, Policy, sometimes_random
-from mesax.ranges import between
+from mesax.ranges import at_least, between
 from mesax.types import (
     Action,
     Discrete,
@@ -82,8 +82,7 @@ class Periodic:
 
     def __post_init__(self) -> None:
         """Refuse copies that never come."""
-        if self.updates < 1:
-            raise UsageError(f"target nets must be copied every 1 or more updates, not {self.updates}")
+        at_least(self, 1, "updates")
 
     def follow(self, target: NetT, online: NetT, updates: Int[Array, ""]) -> NetT:
         """Target nets after update number `updates`, from 1."""

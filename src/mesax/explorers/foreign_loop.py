@@ -23,6 +23,7 @@ from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, Recipe, restore
 from mesax.explorers.shared_latent import SharedLatentRecipe
 from mesax.nets import Memory
 from mesax.policy import EXPLORER, Policy
+from mesax.ranges import at_least, between
 from mesax.runtime import configure
 from mesax.store.settings import Named, UnknownName, from_plain, name_of, settings_in
 from mesax.store.trees import open_tree
@@ -175,11 +176,8 @@ class EpisodeMixer:
 
     def __post_init__(self) -> None:
         """Refuse what is no budget or no probability."""
-        if self.total_steps < 1:
-            raise UsageError(f"total-steps must be at least 1, not {self.total_steps}")
-        for end in (self.probability.start, self.probability.end):
-            if not 0.0 <= end <= 1.0:
-                raise UsageError(f"an explorer's share must lie between 0 and 1, not {end}")
+        at_least(self, 1, "total_steps")
+        between(self, 0, 1, "probability.start", "probability.end")
 
     def choose(self, step: int) -> Player | None:
         """An explorer ready to play the episode that begins at environment step `step`; None: the learner plays."""

@@ -29,6 +29,7 @@ from mesax.methods.base import Experiment, Services, Stage
 from mesax.methods.mesa.collect import collect_loop, collect_stage
 from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import Preset
+from mesax.ranges import above, at_least, at_most
 from mesax.rewards.high_reward import Threshold
 from mesax.store.trees import open_tree
 from mesax.training.loop import Start
@@ -57,10 +58,9 @@ class Filled:
 
     def __post_init__(self) -> None:
         """Refuse a replay that is overfull."""
-        if not 0.0 < self.share <= 1.0:
-            raise UsageError(f"share must be above 0 and at most 1, not {self.share}")
-        if self.keep_trajectories < 1:
-            raise UsageError(f"keep-trajectories must be at least 1, not {self.keep_trajectories}")
+        above(self, 0, "share")
+        at_most(self, 1, "share")
+        at_least(self, 1, "keep_trajectories")
 
     def check(self, experiment: Experiment) -> None:
         """The learner must have a replay, and the world be able to tell what the test task would pay."""

@@ -23,6 +23,7 @@ from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Trainable
+from mesax.ranges import at_least
 from mesax.store.run_directory import product_in
 from mesax.store.trees import load_tree, save_tree
 from mesax.training.loop import Start
@@ -52,10 +53,8 @@ class Maesn:
 
     def __post_init__(self) -> None:
         """Refuse budgets that cannot be spent."""
-        if self.steps < 0:
-            raise UsageError(f"steps must not be negative, not {self.steps}")
-        if self.episodes < 2:
-            raise UsageError(f"episodes must be at least 2, to be compared with each other, not {self.episodes}")
+        at_least(self, 0, "steps")
+        at_least(self, 2, "episodes")  # to be compared with each other
 
     def check(self, experiment: Experiment) -> None:
         """The learner must be one that adapts; meta-training must be in JAX, and what is borrowed must fit."""

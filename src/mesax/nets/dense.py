@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mesax.errors import UsageError
 from mesax.nets.sequence import Input, Memory, StepByStep
+from mesax.ranges import between, each_at_least
 from mesax.types import Key
 
 Products: TypeAlias = Literal["float32", "bfloat16"]
@@ -215,10 +215,8 @@ class Mlp:
 
     def __post_init__(self) -> None:
         """Refuse layers without units."""
-        if any(width < 1 for width in self.hidden):
-            raise UsageError(f"every hidden layer needs at least 1 unit, not {self.hidden}")
-        if not 0 <= self.octaves <= 16:
-            raise UsageError(f"octaves must lie between 0 and 16, not {self.octaves}")
+        each_at_least(self, 1, "hidden")
+        between(self, 0, 16, "octaves")
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> FeedForward:
         """A fresh net with a linear head of the given gain."""

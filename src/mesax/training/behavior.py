@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from mesax.errors import UsageError
 from mesax.policy import ExploreOrExploit, Policy
+from mesax.ranges import between
 from mesax.types import Elapsed, Line, Linear
 
 
@@ -37,9 +38,7 @@ class Mixing:
 
     def __post_init__(self) -> None:
         """Refuse what is no probability."""
-        for end in (self.probability.start, self.probability.end):
-            if not 0.0 <= end <= 1.0:
-                raise UsageError(f"an explorer's share must lie between 0 and 1, not {end}")
+        between(self, 0, 1, "probability.start", "probability.end")
 
     def __call__(self, learner: Policy, explorer: Policy | None, elapsed: Elapsed) -> Policy:
         """Mix at this point of the run."""

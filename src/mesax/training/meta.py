@@ -13,8 +13,8 @@ from jaxtyping import Array, Int, PyTree
 
 from mesax.algorithms.maesn import Adaptable, Batch, LatentPolicyGradient, Latents, MetaParameters
 from mesax.envs.base import Environment
-from mesax.errors import UsageError
 from mesax.nets import Trainable
+from mesax.ranges import at_least
 from mesax.training.rollout import play
 from mesax.types import Key, Keys, Metrics, leading_size
 
@@ -75,8 +75,7 @@ class MetaLoop:
 
     def __post_init__(self) -> None:
         """Refuse what nothing can be learned from."""
-        if self.episodes < 2:
-            raise UsageError(f"episodes are compared with each other: they must be at least 2, not {self.episodes}")
+        at_least(self, 2, "episodes")  # to be compared with each other
 
     def __call__(
         self, tasks: PyTree, state: Trainable[MetaParameters], key: Key, first: Int[Array, ""]

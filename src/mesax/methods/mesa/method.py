@@ -130,6 +130,7 @@ class Mesa:
             raise UsageError(f"wishes need at least 2 clusters to choose from, not num-clusters {self.num_clusters}")
         above(self, 0, "enough_steps")
         between(self, 0, 1, "relabel_discount")
+        at_least(self, 0, "least_value", "enough_coverage")
         if self.explorers_from is None and (self.transfer != "same" or self.turn):
             asked = "turn" if self.turn else f"transfer {self.transfer}"
             raise UsageError(
