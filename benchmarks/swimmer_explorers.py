@@ -28,7 +28,7 @@ def measure(run: Path, episodes: int) -> dict[str, list[float]]:
     family = experiment.family
     recipe = experiment.method.recipe(family.env.spec)
     explorers = recipe.deployed(saved_explorers(recipe, explorers_in(run)))
-    tasks = family.split(experiment.seed, experiment.num_train_tasks, 0).train
+    tasks = experiment.training_tasks
     played = play_episodes(experiment.training_env, tasks, explorers, experiment.key(STREAM), episodes)
     angles = np.rad2deg(np.asarray(family.world.joint_angles(played.obs[:, 1:])))
     one_side = np.arange(np.ceil(family.least_degrees), family.most_degrees + 1e-6)

@@ -220,6 +220,12 @@ def on_device(arrays: Iterable[np.ndarray]) -> list[Array]:
     return [jax.device_put(array) for array in arrays]
 
 
+def as_one(tree: Tree) -> Tree:
+    """The same as a batch of one."""
+    single: Tree = jax.tree.map(lambda leaf: leaf[None], tree)
+    return single
+
+
 def tree_index(
     tree: Tree, index: int | slice | tuple[int | slice, ...] | Int[Array, "..."] | Int[np.ndarray, "..."]
 ) -> Tree:

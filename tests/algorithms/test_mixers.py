@@ -319,7 +319,7 @@ def test_a_state_of_zeros_can_be_learnt():
     ],
 )
 def test_nets_without_units_are_refused(build):
-    with pytest.raises(UsageError, match="must be at least (1, not 0|0, not -1)$"):
+    with pytest.raises(UsageError, match=r"must be at least (1, not 0|0, not -1)$"):
         build()
 
 

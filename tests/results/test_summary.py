@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fake_store import SMALL, eval_row, run_json, write_run
+from fake_store import SMALL, FakeRun, eval_row, run_json, write_run
 from mesax.errors import UsageError
-from mesax.results.summary import compare_runs, summarize
+from mesax.results.summary import compare_runs, solved_runs, summarize
 from mesax.store.reading import load_run
 
 
@@ -151,3 +151,11 @@ def test_summary_is_plain_json_and_independent_of_row_order(small):
 def test_nothing_to_summarize_is_an_error():
     with pytest.raises(UsageError, match="nothing to summarize"):
         summarize(run_json(), [], env_steps=0, meta_env_steps=0, wall_seconds=1.0, run_dir="x")
+
+
+def test_runs_are_counted_as_runs_though_shares_are_of_tasks(tmp_path: Path):
+    """Three repeats of one task that are solved and one of another that is not are three of four runs."""
+    run = load_run(write_run(tmp_path / "run", FakeRun(num_tasks=2, repeats=2)))
+    uneven = replace(run, curves=(*run.curves[:3], replace(run.curves[3], task=run.curves[0].task)))
+    returns = [1.0, 1.0, 0.0, 1.0]
+    assert solved_runs(with_returns(uneven, returns)) == 3

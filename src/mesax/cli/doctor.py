@@ -31,6 +31,7 @@ from mesax.runtime import SINGLE_THREAD, available_cores, cache_directory, compu
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.schedule import Schedule
+from mesax.types import as_one
 
 GIGABYTE = 2**30
 LARGE_CACHE = 10 * GIGABYTE
@@ -219,7 +220,7 @@ def _learn_a_little() -> np.ndarray:
     family = ClimbFamily(num_actions=3)
     algorithm = Maddpg(Mlp((8,)), Mlp((8,)), actor_update=ExpectedGradient("policy"))
     schedule = Schedule(60, warmup_steps=20, num_envs=10, batch_size=4, replay_capacity=60, num_evaluations=1)
-    tasks = jax.tree.map(lambda leaf: leaf[None], family.split(0, 1, 0).train)
+    tasks = as_one(family.split(0, 1, 0).train)
     keys = jnp.stack([jax.random.key(0)])
     *_, last = learn(LearningLoop(family.env, algorithm, schedule), tasks, keys)
     return np.concatenate([last.rewards.ravel(), *(last.metrics[name] for name in sorted(last.metrics))])

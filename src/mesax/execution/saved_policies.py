@@ -134,8 +134,7 @@ def _explorer_names(run: RunDirectory, experiment: Experiment) -> list[str]:
 
 def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed: int) -> list[dict[str, Any]]:
     """Greedy returns of every saved final policy, one row each."""
-    family = experiment.family
-    test = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
+    family, test = experiment.family, experiment.split.test
     rows = []
     for task in range(experiment.num_test_tasks):
         for repeat in range(experiment.num_repeats):
@@ -208,8 +207,7 @@ def _played(
 ) -> _Played:
     env, key = experiment.env, experiment.key(Purpose.RENDER, task)
     policy = named_policy(run, experiment, name, task)
-    split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-    one = jax.tree.map(lambda leaf: leaf[task : task + 1], split.test)
+    one = jax.tree.map(lambda leaf: leaf[task : task + 1], experiment.split.test)
     number = episodes_wanted or (EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES)
     episodes = without_goal(experiment.family.env, play_episodes(env, one, policy, key, number))
     first_seed = int(episode_seeds(key, number, 1, env.spec.horizon)[0])

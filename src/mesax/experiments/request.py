@@ -86,8 +86,7 @@ def family_facts(family: TaskFamily, env: str) -> dict[str, object]:
 
 def facts_of(experiment: Experiment, env: str) -> dict[str, object]:
     """What run.json says of any experiment, named or not: settings, versions, machine, tasks."""
-    family = experiment.family
-    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    family, split = experiment.family, experiment.split
     return {
         **({"privileged": True} if experiment.is_privileged else {}),
         "config": to_plain(experiment),

@@ -76,10 +76,9 @@ def adapt_stage(
 
     def lanes_of(group: list[Lane]) -> tuple[PyTree, PyTree, Keys]:
         """(all test tasks, those of each lane, keys of each lane)."""
-        split = experiment.family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
-        lanes = padded(group, experiment.lanes)
-        tasks = of_lanes(split.test, [task for task, _ in lanes])
-        return split.test, tasks, jnp.stack([experiment.key(Purpose.ADAPT, t, r) for t, r in lanes])
+        test, lanes = experiment.split.test, padded(group, experiment.lanes)
+        tasks = of_lanes(test, [task for task, _ in lanes])
+        return test, tasks, jnp.stack([experiment.key(Purpose.ADAPT, t, r) for t, r in lanes])
 
     def run(job: int, services: Services) -> None:
         group = groups[job]

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
-from mesax.envs.base import AnyEnvironment, TaskFamily
+from mesax.envs.base import AnyEnvironment, Task, TaskFamily, TaskSplit
 from mesax.envs.contract import check_family
 from mesax.envs.host import shortened
 from mesax.errors import UsageError
@@ -189,6 +189,16 @@ class Experiment:
     def training_env(self) -> AnyEnvironment:
         """The environment with its training episodes' length."""
         return shortened(self.env, self.training_horizon)
+
+    @property
+    def split(self) -> TaskSplit:
+        """Its training and test tasks."""
+        return self.family.split(self.seed, self.num_train_tasks, self.num_test_tasks)
+
+    @property
+    def training_tasks(self) -> Task:
+        """Those that methods may learn from before they see a test task."""
+        return self.family.split(self.seed, self.num_train_tasks, 0).train
 
     def key(self, purpose: Purpose | int, *indices: int) -> Key:
         """The random stream of one part of the experiment; parts of your own have numbers that `Purpose` has not."""

@@ -102,7 +102,7 @@ def plain(preset: Preset) -> Experiment:
 
 def uniform(preset: Preset) -> Experiment:
     """The learner of a preset with random episodes, as many as MESA plays with its explorers."""
-    return replace(_unaided(preset), method=Uniform(preset.mixing))
+    return replace(_unaided(preset), method=Uniform(preset.method.mixing))
 
 
 def _unaided(preset: Preset) -> Experiment:
@@ -112,9 +112,9 @@ def _unaided(preset: Preset) -> Experiment:
 
 def diagonal(preset: Preset) -> Experiment:
     """The learner of a preset with episodes of agents that agree, as many as MESA plays with its explorers."""
-    return replace(preset.mesa, method=Diagonal(preset.mixing))
+    return replace(preset.mesa, method=Diagonal(preset.method.mixing))
 
 
 def tour(preset: Preset) -> Experiment:
     """The learner of a preset with episodes of a scripted tour, as many as MESA plays with its explorers."""
-    return replace(preset.mesa, method=Tour(preset.tour or UnknownTour(), preset.mixing))
+    return replace(preset.mesa, method=Tour(preset.tour or UnknownTour(), preset.method.mixing))

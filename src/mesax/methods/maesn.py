@@ -116,7 +116,7 @@ class Maesn:
         """Chunk by chunk."""
         began, plan = time.perf_counter(), self.plan(experiment)
         env, algorithm = self._env(experiment), self._algorithm(experiment)
-        tasks = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0).train
+        tasks = experiment.training_tasks
         key = experiment.key(Purpose.META)
         begin = MetaBegin(env, algorithm, experiment.num_train_tasks)
         kept = services.kept({"done": 0, "state": jax.eval_shape(begin, key)})

@@ -13,7 +13,6 @@ from mesax.methods.mesa.method import Mesa
 from mesax.nets import NetConfig
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.rewards.counts import KeyMap
-from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
 
 
@@ -48,11 +47,10 @@ class Preset:
     """Learners of methods that bring their own, by the method's name; a method knows what to do without."""
 
     @property
-    def mixing(self) -> Mixing:
-        """How MESA mixes its explorers in."""
-        method = self.mesa.method
-        assert isinstance(method, Mesa), "a preset's own experiment is one of MESA"
-        return method.mixing
+    def method(self) -> Mesa:
+        """How it has MESA itself."""
+        assert isinstance(self.mesa.method, Mesa), "a preset's own experiment is one of MESA"
+        return self.mesa.method
 
     def with_learner(self, name: str) -> Preset:
         """The same world around one of its named learners."""

@@ -27,7 +27,6 @@ from mesax.envs.goals import Goal, UnknownGoal, telling
 from mesax.errors import StoreError, UsageError
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage, keeping_last_good
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import Preset
 from mesax.nets import for_another_task
 from mesax.rewards.counts import CountReward, ProjectedKeys
@@ -38,7 +37,7 @@ from mesax.training.driver import Chunk, learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget
-from mesax.types import tree_index
+from mesax.types import as_one, tree_index
 
 PRETRAINED = "pretrained"
 """What the saved learner is called."""
@@ -190,9 +189,7 @@ def _pretrain(
     experiment: Experiment, loop: LearningLoop, services: Services, facts: Mapping[str, object], report: Report
 ) -> None:
     """One learner on all training tasks, each episode on a random one."""
-    family = experiment.family
-    split = family.split(experiment.seed, experiment.num_train_tasks, 0)
-    tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
+    tasks = as_one(experiment.training_tasks)
     with keeping_last_good(services):
         for chunk in learn(
             loop,
@@ -202,7 +199,7 @@ def _pretrain(
             eval_env=experiment.env,
             keeper=services,
         ):
-            score = float(family.score(jnp.asarray(chunk.rewards[0])))
+            score = float(experiment.family.score(jnp.asarray(chunk.rewards[0])))
             row = {"phase": "pretrain", "step": chunk.step, "return": score}
             row |= {name: float(value[0]) for name, value in chunk.metrics.items()}
             services.rows("metrics", [row | report(chunk)])
@@ -261,8 +258,7 @@ def _check_pretraining(loop: LearningLoop, borrowed: str | None, facts: Mapping[
 
 def _as_long_as_mesa(preset: Preset) -> Pretraining:
     """MESA's environment steps on training tasks in this preset."""
-    mesa = preset.mesa.method
-    assert isinstance(mesa, Mesa), "a preset's own experiment is one of MESA"
+    mesa = preset.method
     return Pretraining(
         mesa.collect.steps(preset.mesa.training_env.spec.horizon),
         mesa.explore_steps(preset.mesa) * mesa.num_explorers,

@@ -13,7 +13,7 @@ from mesax.formatting import format_count
 from mesax.results.evidence.kept import load_results
 from mesax.results.labels import method_label
 from mesax.results.safe_drawing import draw_comparison_safely
-from mesax.results.summary import compare_runs, finals_by_task, run_figures
+from mesax.results.summary import compare_runs, finals_by_task, run_figures, solved_runs
 from mesax.results.tables import (
     COMPARISON_NOTE,
     Table,
@@ -87,16 +87,12 @@ class FamilyComparison:
         """How many tasks each run has solved, in one sentence; empty if nothing is compared."""
         if len(self.runs) < 2:
             return ""
-        figures = [run_figures(run) for run in self.runs]
         labels = run_labels(self.runs)
         methods = [method_label(run.run) for run in self.runs]
         names = [SPOKEN.get(label, label) for label in labels] if labels == methods else labels
         repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
         what = "runs on unseen tasks" if repeated else "unseen tasks"
-        first, *others = (
-            (name, round(own["optimal_fraction"] * own["task_runs"]), own["task_runs"])
-            for name, own in zip(names, figures, strict=True)
-        )
+        first, *others = ((name, solved_runs(run), len(run.curves)) for name, run in zip(names, self.runs, strict=True))
         told = [f"{name} {solved}" + ("" if number == first[2] else f" of {number}") for name, solved, number in others]
         return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {what}, {', '.join(told)}.{self.unequal}"
 

@@ -110,6 +110,11 @@ def solved_interval(run: RunResults) -> Interval:
     return share_interval(run.final_returns >= run.family["optimal_threshold"], run.tasks, run.seeds)
 
 
+def solved_runs(run: RunResults) -> int:
+    """How many task runs end at the optimum."""
+    return int(np.sum(run.final_returns >= run.family["optimal_threshold"]))
+
+
 def run_figures(run: RunResults) -> Json:
     """What a comparison says of a run, or of several pooled ones: a row of its table as plain numbers."""
     finals, threshold = run.final_returns, run.family["optimal_threshold"]

@@ -22,7 +22,7 @@ from mesax.nets import Adam, FeedForward, Mlp, Trainable
 from mesax.policy import Policy
 from mesax.ranges import above, at_least, between
 from mesax.rewards.features import ObsActionFeatures
-from mesax.types import EnvSpec, Episode, FeatureMap, Key, blank_episode, masked_mean, tree_index
+from mesax.types import EnvSpec, Episode, FeatureMap, Key, as_one, blank_episode, masked_mean, tree_index
 
 
 class RndState(eqx.Module):
@@ -76,7 +76,7 @@ class Rnd:
     def begin(self, spec: EnvSpec, given: PyTree, key: Key) -> RndState:
         """Fresh nets; nothing seen."""
         del given
-        example = jax.tree.map(lambda leaf: leaf[None], blank_episode(spec))
+        example = as_one(blank_episode(spec))
         number = jax.eval_shape(lambda e: self._features(spec, e), example).shape[-1]
         key_target, key_predictor = jax.random.split(key)
         predictor = self.predictor_net.build(number, self.size, key_predictor)

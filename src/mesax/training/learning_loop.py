@@ -28,7 +28,7 @@ from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.loop import LoopState, RoundLog, Start, returns_of
 from mesax.training.rollout import play
 from mesax.training.schedule import INIT_STREAM, REWARD_STREAM, Budget, Prioritized, Schedule, round_keys, store_key
-from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics, blank_episode, tree_index
+from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics, as_one, blank_episode, tree_index
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class LearningLoop:
             return None
 
         def example(reward_state: PyTree, key: Key) -> Episode:
-            episodes = jax.tree.map(lambda leaf: leaf[None], self.blank_episode(reward_state))
+            episodes = as_one(self.blank_episode(reward_state))
             return tree_index(self.reward_model.observe(self.env.spec, reward_state, episodes, key)[1], 0)
 
         shape = jax.eval_shape(example, reward_state, jax.random.key(0))

@@ -16,7 +16,7 @@ from mesax.envs.base import Environment
 from mesax.nets import Trainable
 from mesax.ranges import at_least
 from mesax.training.rollout import play
-from mesax.types import Key, Keys, Metrics, leading_size
+from mesax.types import Key, Keys, Metrics, as_one, leading_size
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class MetaLoop:
         """Episodes before and after adaptation to one task."""
 
         def played(playing: Adaptable, key: Key) -> Batch:
-            only = jax.tree.map(lambda leaf: leaf[None], task)
+            only = as_one(task)
             return self.algorithm.batch(
                 playing, play(self.env, only, self.algorithm.player(playing), key, self.episodes)
             )

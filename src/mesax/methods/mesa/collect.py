@@ -89,10 +89,8 @@ def collect_group(
     services: Services,
 ) -> None:
     """Stage 1 on a group of training tasks."""
-    family = experiment.family
-    split = family.split(experiment.seed, experiment.num_train_tasks, 0)
-    lanes = padded(group, experiment.lanes)
-    tasks = of_lanes(split.train, lanes)
+    family, lanes = experiment.family, padded(group, experiment.lanes)
+    tasks = of_lanes(experiment.training_tasks, lanes)
     keys = jnp.stack([experiment.key(Purpose.COLLECT, task) for task in lanes])
     with keeping_last_good(services):
         for chunk in learn(loop, tasks, keys, eval_episodes=experiment.eval_episodes, keeper=services):

@@ -145,8 +145,7 @@ def leak_check(
 
     Needs no training, takes seconds, and finds a feature map that leaks reward before an explorer exploits it.
     """
-    family = experiment.family
-    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    family, split = experiment.family, experiment.split
     uniform = UniformPolicy(family.env.spec.action_space)
     key = experiment.key(Purpose.LEAKS)
     episodes = play_episodes(experiment.training_env, split.test, uniform, key, num_episodes)
@@ -241,8 +240,7 @@ def unseen_visits(
     experiment: Experiment, explorers: Mapping[str, Policy], high_reward: float, num_episodes: int
 ) -> Iterator[tuple[dict[str, object], Episode]]:
     """What uniform play and each explorer visit on the *unseen* tasks, with the episodes behind it."""
-    family = experiment.family
-    split = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks)
+    family, split = experiment.family, experiment.split
     visitors: dict[str, Policy] = {UNIFORM_PLAY: UniformPolicy(family.env.spec.action_space), **explorers}
     rewarding = family.rewarding_configurations(split.train)
     targets = _targets(family, split)

@@ -53,7 +53,7 @@ from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import EnvSpec, Episode, leading_size, tree_index, tree_stack
+from mesax.types import EnvSpec, Episode, as_one, leading_size, tree_index, tree_stack
 
 if TYPE_CHECKING:
     from mesax.methods.preset import Preset
@@ -328,8 +328,7 @@ class Mesa:
         family, (done, number) = experiment.family, place
         best, fairest = (None, 0.0) if so_far is None else so_far
         spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
-        split = family.split(experiment.seed, experiment.num_train_tasks, 0)
-        tasks = jax.tree.map(lambda leaf: leaf[None], split.train)
+        tasks = as_one(experiment.training_tasks)
         keys = experiment.key(Purpose.EXPLORE, number)[None]
         budget = self.explore_steps(experiment)
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=services):
@@ -364,11 +363,8 @@ class Mesa:
         self, experiment: Experiment, state: CoverageState, policy: Policy, high_reward: float, number: int
     ) -> CoverageReport:
         key = experiment.key(Purpose.TRAINING_VISITS, number)
-        split = experiment.family.split(experiment.seed, experiment.num_train_tasks, 0)
-        policy = self.recipe(experiment.family.env.spec).deployed(policy)
-        return coverage_of(
-            experiment, self.reward, state, policy, split.train, high_reward, key, self.coverage_episodes
-        )
+        policy, tasks = self.recipe(experiment.family.env.spec).deployed(policy), experiment.training_tasks
+        return coverage_of(experiment, self.reward, state, policy, tasks, high_reward, key, self.coverage_episodes)
 
 
 @dataclass(frozen=True)

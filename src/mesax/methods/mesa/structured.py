@@ -30,7 +30,6 @@ from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Purpose, Services, Stage
 from mesax.methods.mesa.collect import Pairs, collect_loop, collect_stage, high_reward_of, load_pairs
 from mesax.methods.mesa.coverage import configuration_grid, pictured, unseen_visits
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import Preset
 from mesax.nets import Trainable
 from mesax.policy import ExplorationPolicySet
@@ -222,7 +221,6 @@ class _StepsAndActions:
 
 def structured(preset: Preset) -> Experiment:
     """MESA with structured explorers, in all else as a preset has MESA."""
-    published = preset.mesa.method
-    assert isinstance(published, Mesa), "a preset's own experiment is one of MESA"
+    published = preset.method
     method = StructuredMesa(collect=published.collect, threshold=published.threshold, mixing=published.mixing)
     return replace(preset.mesa, method=method)

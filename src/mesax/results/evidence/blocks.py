@@ -19,7 +19,7 @@ from mesax.results.paper.cells import Found, cost_lines, results_for
 from mesax.results.paper.table import STALE, gain_table, mean_table, result_table
 from mesax.results.paper.theory import tables as theory_tables
 from mesax.results.reproduce import PAPER_TABLE_2, piece_named
-from mesax.results.summary import final_interval
+from mesax.results.summary import final_interval, solved_runs
 from mesax.results.tables import Table, to_markdown
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json
@@ -177,13 +177,12 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
             continue
         run = one.pooled[0]
         interval = final_interval(run)
-        solved = int(np.sum(run.final_returns >= float(run.family["optimal_threshold"])))
         rows.append(
             (
                 one.label,
                 ", ".join(str(seed) for seed in one.runs),
                 format_interval(interval.value, interval.low, interval.high),
-                f"{solved} of {len(run.final_returns)}",
+                f"{solved_runs(run)} of {len(run.final_returns)}",
                 format_number(float(np.min(run.final_returns))),
                 *_explored(
                     [kept for kept in evidence.kept if kept.seed in one.runs and one.cell.is_met_by(kept.facts)]

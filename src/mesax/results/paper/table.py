@@ -8,7 +8,7 @@ from mesax.formatting import NOTHING, format_count, format_interval, format_numb
 from mesax.results.curves import area_under_curves, mean_steps_to_optimal
 from mesax.results.labels import PRIVILEGED
 from mesax.results.paper.cells import SEEDS, Found
-from mesax.results.summary import Comparison, compare_runs, final_interval, solved_interval
+from mesax.results.summary import Comparison, compare_runs, final_interval, solved_interval, solved_runs
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults
 
@@ -114,7 +114,7 @@ def _gain(env: str, found: Sequence[Found]) -> tuple[str, ...]:
         return (env, *[NOTHING] * 6)
     run = ours.shown[0]
     share, number = solved_interval(run), len(run.curves)
-    solved = f"{round(share.value * number)} of {number} [{share.low:.0%}, {share.high:.0%}]{_mark(ours)}"
+    solved = f"{solved_runs(run)} of {number} [{share.low:.0%}, {share.high:.0%}]{_mark(ours)}"
     whole = all(len(curve.steps) > 1 for curve in run.curves)  # results of before have no curves
     soon = (format_count(_steps(run)), format_number(area_under_curves(run.curves))) if whole else (NOTHING, NOTHING)
     baselines = [one for one in found if one.cell.kind == "baseline" and one.shown]
