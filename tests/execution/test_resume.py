@@ -22,7 +22,7 @@ from execution.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
 from mesax.errors import IO_ERROR, PREEMPTED, Preempted, UsageError
 from mesax.execution.jobs import JobServices, run_job
 from mesax.experiments.catalogue import experiment
-from mesax.methods.base import Experiment
+from mesax.methods.base import Experiment, Stage
 from mesax.runtime import CHECKPOINT_SECONDS
 from mesax.store import checkpoints as keeping
 from mesax.store.run_directory import RunDirectory
@@ -187,6 +187,25 @@ def test_a_directory_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, c
     capsys.readouterr()
     assert go_on(path) == IO_ERROR
     assert "jobs/adapt/000 cannot be created" in only_line(capsys)
+
+
+def test_a_stage_that_ends_early_has_taken_the_steps_that_it_says(tmp_path):
+    """Also if it was stopped after its last word; one that says nothing has taken those that were planned."""
+    run = RunDirectory.create(tmp_path / "run", {"config_hash": "one"})
+
+    def early(job: int, services: JobServices) -> None:
+        if services.kept({"told": 0}) is None:
+            services.report(30)
+            services.keep({"told": 1})
+            services.pause(lambda: ((), {}))
+
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Preempted):
+        run_job(run, Stage("explore", (100,), early), 0, lambda *_: None, print, stop)
+    run_job(run, Stage("explore", (100,), early), 0, lambda *_: None)
+    run_job(run, Stage("silent", (100,), lambda *_: None), 0, lambda *_: None)
+    assert [run.job_facts(stage, 0)["env_steps"] for stage in ("explore", "silent")] == [30, 100]
 
 
 def test_stragglers_of_a_killed_run_are_awaited(tmp_path):

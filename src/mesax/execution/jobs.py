@@ -37,6 +37,8 @@ class JobServices:
     on_saved: Callable[[], None] = lambda: None
     """Called whenever the job can go on from what is in its directory."""
     compile_seconds: float = field(default=0.0)
+    done_steps: int | None = None
+    """Environment steps taken, as the job last said; a stage may end before its budget does. None: it said nothing."""
     _state: PyTree = None
     _saved: SavedTree | None = None
     _loop_left: bool = False
@@ -58,6 +60,7 @@ class JobServices:
             self._earlier = float(self._saved.facts["seconds"])
             self._earlier_cpu = float(self._saved.facts.get("cpu_seconds", self._earlier))
             self.checkpoints.seconds = float(self._saved.facts["saving_seconds"])
+            self.done_steps = self._saved.facts.get("done_steps")
 
     @property
     def identity(self) -> dict[str, object]:
@@ -102,6 +105,7 @@ class JobServices:
 
     def report(self, done_steps: int, note: str = "") -> None:
         """Pass progress on."""
+        self.done_steps = done_steps
         self.on_report(done_steps, note)
 
     def compiled(self, seconds: float) -> None:
@@ -134,6 +138,7 @@ class JobServices:
                 "seconds": self.seconds,
                 "cpu_seconds": self.cpu_seconds,
                 "saving_seconds": self.checkpoints.seconds,
+                "done_steps": self.done_steps,
             }
             self.checkpoints.save({"loop": tree, "job": self._state}, self.identity | clocks | {"loop": facts})
         if stopping:
@@ -160,7 +165,7 @@ def run_job(
             "cpu_seconds": services.cpu_seconds,
             "first_chunk_seconds": services.compile_seconds,
             "saving_seconds": services.checkpoints.seconds,
-            "env_steps": stage.job_steps[job],
+            "env_steps": stage.job_steps[job] if services.done_steps is None else services.done_steps,
             "rows": row_checksums(services.directory),
         },
     )
