@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TypeVar
 
 from mesax.algorithms.actor_updates import JointImprovement
+from mesax.algorithms.base import Learner
 from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.maven import CodedValues, Maven
+from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import ValueDecomposition
+from mesax.methods.preset import NamedLearner
+from mesax.nets import Adam, Gru
 from mesax.training.schedule import Budget, Schedule
+from mesax.types import LinearOwnSteps
 
 Entry = TypeVar("Entry")
+MIXERS: Mapping[str, MixerConfig] = {
+    "iql": Independent(),
+    "vdn": Sum(),
+    "qmix": Monotonic(),
+    "qplex": Duplex(),
+    "dmaq": StateDuplex(),
+}
+"""Learners of values that are known by their mixer."""
+
+# As released. The steps over which the chance of a random action falls are counted from the end of the warm-up, which
+# PyMARL has not: at 50K random steps they would be over before it.
+PYMARL_QMIX = ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearOwnSteps(1.0, 0.05, 20_000))
+RELEASED_MAPPO = Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10)
+"""GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch."""
+
+
+def released_maven(latent_size: int) -> Maven:
+    """Single-layer hypernetworks, and a random action with a chance that falls over 50K steps."""
+    exploration = LinearOwnSteps(1.0, 0.05, 50_000)
+    return maven(replace(PYMARL_QMIX, mixer=Monotonic(hyper_hidden=0), exploration=exploration), latent_size)
+
+
+def by_mixer(make: Callable[[MixerConfig], Learner]) -> dict[str, NamedLearner]:
+    """All that are known by their mixer."""
+    return {name: NamedLearner(make(mixer)) for name, mixer in MIXERS.items()}
 
 
 def columns(*, paper: Entry, quick: Entry) -> dict[str, Entry]:

@@ -12,7 +12,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Imm
 from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
+from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.climb import ClimbFamily, SpecialAction
 from mesax.explorers.tours import SameActions
@@ -24,10 +24,19 @@ from mesax.rewards.counts import ActionKeys
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, maven, on_policy
+from mesax.suites.tables import (
+    PYMARL_QMIX,
+    RELEASED_MAPPO,
+    by_mixer,
+    columns,
+    coordinated,
+    maven,
+    on_policy,
+    released_maven,
+)
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Schedule
-from mesax.types import Linear, LinearOwnSteps, LinearSteps
+from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
 PAPER_MADDPG = Maddpg(
@@ -78,9 +87,7 @@ MADDPG = columns(
     quick=replace(PAPER_MADDPG, actor_net=Mlp((64, 64)), critic_net=Mlp((64, 64))),
 )
 QMIX = columns(
-    # PyMARL's settings, as the paper's authors ran them: GRU-64, one layer before it, a random action with a chance
-    # that falls over 20K steps. These are counted from the end of the warm-up, which PyMARL has not.
-    paper=ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearOwnSteps(1.0, 0.05, 20_000)),
+    paper=PYMARL_QMIX,
     quick=ValueDecomposition(
         agent_net=Mlp((64, 64)),
         last_action=False,
@@ -91,11 +98,7 @@ QMIX = columns(
     ),
 )
 MAVEN = columns(
-    # As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps; sixteen ways
-    # to play, as on its authors' matrix games.
-    paper=maven(
-        replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), 16
-    ),
+    paper=released_maven(16),  # ways to play, as on its authors' matrix games
     # With the released weight of 1 telling z outweighs what is paid: not even what one agent decides is learned.
     quick=maven(QMIX["quick"], 16, information_weight=0.01),
 )
@@ -114,8 +117,7 @@ EMC = columns(
     ),
 )
 MAPPO = columns(
-    # As released: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
-    paper=Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10),
+    paper=RELEASED_MAPPO,
     quick=Mappo(actor_net=Mlp((64, 64)), critic_net=Mlp((64, 64)), optimizer=Adam(7e-4), epochs=10),
 )
 MAPPO_ENVS = 32
@@ -193,11 +195,7 @@ def preset(environment: str, name: str) -> Preset:
         {
             "maddpg": NamedLearner(MADDPG[name]),
             "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            "iql": NamedLearner(replace(QMIX[name], mixer=Independent())),
-            "vdn": NamedLearner(replace(QMIX[name], mixer=Sum())),
-            "qmix": NamedLearner(replace(QMIX[name], mixer=Monotonic())),
-            "qplex": NamedLearner(replace(QMIX[name], mixer=Duplex())),
-            "dmaq": NamedLearner(replace(QMIX[name], mixer=StateDuplex())),
+            **by_mixer(lambda mixer: replace(QMIX[name], mixer=mixer)),
             "maven": NamedLearner(MAVEN[name]),
             "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),

@@ -19,7 +19,7 @@ from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.maven import Maven, Reinforce
-from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
+from mesax.algorithms.mixers import Duplex, MixerConfig, Monotonic
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.base import TaskFamily
@@ -34,7 +34,7 @@ from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.high_reward import Threshold
 from mesax.rewards.rnd import Rnd
 from mesax.runtime import configure
-from mesax.suites.tables import columns, coordinated, maven, on_policy
+from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven, on_policy
 from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import running
@@ -58,11 +58,7 @@ def preset(family: TaskFamily, name: str) -> Preset:
         {
             "maddpg": NamedLearner(maddpg(spec)[name]),
             "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            "iql": NamedLearner(values(spec, Independent())[name]),
-            "vdn": NamedLearner(values(spec, Sum())[name]),
-            "qmix": NamedLearner(values(spec, Monotonic())[name]),
-            "qplex": NamedLearner(values(spec, Duplex())[name]),
-            "dmaq": NamedLearner(values(spec, StateDuplex())[name]),
+            **by_mixer(lambda mixer: values(spec, mixer)[name]),
             "maven": NamedLearner(searching(spec)[name]),
             "emc": NamedLearner(emc(spec)[name]),
             "mappo": NamedLearner(mappo()[name], budget),
@@ -160,7 +156,7 @@ def bins_for(size: int) -> int:
 def mappo() -> dict[str, Normalized]:
     """MAPPO as released, and with smaller nets."""
     return columns(
-        paper=Normalized(Mappo(Gru(64), Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10)),
+        paper=Normalized(RELEASED_MAPPO),
         quick=Normalized(Mappo(Mlp((64, 64)), Mlp((128, 128)), optimizer=Adam(7e-4), epochs=8, discount=0.97)),
     )
 

@@ -14,7 +14,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
+from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, TargetLandmark
 from mesax.explorers.tours import Landmarks
@@ -26,10 +26,19 @@ from mesax.rewards.counts import PlaceKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, maven, on_policy
+from mesax.suites.tables import (
+    PYMARL_QMIX,
+    RELEASED_MAPPO,
+    by_mixer,
+    columns,
+    coordinated,
+    maven,
+    on_policy,
+    released_maven,
+)
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import Linear, LinearOwnSteps, LinearSteps
+from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 1e-4, 300 trajectories an update, 50K random steps.
 PAPER_MADDPG = Maddpg(
@@ -87,9 +96,7 @@ MADDPG = columns(
     ),
 )
 QMIX = columns(
-    # PyMARL's settings. The steps of its exploration are counted from the end of the warm-up, which PyMARL has not: at
-    # 50K random steps they would be over before it.
-    paper=ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearOwnSteps(1.0, 0.05, 20_000)),
+    paper=PYMARL_QMIX,
     quick=ValueDecomposition(
         agent_net=Mlp((64, 64)),
         last_action=False,
@@ -102,10 +109,7 @@ QMIX = columns(
 )
 LATENTS = 2
 """Ways to play of MAVEN, as released."""
-# As released: single-layer hypernetworks, and a random action with a chance that falls over 50K steps.
-MAVEN = maven(
-    replace(QMIX["paper"], mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), LATENTS
-)
+MAVEN = released_maven(LATENTS)
 # What QPLEX is told beside its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
 EMC = columns(
     paper=(Curiosity(Falling(0.01, 0.9, 100_000)), BestReturns(0.1, capacity=2**20, at_least=True)),
@@ -115,8 +119,7 @@ EMC = columns(
     ),
 )
 MAPPO = columns(
-    # As released for particle worlds: GRU-64, two layers before it, chunks of 10 steps, one minibatch.
-    paper=Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(7e-4), epochs=10, chunk=10),
+    paper=replace(RELEASED_MAPPO, optimizer=Adam(7e-4), epochs=10),  # as released for particle worlds
     quick=Mappo(
         actor_net=Mlp((64, 64)),
         critic_net=Mlp((128, 128)),
@@ -231,11 +234,7 @@ def preset(environment: str, name: str) -> Preset:
         {
             "maddpg": NamedLearner(MADDPG[name]),
             "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            "iql": NamedLearner(replace(qmix, mixer=Independent())),
-            "vdn": NamedLearner(replace(qmix, mixer=Sum())),
-            "qmix": NamedLearner(replace(qmix, mixer=Monotonic())),
-            "qplex": NamedLearner(replace(qmix, mixer=Duplex())),
-            "dmaq": NamedLearner(replace(qmix, mixer=StateDuplex())),
+            **by_mixer(lambda mixer: replace(qmix, mixer=mixer)),
             "maven": NamedLearner(with_latent, often),
             "emc": NamedLearner(emc, often),
             "mappo": NamedLearner(MAPPO[name], budget),

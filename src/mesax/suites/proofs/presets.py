@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mesax.algorithms.base import Learner
-from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.envs.proofs.copies import Copies
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.suites.foreign import presets as any_world
-from mesax.suites.tables import on_policy
+from mesax.suites.tables import MIXERS, on_policy
 from mesax.training.schedule import Schedule
 
 COPIES = 8
@@ -21,10 +20,9 @@ LANES = 4
 ON_POLICY_ENVS = 32
 
 
-def by_mixer(values: ValueDecomposition) -> Mapping[str, Learner]:
+def of_mixers(values: ValueDecomposition) -> Mapping[str, Learner]:
     """Every learner of values that is known by its mixer, QMIX as it is given."""
-    mixers: dict[str, MixerConfig] = {"iql": Independent(), "vdn": Sum(), "qplex": Duplex(), "dmaq": StateDuplex()}
-    return {"qmix": values} | {name: replace(values, mixer=mixer) for name, mixer in mixers.items()}
+    return {name: replace(values, mixer=mixer) for name, mixer in MIXERS.items()} | {"qmix": values}
 
 
 def proof(family: Copies, name: str, schedule: Schedule, own: Mapping[str, Learner]) -> Preset:

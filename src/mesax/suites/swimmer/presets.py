@@ -15,7 +15,7 @@ from mesax.algorithms.binned import Binned
 from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
+from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.swimmer_climb import SwimmerFamily, TargetAngle
@@ -28,10 +28,19 @@ from mesax.rewards.counts import BinnedEntries
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
 from mesax.rewards.rnd import Rnd
-from mesax.suites.tables import columns, coordinated, maven, on_policy
+from mesax.suites.tables import (
+    PYMARL_QMIX,
+    RELEASED_MAPPO,
+    by_mixer,
+    columns,
+    coordinated,
+    maven,
+    on_policy,
+    released_maven,
+)
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import Linear, LinearOwnSteps, LinearSteps
+from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: as particle worlds, with 8 trajectories an update. Actions are continuous, so the gradient
 # passes through the action itself.
@@ -81,9 +90,6 @@ MADDPG = columns(
         critic_optimizer=Adam(1e-3),
     ),
 )
-# PyMARL's settings. The steps of its exploration are counted from the end of the warm-up, which PyMARL has not: at 50K
-# random steps they would be over before it.
-PAPER_QMIX = ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearOwnSteps(1.0, 0.05, 20_000))
 QUICK_QMIX = ValueDecomposition(
     agent_net=Mlp((64, 64), octaves=4),
     last_action=False,
@@ -93,17 +99,14 @@ QUICK_QMIX = ValueDecomposition(
     target=Soft(0.05),
     exploration=LinearSteps(1.0, 0.05, 250_000),
 )
-# As released: two ways to play, single-layer hypernetworks, a random action with a chance that falls over 50K steps.
 MAVEN: dict[str, Binned | Normalized] = columns(
-    paper=Binned(
-        maven(replace(PAPER_QMIX, mixer=Monotonic(hyper_hidden=0), exploration=LinearOwnSteps(1.0, 0.05, 50_000)), 2)
-    ),
+    paper=Binned(released_maven(2)),  # ways to play, as released
     quick=Normalized(Binned(maven(QUICK_QMIX, 2))),
 )
 EMC: dict[str, Binned | Normalized] = columns(
     paper=Binned(
         Emc(
-            replace(PAPER_QMIX, mixer=Duplex()),
+            replace(PYMARL_QMIX, mixer=Duplex()),
             Curiosity(Falling(0.01, 0.9, 100_000)),
             BestReturns(0.1, capacity=2**20, at_least=True),
         )
@@ -120,8 +123,7 @@ EMC: dict[str, Binned | Normalized] = columns(
     ),
 )
 MAPPO: dict[str, Mappo | Normalized] = columns(
-    # As released: GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch.
-    paper=Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10),
+    paper=RELEASED_MAPPO,
     quick=Normalized(
         Mappo(
             actor_net=Mlp((64, 64), octaves=4),
@@ -150,11 +152,7 @@ def preset(name: str) -> Preset:
         {
             "maddpg": NamedLearner(MADDPG[name]),
             "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            "iql": NamedLearner(_values(Independent())[name]),
-            "vdn": NamedLearner(_values(Sum())[name]),
-            "qmix": NamedLearner(_values(Monotonic())[name]),
-            "qplex": NamedLearner(_values(Duplex())[name]),
-            "dmaq": NamedLearner(_values(StateDuplex())[name]),
+            **by_mixer(lambda mixer: _values(mixer)[name]),
             "maven": NamedLearner(MAVEN[name]),
             "emc": NamedLearner(EMC[name]),
             "mappo": NamedLearner(MAPPO[name], budget),
@@ -169,7 +167,7 @@ def preset(name: str) -> Preset:
 def _values(mixer: MixerConfig) -> dict[str, Binned | Normalized]:
     """Learners of values choose among a few torques."""
     return columns(
-        paper=Binned(replace(PAPER_QMIX, mixer=mixer)),
+        paper=Binned(replace(PYMARL_QMIX, mixer=mixer)),
         quick=Normalized(Binned(replace(QUICK_QMIX, mixer=mixer))),
     )
 
