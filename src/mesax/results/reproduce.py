@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mesax.errors import UsageError
 from mesax.results.evidence.kept import ELSEWHERE
-from mesax.results.labels import PUBLISHED
+from mesax.results.labels import PRIVILEGED, PUBLISHED
 from mesax.results.paper.cells import Cell, Draw, Found, Kind, Piece, Sources
 from mesax.results.paper.table import STALE, Paper, gain_table, result_table
 from mesax.results.tables import Table, to_markdown
@@ -211,10 +211,10 @@ TABLE_2: tuple[Cell, ...] = (
     *_row("Pretrain", "pretrain"),
     *_row("C-BET", "cbet"),
     *_row("MA-MAESN", "maesn", only="climb"),
-    *_row("Goal", "goal", "privileged"),
+    *_row(f"Goal {PRIVILEGED}", "goal", "privileged"),
     *_row("learner alone", "plain", "control"),
     *_row("learner and random episodes", "uniform", "control"),
-    *_row("learner and a scripted tour (privileged)", "tour", "control"),
+    *_row(f"learner and a scripted tour {PRIVILEGED}", "tour", "control"),
     *_row("MESA (ours), raw positions", "mesa", "control", *RAW, only="mpe"),
 )
 """Same seeds, tasks and environment steps on them for every row; `paper` rows take hours, but for climb games."""

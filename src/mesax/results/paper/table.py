@@ -27,7 +27,7 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
     """A row for each method, a column for each environment, with intervals; the paper's own rows follow."""
     envs, places = _envs(found), by_place(found)
     rows = [
-        (_row_name(label, found), *(_cell(places.get((label, env))) for env in envs))
+        (label, *(_cell(places.get((label, env))) for env in envs))
         for label in dict.fromkeys(one.label for one in found)
     ]
     for name, values in paper.items():
@@ -49,22 +49,17 @@ def mean_table(found: Sequence[Found], paper: Paper) -> Table:
     envs, places = _envs(found), by_place(found)
     labels = list(dict.fromkeys(one.label for one in found))
     there = [label for label in labels if any(one.shown for one in found if one.label == label)]
-    rows = [(_row_name(label, found), *(_mean(places.get((label, env))) for env in envs)) for label in there]
+    rows = [(label, *(_mean(places.get((label, env))) for env in envs)) for label in there]
     rows += [(f"{name}, in the paper", *(f"{values[env][0]:g}" for env in envs)) for name, values in paper.items()]
     note = f"Means over seeds {', '.join(map(str, SEEDS))}, as far as they have been run.{_marks(found)}"
     note += " Blank: not run yet, or no such cell." if any("" in row for row in rows) else ""
-    left_out = [_row_name(label, found) for label in labels if label not in there]
+    left_out = [label for label in labels if label not in there]
     note += f" Not run yet: {', '.join(left_out)}." if left_out else ""
     return Table("Final return on unseen tasks", ("method", *envs), tuple(rows), note)
 
 
 def _envs(found: Iterable[Found]) -> list[str]:
     return list(dict.fromkeys(one.cell.env for one in found))
-
-
-def _row_name(label: str, found: Sequence[Found]) -> str:
-    privileged = any(one.cell.kind == "privileged" for one in found if one.label == label)
-    return f"{label} {PRIVILEGED}" if privileged else label
 
 
 def _cell(one: Found | None) -> str:
