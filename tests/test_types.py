@@ -159,5 +159,5 @@ def test_linear_own_steps_begin_after_the_warm_up():
 
 @pytest.mark.parametrize("kind", [LinearSteps, LinearOwnSteps])
 def test_a_schedule_takes_time(kind):
-    with pytest.raises(UsageError, match="at least 1 step, not 0"):
+    with pytest.raises(UsageError, match="steps must be at least 1, not 0"):
         kind(1.0, 0.0, 0)

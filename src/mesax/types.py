@@ -220,6 +220,12 @@ def on_device(arrays: Iterable[np.ndarray]) -> list[Array]:
     return [jax.device_put(array) for array in arrays]
 
 
+def stacked_shape(tree: Tree, *axes: int) -> Tree:
+    """Shapes of a tree whose leaves have these axes in front."""
+    shape: Tree = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*axes, *leaf.shape), leaf.dtype), tree)
+    return shape
+
+
 def as_one(tree: Tree) -> Tree:
     """The same as a batch of one."""
     single: Tree = jax.tree.map(lambda leaf: leaf[None], tree)

@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from mesax.runtime import grace_seconds
@@ -28,6 +28,27 @@ def heard_elsewhere(*_: object) -> None:
     """
 
 
+class _Forking(threading.local):
+    """What a thread that forks has to remember meanwhile."""
+
+    mask: Collection[int] | None = None
+
+
+_forking = _Forking()
+
+
+def _hold() -> None:
+    """Before a fork: a signal that comes before the child has handlers of its own waits until it has."""
+    if any(signal.getsignal(number) is heard_elsewhere for number in SIGNALS):
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _let_go() -> None:
+    mask, _forking.mask = _forking.mask, None
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _forget() -> None:
     """In a process that an environment forks: SIGTERM ends it and tells the run nothing; Ctrl-C is none of its concern,
     since it is needed until all is saved."""
@@ -36,9 +57,10 @@ def _forget() -> None:
             if signal.getsignal(number) is heard_elsewhere:
                 signal.set_wakeup_fd(-1)
                 signal.signal(number, handler)
+    _let_go()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)
 
 
 @contextmanager

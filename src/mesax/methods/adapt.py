@@ -6,6 +6,7 @@ What meta-training has to hand over is a `Start`: explorers that may play, a lea
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn, prepare
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
-from mesax.types import Keys, tree_index
+from mesax.types import Keys, stacked_shape, tree_index
 
 Lane = tuple[int, int]
 """(test task, repeat)."""
@@ -71,56 +72,74 @@ def adapt_stage(
     says its shapes, so that programs can be compiled before it is there.
     """
     runs = [(t, r) for t in range(experiment.num_test_tasks) for r in range(experiment.num_repeats)]
-    groups = groups_of(runs, experiment.lanes)
-    loop = adapt_loop(experiment, behavior)
+    adapting = _Adapting(experiment, adapt_loop(experiment, behavior), groups_of(runs, experiment.lanes), start_of)
+    steps = experiment.schedule.steps(adapting.loop.env.spec.horizon)
+    return Stage(
+        "adapt",
+        tuple(steps * len(group) for group in adapting.groups),
+        adapting.run,
+        products=("task-*", "best-task-*"),
+        prepare=None if start_like is None else lambda: adapting.prepare(start_like()),
+    )
 
-    def lanes_of(group: list[Lane]) -> tuple[PyTree, PyTree, Keys]:
-        """(all test tasks, those of each lane, keys of each lane)."""
-        test, lanes = experiment.split.test, padded(group, experiment.lanes)
-        tasks = of_lanes(test, [task for task, _ in lanes])
-        return test, tasks, jnp.stack([experiment.key(Purpose.ADAPT, t, r) for t, r in lanes])
 
-    def run(job: int, services: Services) -> None:
-        group = groups[job]
-        all_tasks, tasks, keys = lanes_of(group)
-        start = _settled(start_of(services, tasks))
-        chunks = learn(
-            loop,
-            tasks,
-            keys,
-            start=start,
-            eval_episodes=experiment.eval_episodes,
-            eval_env=experiment.env,
-            keeper=services,
-        )
-        lanes = len(keys)
-        policy = _stacked_shape(greedy_shape(experiment), lanes)
-        best: _Best | None = services.kept(_Best(np.zeros(lanes), np.zeros(lanes, int), policy))
+@dataclass(frozen=True)
+class _Adapting:
+    """The jobs of the stage, a group of lanes each."""
+
+    experiment: Experiment
+    loop: LearningLoop
+    groups: list[list[Lane]]
+    start_of: Callable[[Services, Task], Start]
+
+    def run(self, job: int, services: Services) -> None:
+        """Learn, evaluate, and keep two policies of every lane."""
+        group = self.groups[job]
+        tasks, keys = self._lanes(group)
+        start = _settled(self.start_of(services, tasks))
+        policy = stacked_shape(greedy_shape(self.experiment), len(keys))
+        best: _Best | None = services.kept(_Best(np.zeros(len(keys)), np.zeros(len(keys), int), policy))
+        all_tasks = self.experiment.split.test
         with keeping_last_good(services):
-            for chunk in chunks:
-                zero_shot = start.learner is not None and chunk.step == untrained
-                returns = _record(experiment, services, group, all_tasks, chunk, zero_shot)
-                best = _better(best, np.array(padded(returns, lanes)), chunk)
+            for chunk in learn(
+                self.loop,
+                tasks,
+                keys,
+                start=start,
+                eval_episodes=self.experiment.eval_episodes,
+                eval_env=self.experiment.env,
+                keeper=services,
+            ):
+                zero_shot = start.learner is not None and chunk.step == self._untrained
+                returns = _record(self.experiment, services, group, all_tasks, chunk, zero_shot)
+                best = _better(best, np.array(padded(returns, len(keys))), chunk)
                 services.keep(best)
         assert best is not None
         _save_policies(services.directory, group, chunk, best)
 
-    def compile_programs() -> None:
-        assert start_like is not None
-        _, tasks, keys = lanes_of(groups[0])
-        start = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start_like())
-        prepare(loop, tasks, keys, start=start, eval_episodes=experiment.eval_episodes, eval_env=experiment.env)
+    def prepare(self, start: Start) -> None:
+        """Compile what the jobs need."""
+        tasks, keys = self._lanes(self.groups[0])
+        prepare(
+            self.loop,
+            tasks,
+            keys,
+            start=stacked_shape(start),
+            eval_episodes=self.experiment.eval_episodes,
+            eval_env=self.experiment.env,
+        )
 
-    horizon = loop.env.spec.horizon
-    steps = experiment.schedule.steps(horizon)
-    untrained = experiment.schedule.warmup_rounds(horizon) * experiment.schedule.steps_per_round(horizon)
-    return Stage(
-        "adapt",
-        tuple(steps * len(group) for group in groups),
-        run,
-        products=("task-*", "best-task-*"),
-        prepare=None if start_like is None else compile_programs,
-    )
+    def _lanes(self, group: list[Lane]) -> tuple[PyTree, Keys]:
+        """Tasks and keys of each lane."""
+        lanes = padded(group, self.experiment.lanes)
+        tasks = of_lanes(self.experiment.split.test, [task for task, _ in lanes])
+        return tasks, jnp.stack([self.experiment.key(Purpose.ADAPT, task, repeat) for task, repeat in lanes])
+
+    @property
+    def _untrained(self) -> int:
+        """The step at which a learner is still what it was at the start."""
+        schedule, horizon = self.experiment.schedule, self.loop.env.spec.horizon
+        return schedule.warmup_rounds(horizon) * schedule.steps_per_round(horizon)
 
 
 def _settled(start: Start) -> Start:
@@ -135,10 +154,6 @@ class _Best(NamedTuple):
     returns: np.ndarray
     step: np.ndarray
     policy: PyTree
-
-
-def _stacked_shape(shape: PyTree, lanes: int) -> PyTree:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((lanes, *leaf.shape), leaf.dtype), shape)
 
 
 def _better(best: _Best | None, returns: np.ndarray, chunk: Chunk) -> _Best:

@@ -33,7 +33,7 @@ from mesax.rewards.high_reward import Threshold
 from mesax.store.trees import open_tree
 from mesax.training.loop import Start
 from mesax.training.schedule import Schedule
-from mesax.types import Episode, tree_index
+from mesax.types import Episode, stacked_shape, tree_index
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ class Filled:
         for path in sorted(part for directory in directories for part in directory.glob("trajectories-*")):
             saved = open_tree(path)
             number = int(saved.facts["episodes"])
-            like = jax.tree.map(lambda leaf, n=number: jax.ShapeDtypeStruct((n, *leaf.shape), leaf.dtype), blank)
-            parts += [saved.restore(like)] if number else []
+            parts += [saved.restore(stacked_shape(blank, number))] if number else []
         if not parts:
             raise TrainingError("stage 1 found no episode with a high reward: there is nothing to fill the replay with")
         assert isinstance(experiment.schedule, Schedule)

@@ -22,7 +22,7 @@ from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
 from mesax.training.loop import Loop, LoopState, RoundLog, Start, mean_over_rounds
 from mesax.training.schedule import round_keys
-from mesax.types import AnyArray, Episode, Key, Keys, Metrics, Tree, leading_size, tree_index
+from mesax.types import AnyArray, Episode, Key, Keys, Metrics, Tree, leading_size, stacked_shape, tree_index
 
 Log: TypeAlias = tuple[dict[str, np.ndarray], Episode | None]
 """Metrics `[lanes, rounds]`, and episodes `[lanes, rounds, envs, ...]` if they are kept."""
@@ -316,15 +316,11 @@ def shape_of(loop: Loop, start: Start, reward_state: PyTree, keys: Keys, rounds:
     lanes, envs = len(keys), loop.schedule.num_envs
     state = jax.eval_shape(_Init(loop), start, reward_state, keys)
     reward = jax.eval_shape(lambda state: tree_index(state.reward, 0), state)
-    episodes = _widened(jax.eval_shape(loop.blank_episode, reward), lanes, envs)
+    episodes = stacked_shape(jax.eval_shape(loop.blank_episode, reward), lanes, envs)
     _, metrics = jax.eval_shape(_Learn(loop), state, episodes, keys)
     metrics = {name: jax.ShapeDtypeStruct((lanes, rounds), value.dtype) for name, value in metrics.items()}
     episodes = jax.tree.map(lambda leaf: _struct((lanes, rounds, *leaf.shape[1:]), leaf), episodes)
     return state, (metrics, episodes if loop.keep_episodes else None)
-
-
-def _widened(tree: PyTree, *axes: int) -> PyTree:
-    return jax.tree.map(lambda leaf: _struct((*axes, *leaf.shape), leaf), tree)
 
 
 def _struct(shape: tuple[int, ...], leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

@@ -14,7 +14,7 @@ from mesax.methods.base import Services
 from mesax.methods.mesa.coverage import CoverageReport
 from mesax.store.trees import load_tree, open_tree
 from mesax.training.driver import Chunk
-from mesax.types import Episode, tree_index
+from mesax.types import Episode, stacked_shape, tree_index
 
 
 def put_episodes(services: Services, chunk: Chunk) -> None:
@@ -33,7 +33,7 @@ def all_episodes(services: Services, blank: Episode, lanes: int) -> list[list[Ep
     for path in sorted(services.scratch.glob("episodes-*")):
         saved = open_tree(path)
         axes = tuple(saved.facts["axes"])
-        like = jax.tree.map(lambda leaf, axes=axes: jax.ShapeDtypeStruct((*axes, *leaf.shape), leaf.dtype), blank)
+        like = stacked_shape(blank, *axes)
         played: Episode = jax.tree.map(np.asarray, saved.restore(like))
         for lane, chunks in enumerate(parts):
             chunks.append(_flatten_rounds(tree_index(played, lane)))
