@@ -5,11 +5,12 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from execution.test_runner import command_line, only_line, run_tiny, status
 from execution.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
 from mesax.errors import IO_ERROR, PREEMPTED, Preempted, UsageError
+from mesax.execution import signals
 from mesax.execution.jobs import JobServices, run_job
 from mesax.experiments.catalogue import experiment
 from mesax.methods.base import Experiment, Stage
@@ -267,10 +269,13 @@ with stop_on_signal(lambda: None) as stop:
     code = ended(fork.Process(target=time.sleep, args=(60,)))
     print(code, stop.wait(0.5), signal.getsignal(signal.SIGTERM) is heard_elsewhere)
 signal.signal(signal.SIGTERM, heard_elsewhere)
+signal.signal(signal.SIGINT, heard_elsewhere)
 import subprocess
-program = subprocess.Popen(["sleep", "60"])
-program.terminate()
-print(program.wait(20))
+for how in ({}, {"preexec_fn": os.getpid}):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        program = subprocess.Popen(["sleep", "60"], **how)
+        program.send_signal(number)
+        print(program.wait(20))
 """
 
 
@@ -278,7 +283,30 @@ def test_an_environment_can_end_processes_of_its_own():
     """Forked or started anew; SIGTERM ends them and does not reach the run by the way that they have inherited."""
     command = [sys.executable, "-W", "ignore", "-c", FORKING]
     result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
-    assert result.stdout.split() == ["-15", "False", "True", "-15"], result.stderr
+    assert result.stdout.split() == ["-15", "False", "True", *("-15", "-2") * 2], result.stderr
+
+
+def test_signals_are_heard_after_a_fork_that_was_interrupted(monkeypatch):
+    """Blocking a signal may run a handler, and that may raise, which leaves signals blocked."""
+    block, calls = signal.pthread_sigmask, []
+
+    def interrupted(how: int, numbers: Iterable[int]) -> set[int]:
+        calls.append(numbers)
+        mask = block(how, numbers)
+        if len(calls) == 2:
+            raise RuntimeError("of a handler")
+        return mask
+
+    before, mask = signal.signal(signal.SIGTERM, signals.heard_elsewhere), block(signal.SIG_BLOCK, ())
+    monkeypatch.setattr(signal, "pthread_sigmask", interrupted)
+    try:
+        with pytest.raises(RuntimeError):
+            signals._hold()
+        signals._let_go()
+        assert block(signal.SIG_BLOCK, ()) == mask and len(calls) == 3
+    finally:
+        block(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_endless_patience_is_no_error():

@@ -224,7 +224,7 @@ def test_the_fairest_explorer_is_the_last_that_leaves_hardly_more_out_than_any_b
 def test_training_ends_where_enough_is_seen_of_everything(
     host: MemoryServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The second of five chunks has enough; the later ones are never asked for."""
+    """The second of five chunks has enough, of both explorers; the later ones are neither asked for nor counted."""
     asked = []
 
     def learn_slowly(loop, tasks, keys, **_):
@@ -233,16 +233,17 @@ def test_training_ends_where_enough_is_seen_of_everything(
             asked.append(step)
             yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
 
-    reports = iter([0.5, 2.0, 3.0, 3.0, 3.0])
+    reports = iter([0.5, 2.0, 1.5, 3.0, 3.0])
     monkeypatch.setattr(mesa_module, "learn", learn_slowly)
     monkeypatch.setattr(
         mesa_module, "coverage_of", lambda *_: replace(CoverageReport.blank(4), worst_steps=next(reports))
     )
     (tmp_path / "collect").symlink_to(host.root / "collect")
-    method = replace(METHOD, num_explorers=1, enough_steps=2.0, snapshot="fairest")
+    method = replace(METHOD, num_explorers=2, enough_steps=2.0, snapshot="fairest", enough_coverage=2.0)
     found = run(replace(EXPERIMENT, method=method), tmp_path, "explore")
-    assert asked == [0, 1]
-    assert [row["worst_steps"] for row in found.phase("explore")] == [0.5, 2.0, 2.0]
+    assert asked == [0, 1, 0, 1]
+    assert [row["worst_steps"] for row in found.phase("explore")] == [0.5, 2.0, 2.0, 1.5, 3.0, 3.0]
+    assert [done for _, _, done, _ in found.reports] == [0, 1, 1, 2]
 
 
 @pytest.mark.parametrize("number", [0.0, -1.0, float("nan")])

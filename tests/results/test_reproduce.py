@@ -304,9 +304,12 @@ def test_arms_of_the_ablation_pass_the_checks_of_their_methods(label: str):
     experiment.method.check(experiment)
 
 
-def test_a_preset_of_which_nothing_is_missing_says_so(tmp_path: Path, capsys):
+def test_a_preset_of_which_nothing_is_missing_says_so(tmp_path: Path, capsys, monkeypatch):
     """MESA as published is preset paper, which `--run` of the usual preset leaves alone."""
-    words = ["--runs", str(tmp_path), "--results", "results", "--out", str(tmp_path), "--run"]
-    assert main(["reproduce", "table-2", *words, "--methods", "mesa", "--envs", "mpe-2a5l"]) == 0
+    for seed in (0, 1, 2):
+        write_of_today(tmp_path / "runs" / f"{seed}", "mesa", seed)
+    monkeypatch.setattr("mesax.execution.sweep.sweep", lambda *_: pytest.fail("nothing was to be run"))
+    words = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "none"), "--out", str(tmp_path), "--run"]
+    assert main(["reproduce", "table-2", *words, "--methods", "mesa", "--envs", "climb-one"]) == 0
     printed = capsys.readouterr().out
     assert "note     nothing of preset quick is missing; of preset paper there is: --preset paper" in printed

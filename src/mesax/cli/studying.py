@@ -124,10 +124,11 @@ def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
         if one.cell.stands_alone
         for seed in one.missing
     ]
-    if not cells:
+    if not wanted:
         elsewhere = {one.cell.preset for one in found if one.missing} - {options.preset}
         more = "".join(f"; of preset {preset} there is: --preset {preset}" for preset in sorted(elsewhere))
         print(f"note     nothing of preset {options.preset} is missing{more}")
+    if not cells:
         return
     planned = planned_cells(cells, options.runs / "reproduce", digest_of_what_fits())
     on = cluster_of(options)

@@ -26,6 +26,7 @@ from mesax.store.run_directory import MERGED, PRODUCTS, RunDirectory, product_in
 from mesax.store.sums import check_job
 from mesax.store.trees import copy_tree
 from mesax.tracking.follow import Follower, follower
+from mesax.training.host_rollout import running
 
 
 def execute(
@@ -66,7 +67,10 @@ def execute(
         with suppress(StoreError):  # the error under way says more than a full disk's second one
             run.set_status("failed")
         raise
-    run.set_status("done")
+    else:
+        run.set_status("done")
+    finally:
+        running.close()  # of jobs that were done here; last, for environments may take their time
     return summary
 
 

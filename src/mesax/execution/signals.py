@@ -40,7 +40,8 @@ _forking = _Forking()
 def _hold() -> None:
     """Before a fork: a signal that comes before the child has handlers of its own waits until it has."""
     if any(signal.getsignal(number) is heard_elsewhere for number in SIGNALS):
-        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())  # as it is
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # may run a handler that raises
 
 
 def _let_go() -> None:
@@ -50,14 +51,18 @@ def _let_go() -> None:
 
 
 def _forget() -> None:
-    """In a process that an environment forks: SIGTERM ends it and tells the run nothing; Ctrl-C is none of its concern,
-    since it is needed until all is saved."""
-    with suppress(ValueError):  # of an interpreter that has no signals
-        for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.SIG_IGN)):
-            if signal.getsignal(number) is heard_elsewhere:
+    """In a process that an environment forks: SIGTERM ends it and tells the run nothing.
+
+    Ctrl-C it survives, since it is needed until all is saved; a program that takes its place does not.
+    """
+    try:
+        with suppress(ValueError):  # of an interpreter that has no signals
+            if any(signal.getsignal(number) is heard_elsewhere for number in SIGNALS):
                 signal.set_wakeup_fd(-1)
-                signal.signal(number, handler)
-    _let_go()
+            if signal.getsignal(signal.SIGTERM) is heard_elsewhere:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    finally:
+        _let_go()
 
 
 os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)

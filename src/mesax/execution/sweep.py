@@ -256,10 +256,12 @@ def sweep(planned: Sequence[Planned], how: How, quiet: bool, as_json: bool, stor
         _say(f"failed   {outcome.run.name}: {outcome.reason}")
     if as_json:
         print(json.dumps({"runs": [_as_json(outcome) for outcome in outcomes], **compared}))
-    if unkept:  # only now: a store that cannot be written to costs nothing else
-        raise unkept[0]
+    for error in unkept:
+        _say(f"not kept {error}")
     if not whole:
         return PREEMPTED
+    if unkept:  # only now: a store that cannot be written to costs nothing else
+        raise unkept[0]
     return FAILED if failed else 0
 
 

@@ -70,10 +70,7 @@ class InProcess:
             raise failure(f"{stage.name} job {job}", kind_of(error), str(error), log) from error
 
     def close(self) -> None:
-        """Close environments that jobs have left open."""
-        from mesax.training.host_rollout import running  # noqa: PLC0415
-
-        running.close()
+        """Nothing to end; environments are closed when all is saved."""
 
 
 def how_to_continue(run: RunDirectory, where: Sequence[str] = ()) -> str:

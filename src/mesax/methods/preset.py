@@ -48,7 +48,7 @@ class Preset:
 
     @property
     def method(self) -> Mesa:
-        """How it has MESA itself."""
+        """MESA's own settings in it."""
         assert isinstance(self.mesa.method, Mesa), "a preset's own experiment is one of MESA"
         return self.mesa.method
 

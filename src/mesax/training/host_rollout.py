@@ -146,7 +146,7 @@ class RunningCopies:
 
     def _close_oldest(self) -> None:
         _, batch = self._open.popitem(last=False)
-        with suppress(Exception):  # of a batch that nobody needs any more: no result depends on it
+        with suppress(Exception, SystemExit):  # of a batch that nobody needs any more: no result depends on it
             batch.close()
 
     @property

@@ -127,7 +127,7 @@ def _probe(make: Callable[[int], object]) -> Layout:
 
 def close(env: Any) -> None:
     """Close an environment that may not know how to, or no longer can: nothing is lost either way."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         env.close()
 
 

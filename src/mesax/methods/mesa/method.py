@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -256,8 +256,8 @@ class Mesa:
         state = self._high_reward_set(experiment, pairs)
         subspace, high_reward = state.subspace, high_reward_of(experiment.family, pairs)
         recipe, missed = self.recipe(experiment.family.env.spec), np.ones(self.num_clusters)
-        kept = services.kept({"done": 0, "best": explorer_like(recipe), "fairest": 0.0})
-        finished = 0 if kept is None else kept["done"]
+        kept = services.kept({"done": 0, "steps": 0, "best": explorer_like(recipe), "fairest": 0.0})
+        finished, steps = (0, 0) if kept is None else (kept["done"], int(kept["steps"]))
         leaks = (
             leak_check(experiment, self.reward, state, min(20 * self.coverage_episodes, MOST_LEAK_EPISODES))
             if numbers[0] == 0
@@ -271,9 +271,10 @@ class Mesa:
                 policy, report = get_explorer(services, number, recipe)
             else:
                 best = (kept["best"], kept["fairest"]) if kept is not None and done == finished else None
+                place = _Place(number, done, steps)
                 with keeping_last_good(services):
-                    policy, report = self._train_explorer(
-                        experiment, state, high_reward, (done, number), services, best
+                    (policy, report), steps = self._train_explorer(
+                        experiment, state, high_reward, place, services, best
                     )
                 put_explorer(services, number, (policy, report))
             policies.append(policy)
@@ -316,28 +317,27 @@ class Mesa:
         experiment: Experiment,
         state: CoverageState,
         high_reward: float,
-        place: tuple[int, int],
+        place: _Place,
         services: Services,
         so_far: tuple[tuple[PyTree, CoverageReport], float] | None,
-    ) -> tuple[PyTree, CoverageReport]:
-        """One exploration policy and what it covers.
+    ) -> tuple[tuple[PyTree, CoverageReport], int]:
+        """One exploration policy and what it covers; and the steps that the job has taken with it.
 
-        `place`: how many were trained before it in this job, and its number; `so_far`, if this goes on: the best one,
-        and the most steps that any has had on what it leaves out.
+        `so_far`, if this goes on: the best one, and the most steps that any has had on what it leaves out.
         """
-        family, (done, number) = experiment.family, place
+        family, number = experiment.family, place.number
         best, fairest = (None, 0.0) if so_far is None else so_far
         spec, loop = family.env.spec, self.explore_loop(experiment.training_env)
         tasks = as_one(experiment.training_tasks)
         keys = experiment.key(Purpose.EXPLORE, number)[None]
-        budget = self.explore_steps(experiment)
+        taken = place.steps_before
         for chunk in learn(loop, tasks, keys, reward_state=state, eval_episodes=0, keeper=services):
             policy = self.recipe(spec).policy(state, tree_index(chunk.learner, 0))
             report = self._coverage(experiment, state, policy, high_reward, number)
             fairest = max(fairest, report.worst_steps)
             if best is None or self._is_better(report, best[1], fairest):
                 best = (policy, report)
-            services.keep({"done": done, "best": best, "fairest": fairest})
+            services.keep({"done": place.trained_before, "steps": place.steps_before, "best": best, "fairest": fairest})
             step = chunk.step * self.action_repeat
             row = {"phase": "explore", "policy": number, "step": step}
             names = {"learnt_return": "intrinsic_return"}
@@ -345,11 +345,12 @@ class Mesa:
             services.rows("metrics", [row | report.row()])
             if chunk.compile_seconds:
                 services.compiled(chunk.compile_seconds)
-            services.report(done * budget + step, f"explorer {number + 1}: {report.note()}")
+            taken = place.steps_before + step
+            services.report(taken, f"explorer {number + 1}: {report.note()}")
             if self.enough_steps is not None and best[1].worst_steps >= self.enough_steps:
                 break
         assert best is not None
-        return best
+        return best, taken
 
     def _is_better(self, report: CoverageReport, best: CoverageReport, fairest: float) -> bool:
         """Whether a later explorer takes the place of the best so far; `fairest` is the most that any has had."""
@@ -365,6 +366,14 @@ class Mesa:
         key = experiment.key(Purpose.TRAINING_VISITS, number)
         policy, tasks = self.recipe(experiment.family.env.spec).deployed(policy), experiment.training_tasks
         return coverage_of(experiment, self.reward, state, policy, tasks, high_reward, key, self.coverage_episodes)
+
+
+class _Place(NamedTuple):
+    """Of an explorer among all, and among those of its job."""
+
+    number: int
+    trained_before: int
+    steps_before: int
 
 
 @dataclass(frozen=True)

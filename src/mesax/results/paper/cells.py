@@ -165,6 +165,8 @@ class Piece:
     """What is printed of it."""
     takes_stale: bool = False
     """Whether it can mark results of other settings, and so may show them."""
+    shows_play: bool = False
+    """Whether it needs what explorers do, which run directories hold and the store does not."""
 
     def only(self, methods: Sequence[str] | None, envs: Sequence[str] | None) -> Piece:
         """The same of some methods and environments alone; None: of all."""
@@ -182,7 +184,7 @@ def results_for(piece: Piece, directory: Path, store: Path | None = None) -> lis
         return []
     finished = list(_finished(directory))
     kept: dict[tuple[str, str, str], list[Kept]] = {}
-    for one in all_kept(store) if store is not None else ():
+    for one in all_kept(store) if store is not None and not piece.shows_play else ():
         kept.setdefault((one.method, one.env, one.preset), []).append(one)
     return [
         _found(

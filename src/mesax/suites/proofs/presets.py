@@ -20,7 +20,7 @@ LANES = 4
 ON_POLICY_ENVS = 32
 
 
-def of_mixers(values: ValueDecomposition) -> Mapping[str, Learner]:
+def with_every_mixer(values: ValueDecomposition) -> Mapping[str, Learner]:
     """Every learner of values that is known by its mixer, QMIX as it is given."""
     return {name: replace(values, mixer=mixer) for name, mixer in MIXERS.items()} | {"qmix": values}
 

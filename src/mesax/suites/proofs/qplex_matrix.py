@@ -9,7 +9,7 @@ from mesax.envs.proofs.copies import Copies
 from mesax.envs.proofs.matrix import MatrixGame
 from mesax.methods.preset import Preset
 from mesax.nets import Adam, Mlp
-from mesax.suites.proofs.presets import of_mixers, proof
+from mesax.suites.proofs.presets import proof, with_every_mixer
 from mesax.suites.tables import columns, maven
 from mesax.training.schedule import Schedule
 from mesax.types import LinearSteps
@@ -30,4 +30,4 @@ SCHEDULE = columns(
 
 def preset(name: str) -> Preset:
     """The game in one preset."""
-    return proof(FAMILY, name, SCHEDULE[name], {**of_mixers(QMIX[name]), "maven": maven(QMIX[name], 16)})
+    return proof(FAMILY, name, SCHEDULE[name], {**with_every_mixer(QMIX[name]), "maven": maven(QMIX[name], 16)})

@@ -15,7 +15,7 @@ from mesax.envs.proofs.copies import Copies
 from mesax.envs.proofs.reversed_grid import ReversedGrid
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Mlp
-from mesax.suites.proofs.presets import of_mixers, proof
+from mesax.suites.proofs.presets import proof, with_every_mixer
 from mesax.suites.tables import columns
 from mesax.training.schedule import Prioritized, Schedule
 
@@ -39,7 +39,7 @@ SCHEDULE = columns(
 def preset(name: str) -> Preset:
     """The game in one preset."""
     values = VALUES[name]
-    game = proof(FAMILY, name, SCHEDULE[name], of_mixers(values))
+    game = proof(FAMILY, name, SCHEDULE[name], with_every_mixer(values))
     emc = Emc(replace(values, mixer=Sum()), CURIOSITY, memory=None)
     assert isinstance(game.mesa.schedule, Schedule)
     by_priority = Prioritized(**vars(game.mesa.schedule))

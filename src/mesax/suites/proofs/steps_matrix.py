@@ -11,7 +11,7 @@ from mesax.envs.proofs.copies import Copies
 from mesax.envs.proofs.steps_matrix import StepsMatrixGame
 from mesax.methods.preset import Preset
 from mesax.nets import Adam, Mlp
-from mesax.suites.proofs.presets import of_mixers, proof
+from mesax.suites.proofs.presets import proof, with_every_mixer
 from mesax.suites.tables import columns, maven
 from mesax.training.schedule import Schedule
 from mesax.types import LinearSteps
@@ -39,4 +39,4 @@ SCHEDULE = columns(
 
 def preset(name: str) -> Preset:
     """The game in one preset."""
-    return proof(FAMILY, name, SCHEDULE[name], {**of_mixers(QMIX[name]), "maven": MAVEN[name]})
+    return proof(FAMILY, name, SCHEDULE[name], {**with_every_mixer(QMIX[name]), "maven": MAVEN[name]})
