@@ -200,7 +200,7 @@ TABLE_2: tuple[Cell, ...] = (
     *_row("MESA (ours)", "mesa", "ours"),
     *(_published(env, minutes) for env, minutes in (("climb-one", 6), ("climb-multi", 12))),
     # On each of two cores half of 56,000 updates of .55 s; of 51,000 of .19 and 51 million steps of MuJoCo.
-    *(_published(env, minutes) for env, minutes in (("mpe-2a5l", 270), ("swimmer", 120))),
+    *(_published(env, minutes) for env, minutes in (("mpe-2a5l", 270), ("swimmer", 160))),
     *_row("MADDPG", "maddpg"),
     *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only="climb"),
     *_row("MAPPO", "mappo"),
