@@ -95,7 +95,8 @@ def test_discrete(name: str):
     algorithm = VARIANTS[name]
     remembers = isinstance(algorithm.agent_net, Gru)
     probes = {title: probe for title, probe in PROBES.items() if remembers or not probe.needs_memory}
-    results = solve(algorithm, probes, 1_000 if isinstance(algorithm, CodedValues) else NUM_UPDATES)
+    of_latents = 1_500 if remembers else 1_000  # updates: there is more to learn
+    results = solve(algorithm, probes, of_latents if isinstance(algorithm, CodedValues) else NUM_UPDATES)
     report = errors_and_regrets(probes, results)
     trapped = {title for title, probe in probes.items() if probe.trap}
     judged = {title: found for title, found in report.items() if title not in trapped}
