@@ -313,3 +313,14 @@ def test_a_preset_of_which_nothing_is_missing_says_so(tmp_path: Path, capsys, mo
     assert main(["reproduce", "table-2", *words, "--methods", "mesa", "--envs", "climb-one"]) == 0
     printed = capsys.readouterr().out
     assert "note     nothing of preset quick is missing; of preset paper there is: --preset paper" in printed
+
+
+@pytest.mark.parametrize("name, kept", [("figure-1", False), ("figure-3", True)])
+def test_what_is_run_to_show_play_replaces_no_stored_result(name: str, kept: bool, tmp_path: Path, capsys, monkeypatch):
+    stores = []
+    monkeypatch.setattr("mesax.execution.sweep.sweep", lambda planned, how, quiet, as_json, store: stores.append(store))
+    words = ["--runs", str(tmp_path), "--results", str(tmp_path / "store"), "--out", str(tmp_path), "--run"]
+    assert main(["reproduce", name, *words, "--methods", "mesa", "--envs", "climb-one"]) == 70
+    assert stores == [tmp_path / "store" if kept else None]
+    printed = capsys.readouterr().out
+    assert ("or in" in printed) == kept and "--run does what is missing" in printed

@@ -79,7 +79,7 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
 
     found = results_for(piece, options.runs, options.results)
     if options.run and missing(found):
-        _run_missing(found, options)
+        _run_missing(piece, found, options)
         found = results_for(piece, options.runs, options.results)
     costs = cost_lines(found)
     if piece.cells and not options.results.is_dir():
@@ -101,7 +101,8 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
         for path in drawn:
             print(f"drawn    {path}")
     else:
-        print(f"nothing is stored below {options.runs} or in {options.results} that {piece.name} could be drawn from")
+        places = f"below {options.runs}" + ("" if piece.shows_play else f" or in {options.results}")
+        print(f"nothing is stored {places} that {piece.name} could be drawn from; --run does what is missing")
     stored = [
         {"run": one.cell.name, "seeds": sorted(one.runs), "stale": sorted(one.stale), "missing": one.missing}
         for one in found
@@ -109,8 +110,11 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
     return {"name": piece.name, "runs": stored, "costs": costs, "drawn": [str(path) for path in drawn]}
 
 
-def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
-    """Do what is missing, here or on a cluster, and keep it; what fails is said, and the others go on."""
+def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespace) -> None:
+    """Do what is missing, here or on a cluster, and keep it; what fails is said, and the others go on.
+
+    What a piece that shows play needs are directories: results of the same runs may be kept already, and stay.
+    """
     from mesax.execution.sweep import planned_cells, sweep
 
     wanted = [one for one in found if one.missing and one.cell.preset == options.preset]
@@ -131,9 +135,10 @@ def _run_missing(found: Sequence[Found], options: argparse.Namespace) -> None:
     if not cells:
         return
     planned = planned_cells(cells, options.runs / "reproduce", digest_of_what_fits())
+    store = None if piece.shows_play else options.results
     on = cluster_of(options)
     try:
-        code = sweep(planned, how_to_do(on, options), options.quiet, False, options.results)
+        code = sweep(planned, how_to_do(on, options), options.quiet, False, store)
     finally:
         leave_cluster(on)
     if code == PREEMPTED:
