@@ -6,6 +6,7 @@ import re
 import pytest
 
 from mesax.execution.progress import Progress
+from mesax.execution.workers import warn
 
 
 class Clock:
@@ -205,3 +206,12 @@ def test_standard_error_is_the_default(capsys, clock: Clock):
         progress.phase("adapt", 10)
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("run: adapt, 10 steps\n")
+
+
+def test_a_warning_that_nobody_reads_stops_nothing(monkeypatch):
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Broken())
+    warn("resumed under other conditions")

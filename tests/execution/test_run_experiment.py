@@ -7,12 +7,14 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mesax.cli.parser import main
 from mesax.errors import USAGE, UsageError
+from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json, run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
@@ -25,12 +27,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "your-own.md"
 OWN = Experiment(Plain(), ONE_STEP, TINY_MADDPG, TINY, num_train_tasks=1, num_test_tasks=2, lanes=2)
 
 
-def test_a_run_is_like_any_other(tmp_path: Path):
+def test_a_run_is_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Environments that it has opened are closed when all is saved: closing may hang."""
+    closed_when = []
+    copies = SimpleNamespace(close=lambda: closed_when.append(RunDirectory.open(tmp_path / "run").status))
+    monkeypatch.setattr(runner, "running", copies)
     summary = run_experiment(OWN, tmp_path / "run", method="plain", env="tiny", quiet=True)
     assert RunDirectory.open(tmp_path / "run").status == "done"
     loaded = load_run(tmp_path / "run")
     assert (loaded.run["method"], loaded.run["env"], loaded.run["preset"]) == ("plain", "tiny", "own")
-    assert len(summary["per_task"]) == 2
+    assert len(summary["per_task"]) == 2 and closed_when == ["done"]
 
 
 def test_it_says_what_a_named_run_says():

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,7 +20,7 @@ import pytest
 from mesax.cli.parser import main, parse
 from mesax.cli.running import cluster_of, how_to_do
 from mesax.errors import USAGE, DamageError, StoreError, TrainingError, UsageError
-from mesax.execution.ray_cluster import parcels, task, versions
+from mesax.execution.ray_cluster import connection, parcels, task, versions
 from mesax.execution.ray_cluster.desk import GO_ON, LEAVE, STOP, Desk
 from mesax.execution.ray_cluster.parcels import Parcel, accept, names_in, pack, stamps, unpack
 from mesax.execution.ray_cluster.pool import RayPool
@@ -29,6 +30,7 @@ from mesax.execution.ray_cluster.where import OnRay, forwarded
 from mesax.execution.sweep import How
 from mesax.execution.workers import how_to_continue
 from mesax.methods.base import Stage
+from mesax.runtime import heartbeat_seconds
 from mesax.store.checkpoints import Checkpoints
 from mesax.store.run_directory import RunDirectory
 from mesax.training.host_rollout import running
@@ -484,3 +486,17 @@ def test_lines_of_a_job_array_are_the_runs_that_are_left(tmp_path, capsys):
     options = parse(done.stdout.splitlines())
     assert (options.verb, options.method, options.seed, options.reuse) == ("run", "uniform", 0, True)
     assert options.out == out / "uniform-climb-one-smoke-seed0"
+
+
+def test_who_was_not_listened_to_is_not_silent(pool, monkeypatch):
+    """While a large parcel is taken nobody is heard; only silence up to then counts."""
+    cancelled = []
+    ray = SimpleNamespace(cancel=lambda reference, force: cancelled.append(reference))
+    monkeypatch.setattr(connection, "ray", lambda: ray)
+    monkeypatch.setattr(connection, "errors", lambda: (RuntimeError,))
+    now, silence = time.monotonic(), heartbeat_seconds()
+    pool._running = {"reference": Tried("one", 0, heard=now - 2 * silence)}
+    pool._listened = now - 1.5 * silence
+    assert pool._overdue() == [] and cancelled == []
+    pool._listened = now
+    assert [attempt.name for attempt in pool._overdue()] == ["one"] and cancelled == ["reference"]

@@ -24,6 +24,7 @@ from mesax.methods.preset import Preset
 from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
+from mesax.suites.foreign import presets
 from mesax.suites.foreign.families import ENOUGH_CUTS, environment_of, length_of_a_cut
 from mesax.suites.foreign.presets import bins_for, numbers_of_tasks, preset, spread
 from mesax.suites.registry import suite_of, suite_of_run
@@ -288,3 +289,21 @@ def test_a_small_family_is_split_as_far_as_it_goes(total: int | None, expected: 
 def test_a_small_family_has_every_preset(name: str):
     mesa = preset(replace(tiny_meeting.FAMILY, num_tasks=5), name).mesa
     assert (mesa.num_train_tasks, mesa.num_test_tasks) == (4, 1)
+
+
+def test_jax_is_set_up_before_a_preset_plays_its_first_episodes(monkeypatch):
+    """From Python nobody else has done so by then, and a pool of many threads would round otherwise."""
+    told = []
+
+    class Played(Exception):
+        pass
+
+    def play(*_: object) -> None:
+        told.append("play")
+        raise Played
+
+    monkeypatch.setattr(presets, "configure", lambda: told.append("configure"))
+    monkeypatch.setattr(presets, "play_episodes", play)
+    with pytest.raises(Played):
+        spread.__wrapped__(ClimbFamily())
+    assert told == ["configure", "play"]
