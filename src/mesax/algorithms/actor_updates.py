@@ -126,8 +126,11 @@ class GumbelGradient:
     def loss(self, problem: ActorProblem, key: Key) -> Float[Array, "batch time"]:
         """- sum_i Q(a_i from pi_i, a_-i), only a_i differentiable."""
         own = sampled_features(problem.outputs, problem.action_space, key, self.temperature)
-        partners = jax.lax.stop_gradient(own) if self.partners == "policy" else problem.played
-        return -jnp.sum(jax.vmap(problem.q)(replace_own(own, partners)), axis=0)
+        if self.partners == "buffer":
+            return -jnp.sum(jax.vmap(problem.q)(replace_own(own, problem.played)), axis=0)
+        # Every agent's term is the value of one and the same joint action, whose gradient has a part for each of them.
+        value = problem.q(own)
+        return -value - (own.shape[-2] - 1) * jax.lax.stop_gradient(value)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
 from mesax.nets.recurrent import Gru
 from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
-from mesax.types import Key
+from mesax.types import Key, mapped
 
 NetConfig: TypeAlias = Mlp | Gru | Entities | PerAction | AttentionOverOthers | AttentionOverAgents
 
@@ -216,16 +216,16 @@ class Ensemble(StepByStep[Input]):
 
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Float[Array, " members"]]:
         """Every member's value."""
-        memory, values = jax.vmap(lambda net, m: net.step(m, x))(self.nets, memory)
+        memory, values = mapped(lambda net, m: net.step(m, x))(self.nets, memory)
         return memory, values[:, 0]
 
     def along(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "time members"]]:
         """Every member along the same inputs; memories are `[time, members, ...]`."""
-        after, values = jax.vmap(along, in_axes=(0, None, 0), out_axes=1)(self.nets, xs, start)
+        after, values = mapped(lambda net, start: along(net, xs, start), out_axes=1)(self.nets, start)
         return after, values[..., 0]
 
     def along_batch(self, start: Memory, xs: Input) -> tuple[Memory, Float[Array, "batch time members"]]:
         """The same for many episodes; memories are `[batch, time, members, ...]`."""
-        of_member = jax.vmap(lambda net, start: net.along_batch(start, xs), in_axes=(0, 1), out_axes=2)
+        of_member = mapped(lambda net, start: net.along_batch(start, xs), in_axes=(0, 1), out_axes=2)
         after, values = of_member(self.nets, start)
         return after, values[..., 0]

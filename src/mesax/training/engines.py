@@ -5,7 +5,6 @@ Both advance a state by a few rounds and hand back the log of these rounds; all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,24 +21,12 @@ from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import play_on_host
 from mesax.training.loop import Loop, LoopState, RoundLog, Start, mean_over_rounds
 from mesax.training.schedule import round_keys
-from mesax.types import AnyArray, Episode, Key, Keys, Metrics, Tree, leading_size, stacked_shape, tree_index
+from mesax.types import AnyArray, Episode, Key, Keys, Metrics, Tree, mapped, stacked_shape, tree_index
 
 Log: TypeAlias = tuple[dict[str, np.ndarray], Episode | None]
 """Metrics `[lanes, rounds]`, and episodes `[lanes, rounds, envs, ...]` if they are kept."""
 Evaluation: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 """Mean rewards of the greedy policy `[lanes, time]`, and of every form it may take `[lanes, forms, time]` (or None)."""
-
-
-def over_lanes(function: Callable[..., Tree]) -> Callable[..., Tree]:
-    """`jax.vmap`; but a lane on its own is not vectorized, which would make its program slower to trace and compile."""
-
-    def on_all(*args: PyTree) -> Tree:
-        if leading_size(args) > 1:
-            return jax.vmap(function)(*args)
-        alone = function(*jax.tree.map(lambda leaf: jax.lax.squeeze(leaf, [0]), args))
-        return jax.tree.map(lambda leaf: jax.lax.expand_dims(jnp.asarray(leaf), [0]), alone)
-
-    return on_all
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,7 @@ class _Begin:
         def lane(tasks: PyTree, episodes: Episode | None, key: Key) -> tuple[LoopState, RoundLog]:
             return self.loop.warm_up(tasks, _initial(self.loop, start.learner, episodes, reward_state, key), key)
 
-        return over_lanes(lane)(tasks, start.episodes, keys)
+        return mapped(lane)(tasks, start.episodes, keys)
 
 
 @dataclass(frozen=True)
@@ -112,7 +99,7 @@ class _Advance:
         def lane(tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
             return self.loop.advance(tasks, explorer, state, key, self.rounds)
 
-        return over_lanes(lane)(tasks, state, keys)
+        return mapped(lane)(tasks, state, keys)
 
 
 @dataclass(frozen=True)
@@ -134,7 +121,7 @@ class _Evaluate:
             own = rewards(self.loop.greedy(self.env.spec, learner, reward))
             return own, None if forms is None else jax.vmap(rewards)(forms)
 
-        return over_lanes(lane)(tasks, learner, reward, keys)
+        return mapped(lane)(tasks, learner, reward, keys)
 
 
 @dataclass(frozen=True)
@@ -205,7 +192,7 @@ class _Init:
         def lane(episodes: Episode | None, key: Key) -> LoopState:
             return _initial(self.loop, start.learner, episodes, reward_state, key)
 
-        return over_lanes(lane)(start.episodes, keys)
+        return mapped(lane)(start.episodes, keys)
 
 
 @dataclass(frozen=True)
@@ -222,7 +209,7 @@ class _Store:
     loop: Loop
 
     def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
-        state, log = over_lanes(self.loop.store)(state, episodes, keys)
+        state, log = mapped(self.loop.store)(state, episodes, keys)
         return state, log.metrics
 
 
@@ -236,7 +223,7 @@ class _Player:
         def lane(learner: PyTree, reward: PyTree, number: Int[Array, ""], key: Key) -> tuple[PyTree, Key]:
             return self.loop.player(learner, reward, number, explorer), round_keys(key, number)[0]
 
-        return over_lanes(lane)(learner, reward, number, keys)
+        return mapped(lane)(learner, reward, number, keys)
 
 
 @dataclass(frozen=True)
@@ -244,7 +231,7 @@ class _Learn:
     loop: Loop
 
     def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
-        state, log = over_lanes(self.loop.learn)(state, episodes, keys)
+        state, log = mapped(self.loop.learn)(state, episodes, keys)
         return state, log.metrics
 
 
@@ -263,7 +250,7 @@ class _Greedy:
             spec = self.env.spec
             return self.loop.greedy(spec, learner, reward), self.loop.variants(spec, learner, reward)
 
-        return *over_lanes(lane)(learner, reward, keys), jax.vmap(lambda key: evaluation_key(key, step))(keys)
+        return *mapped(lane)(learner, reward, keys), jax.vmap(lambda key: evaluation_key(key, step))(keys)
 
 
 def joined(logs: list[Log]) -> tuple[dict[str, np.ndarray], Episode | None]:
