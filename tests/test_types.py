@@ -18,6 +18,7 @@ from mesax.types import (
     LinearOwnSteps,
     LinearSteps,
     leading_size,
+    mapped,
     masked_mean,
     random_index,
     tree_index,
@@ -37,6 +38,21 @@ def episode() -> Episode:
         mask=put([True, True, False]),
         label=jax.jit(lambda: Label.of(0))(),
     )
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_mapped_is_vmap_whether_one_or_many(number: int):
+    rows = np.arange(4.0 * number, dtype=np.float32).reshape(4, number)
+    tree = {"scale": np.arange(2.0, 2.0 + number, dtype=np.float32), "nothing": None}
+    keys = jax.random.split(jax.random.key(0), number)
+
+    def function(tree, row, key):
+        return tree["scale"] * row, jax.random.uniform(key, (4, 2))
+
+    scaled, drawn = jax.jit(mapped(function, in_axes=(0, 1, 0), out_axes=1))(tree, rows, keys)
+    np.testing.assert_array_equal(scaled, rows * tree["scale"])
+    for lane in range(number):
+        np.testing.assert_array_equal(drawn[:, lane], jax.random.uniform(keys[lane], (4, 2)))
 
 
 @pytest.mark.parametrize("number", [1, 2, 7])
