@@ -19,6 +19,7 @@ from mesax.results.curves import (
     steps_to_optimal,
     steps_to_solve,
 )
+from mesax.results.summary import final_interval
 from mesax.store.reading import Curve, RunResults
 
 
@@ -58,9 +59,15 @@ def test_align_equals_looking_up_each_point(step_lists):
     assert not np.isnan(rows[:, inside]).any()
 
 
+def run_of(*curves: Curve, safe: float = 0.0, **facts: object) -> RunResults:
+    """Of a family whose best return is 10; a safe return of 0 says that nobody knows of any."""
+    family = {"suboptimal_return": safe, "optimal_return": 10.0, **facts}
+    return RunResults(Path("nowhere"), {"family": family}, curves, {}, (), None, "done")
+
+
 def test_mean_curve_reaches_as_far_as_all_curves():
-    curves = [curve(0, [10, 20, 30], [0, 1, 2]), curve(1, [10, 30, 50], [2, 4, 8])]
-    steps, mean, low, high = mean_curve(curves)
+    run = run_of(curve(0, [10, 20, 30], [0, 1, 2]), curve(1, [10, 30, 50], [2, 4, 8]))
+    steps, mean, low, high = mean_curve(run)
     assert steps.tolist() == [10, 20, 30]
     assert mean.tolist() == [1, 1.5, 3]
     # Two tasks: Student's quantile of one degree of freedom times half of their distance.
@@ -69,10 +76,21 @@ def test_mean_curve_reaches_as_far_as_all_curves():
 
 
 def test_mean_curve_of_a_group_ignores_tasks_without_it():
-    curves = [curve(0, [10, 20], [0, 0], k_1=[0.5, 1.0]), curve(1, [10, 20], [9, 9], k_2=[7, 7])]
-    steps, mean, low, high = mean_curve(curves, "k=1")
+    run = run_of(curve(0, [10, 20], [0, 0], k_1=[0.5, 1.0]), curve(1, [10, 20], [9, 9], k_2=[7, 7]))
+    steps, mean, low, high = mean_curve(run, "k=1")
     assert (steps.tolist(), mean.tolist(), low.tolist(), high.tolist()) == ([10, 20], *([[0.5, 1.0]] * 3))
-    assert all(part.size == 0 for part in mean_curve(curves, "k=3"))
+    assert all(part.size == 0 for part in mean_curve(run, "k=3"))
+
+
+def test_the_band_of_a_curve_is_the_interval_that_tables_have():
+    run = run_of(*(curve(task, [10, 20], [5.0, 9.9]) for task in range(5)), safe=5.0, lowest_return=0.0)
+    interval = final_interval(run_of(*(curve(task, [20], [9.9]) for task in range(5)), safe=5.0, lowest_return=0.0))
+    _, mean, low, high = mean_curve(run)
+    assert (low[-1], mean[-1], high[-1]) == pytest.approx((interval.low, interval.value, interval.high))
+    assert low[-1] < 8.5, "five of five at the best level are not all there are"
+    assert high[-1] < 10.0 and high[0] > 7.0, "nor are five of five at the safe one"
+    apart = run_of(curve(0, [10], [0.0]), curve(1, [10], [10.0]), safe=5.0, lowest_return=0.0)
+    assert [float(end[0]) for end in mean_curve(apart)[2:]] == [0.0, 10.0], "no mean is beyond what can be had"
 
 
 def test_steps_to_optimal_is_the_first_step_at_the_threshold():

@@ -45,7 +45,7 @@ def test_learning_curves_draw_the_means_and_intervals_of_every_run(store):
     lines = curve_lines(axes)
     assert list(lines) == list(METHODS)
     for run, line, band in zip(runs, lines.values(), axes.collections, strict=True):
-        steps, mean, low, high = mean_curve(run.curves)
+        steps, mean, low, high = mean_curve(run)
         np.testing.assert_array_equal(line.get_xdata(), steps)
         np.testing.assert_array_equal(line.get_ydata(), mean)
         heights = band.get_paths()[0].vertices[:, 1]
@@ -72,7 +72,7 @@ def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
         "climb-one, k=2",
     ]
     stuck = curve_lines(grouped.axes[2])["plain"].get_ydata()
-    np.testing.assert_array_equal(stuck, mean_curve(store["plain"].curves, "k=2")[1])
+    np.testing.assert_array_equal(stuck, mean_curve(store["plain"], "k=2")[1])
     both = figures.learning_curves([store["mesa"], store["stages"]])
     assert [axes.get_title(loc="left") for axes in both.axes] == ["climb-one", "climb-multi"]
     assert [list(curve_lines(axes)) for axes in both.axes] == [["mesa"], ["mesa"]]

@@ -24,10 +24,11 @@ from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
 from mesax.results.paper.curves import curves_of_all, looks
 from mesax.results.paper.generalization import Reached, generalization_figure
-from mesax.results.paper.table import _over, gain_table, mean_table, result_table
+from mesax.results.paper.table import _over, controls_table, gain_table, mean_table, result_table
 from mesax.results.profiles import profile
 from mesax.results.reproduce import CLIMB, PAPER_TABLE_2, PIECES, piece_named
 from mesax.results.summary import Comparison
+from mesax.results.tables import run_labels
 from mesax.rewards.coverage import CoverageReward
 from mesax.store.reading import final_return, load_run
 from mesax.store.settings import to_plain
@@ -108,6 +109,29 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
     assert "" in mean_table(fresh, PAPER_TABLE_2).rows[0] and "Blank: not run" in mean_table(fresh, PAPER_TABLE_2).note
+    assert mean_table(fresh, PAPER_TABLE_2).rows[0][:2] == ("MESA (ours)", "1.00 (2 seeds)")
+    controls = controls_table(fresh)
+    over = {row[0]: dict(zip(controls.columns, row, strict=True)) for row in controls.rows}
+    gap = np.mean(fresh_finals(fresh, "MESA (ours)")[:4]) - np.mean(fresh_finals(fresh, "learner alone"))
+    assert over["climb-one"]["learner alone"].startswith(f"+{gap:.2f} [")
+    assert over["climb-one"]["learner alone"].endswith("] (4 tasks) (1 seed)"), "both have the tasks of seed 0 only"
+    assert over["climb-one"]["learner and random episodes"] == over["swimmer"]["learner alone"] == "–"
+
+
+def fresh_finals(found: list[Found], label: str) -> list[float]:
+    """Of climb-one, seed by seed."""
+    runs = next(one.runs for one in found if (one.label, one.cell.env) == (label, "climb-one"))
+    return [value for run in runs.values() for value in run.final_returns]
+
+
+def test_figures_say_which_methods_lack_seeds(runs: Path):
+    found = results_for(piece_named("figure-3"), runs)
+    (axes,) = curves_of_all(found).axes
+    assert axes.get_title(loc="left") == "climb-one (MESA (ours) (2 seeds), learner alone (1 seed))"
+    alone = [replace(one, runs={0: one.runs[0]}) for one in found if one.runs]
+    (axes,) = curves_of_all(alone).axes
+    assert axes.get_title(loc="left") == "climb-one (1 seed)"
+    assert [run_labels(one.pooled)[0] for one in alone] == ["MESA (ours) (1 seed)", "learner alone (1 seed)"]
 
 
 def test_a_run_with_other_settings_is_stale_and_takes_no_place(tmp_path: Path):

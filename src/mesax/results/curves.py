@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mesax.results.intervals import mean, mean_band
+from mesax.results.intervals import mean
+from mesax.results.returns import returns_band
 from mesax.store.reading import Curve, RunResults, final_return
 
 
@@ -28,15 +29,15 @@ def align(
     return points, rows
 
 
-def mean_curve(curves: Sequence[Curve], group: str | None = None) -> tuple[np.ndarray, ...]:
-    """Steps, mean, low and high of several curves, as far as all of them reach; of one group if given."""
-    chosen = [curve for curve in curves if group is None or group in curve.groups]
+def mean_curve(run: RunResults, group: str | None = None) -> tuple[np.ndarray, ...]:
+    """Steps, mean, low and high of a run's curves, as far as all of them reach; of one group if given."""
+    chosen = [curve for curve in run.curves if group is None or group in curve.groups]
     if not chosen:
         return tuple(np.empty(0) for _ in range(4))
     steps = [curve.steps for curve in chosen]
     values = [curve.returns if group is None else curve.groups[group] for curve in chosen]
     grid, rows = align(steps, values, common_grid(steps))
-    return grid, *mean_band(rows, *places(chosen))
+    return grid, *returns_band(run.family, rows, *places(chosen))
 
 
 def places(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:

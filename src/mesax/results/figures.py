@@ -12,11 +12,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from mesax.formatting import format_count, format_number, shorten
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
 from mesax.results.curves import groups_of, mean_curve, places
-from mesax.results.intervals import Interval, mean_interval
 from mesax.results.profiles import profile_figure
+from mesax.results.returns import returns_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
-from mesax.store.reading import UNIFORM_PLAY, Curve, RunResults, final_return
+from mesax.store.reading import UNIFORM_PLAY, RunResults, final_return
 from mesax.suites.base import RunFigure
 
 # A known method has the same color in every figure.
@@ -72,7 +72,7 @@ def _draw_means(axes: Axes, members: Sequence[RunResults], group: str | None) ->
     """Curves and levels; returns the end, name and color of each curve."""
     ends = []
     for order, run, name, color in _listed(members):
-        steps, mean, low, high = mean_curve(run.curves, group)
+        steps, mean, low, high = mean_curve(run, group)
         if steps.size:
             axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
             axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
@@ -163,9 +163,7 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
     grid = figure.subplots(1, len(groups), squeeze=False, sharex=True, sharey=True)[0]
     for axes, group in zip(grid, groups, strict=True):
         for row, run, _, color in _listed(runs):
-            chosen = [curve for curve in run.curves if group is None or group in curve.groups]
-            if chosen:
-                draw_scores(axes, row, chosen, group, color)
+            draw_scores(axes, row, run, group, color)
         axes.set_title("all task runs" if group is None else literal(group))
         axes.set_xlabel("final return")
         axes.grid(axis="x", color="#E5E5E5", linewidth=0.7)
@@ -176,14 +174,15 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
     return figure
 
 
-def draw_scores(
-    axes: Axes, row: int, curves: Sequence[Curve], group: str | None, color: str, interval: Interval | None = None
-) -> None:
-    """Final returns in a row: every one as a dot, their mean with its interval, unless another is given."""
+def draw_scores(axes: Axes, row: int, run: RunResults, group: str | None, color: str) -> None:
+    """Final returns in a row: every one as a dot, and their mean with its interval; nothing if none is of the group."""
+    curves = [curve for curve in run.curves if group is None or group in curve.groups]
+    if not curves:
+        return
     scores = np.array([final_return(c.returns if group is None else c.groups[group]) for c in curves])
     spread = row + (0.3 * np.linspace(-1, 1, scores.size) if scores.size > 1 else np.zeros(1))
     axes.plot(scores, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-    interval = interval or mean_interval(scores, *places(curves))
+    interval = returns_interval(run.family, scores, *places(curves))
     axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.8, solid_capstyle="butt")
     axes.plot([interval.value], [row], "D", color=color, markeredgecolor=INK, markersize=5)
 

@@ -27,6 +27,7 @@ from mesax.results.intervals import (
     probability_of_improvement,
     share_interval,
 )
+from mesax.results.returns import levels_of, returns_interval
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, curves_from_rows, final_return
 
@@ -48,7 +49,7 @@ def summarize(
     if not curves:
         raise UsageError("there is nothing to summarize: no test task has been evaluated")
     family, finals = run["family"], np.array([final_return(curve.returns) for curve in curves])
-    interval = _within_reach(mean_interval(finals, *places(curves), levels_of(family)), family)
+    interval = returns_interval(family, finals, *places(curves))
     solved = share_interval(finals >= family["optimal_threshold"], *places(curves))
     return {
         **{key: run[key] for key in ("method", "env", "preset", "seed")},
@@ -74,35 +75,9 @@ def summarize(
     }
 
 
-def levels_of(family: Json) -> Levels | None:
-    """The two returns that its tasks usually end with, if it names a safe one; 0 says that nobody knows of any."""
-    safe, best = float(family["suboptimal_return"]), float(family["optimal_return"])
-    return Levels(safe, best) if safe != 0 else None
-
-
-def lowest_return(family: Json) -> float | None:
-    """What no return is below, if that is known; in results of before a delta says so: they pay 1, 1 - delta or 0."""
-    known = family.get("lowest_return", 0.0 if "delta" in family else None)
-    return None if known is None else float(known)
-
-
 def final_interval(run: RunResults) -> Interval:
     """The mean final return with its interval over seeds, tasks and repeats."""
-    return _within_reach(_final_band(run), run.family)
-
-
-def _final_band(run: RunResults) -> Interval:
-    return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
-
-
-def _within_reach(interval: Interval, family: Json) -> Interval:
-    """No mean is above the best return or below the lowest one, where these are known."""
-    levels, lowest = levels_of(family), lowest_return(family)
-    if levels is not None:
-        interval = replace(interval, high=max(interval.value, min(interval.high, levels.best)))
-    if lowest is not None:
-        interval = replace(interval, low=min(interval.value, max(interval.low, lowest)))
-    return interval
+    return returns_interval(run.family, run.final_returns, run.tasks, run.seeds)
 
 
 def solved_interval(run: RunResults) -> Interval:
@@ -193,7 +168,7 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     ours, theirs = finals_by_task(run, by), finals_by_task(other, by)
     shared = [task for task in ours if task in theirs]
     if len(shared) < min(2, len(ours), len(theirs)) or not shared:  # a single pair of many would have no interval
-        found = difference_interval(*(_final_band(one) for one in (run, other)))
+        found = difference_interval(*(_unbounded_interval(one) for one in (run, other)))
         return Comparison(found, probability_of_improvement(run.final_returns, other.final_returns), shared=0)
     pairs = [(ours[task], theirs[task]) for task in shared]
     differences = np.array([one.returns.mean() - another.returns.mean() for one, another in pairs])
@@ -201,6 +176,11 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     complete = len(shared) == len(ours) == len(theirs)
     seeds = np.array([one.seed for one, _ in pairs])
     return Comparison(_paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
+
+
+def _unbounded_interval(run: RunResults) -> Interval:
+    """Of the mean final return, and not cut at the best one: what is cut off there would be missing in a difference."""
+    return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
 
 
 def _paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels | None) -> Interval:

@@ -16,7 +16,15 @@ from mesax.results.evidence.freshness import Freshness, freshness, with_family
 from mesax.results.evidence.kept import Kept, all_kept
 from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured
 from mesax.results.paper.cells import Found, cost_lines, results_for
-from mesax.results.paper.table import STALE, gain_table, mean_table, result_table
+from mesax.results.paper.table import (
+    STALE,
+    STALE_NOTE,
+    controls_table,
+    gain_over,
+    gain_table,
+    mean_table,
+    result_table,
+)
 from mesax.results.paper.theory import tables as theory_tables
 from mesax.results.reproduce import PAPER_TABLE_2, piece_named
 from mesax.results.summary import final_interval, solved_runs
@@ -81,9 +89,8 @@ def _table_2(evidence: Evidence, words: Sequence[str]) -> str:
 
 
 def _gains(evidence: Evidence, words: Sequence[str]) -> str:
-    """What MESA gains over the best baseline of each environment."""
-    del words
-    return to_markdown(gain_table(evidence.table_2))
+    """What MESA gains over the best baseline of each environment; with `controls`, over its controls."""
+    return to_markdown((controls_table if "controls" in words else gain_table)(evidence.table_2))
 
 
 def _costs(evidence: Evidence, words: Sequence[str]) -> str:
@@ -116,7 +123,8 @@ def _tasks(evidence: Evidence, words: Sequence[str]) -> str:
         )
         for one in evidence.of(method, *envs)
     )
-    return to_markdown(Table("", ("environment", "preset", "seed", "mean [95% interval]", "each task"), rows))
+    columns = ("environment", "preset", "seed", "mean [95% interval]", "each task")
+    return to_markdown(Table("", columns, rows, _note_of_one_seed(rows)))
 
 
 def _results(evidence: Evidence, words: Sequence[str]) -> str:
@@ -135,7 +143,13 @@ def _results(evidence: Evidence, words: Sequence[str]) -> str:
         for one in found
     )
     columns = ("method", "preset", "seed", "mean [95% interval]", *_groups(found), "solved")
-    return to_markdown(Table("", columns, rows))
+    return to_markdown(Table("", columns, rows, _note_of_one_seed(rows)))
+
+
+def _note_of_one_seed(rows: Sequence[Sequence[str]]) -> str:
+    """What an interval within one seed does not say, and what a mark means where there is one."""
+    marked = any(STALE in cell for row in rows for cell in row)
+    return "Intervals are over the tasks of one seed, and say nothing of other seeds." + f" {STALE_NOTE}" * marked
 
 
 def _groups(found: Sequence[Kept]) -> list[str]:
@@ -171,10 +185,10 @@ def _reached(visitor: Json) -> tuple[str, ...]:
 def _arms(evidence: Evidence, words: Sequence[str]) -> str:
     """`arms FIGURE ENV`: every run of a figure in one environment, pooled over seeds, and what its explorers reach."""
     figure, env = words
-    rows = []
-    for one in results_for(piece_named(figure), NO_RUNS, evidence.store):
-        if one.cell.env != env or not one.pooled:
-            continue
+    found = [one for one in results_for(piece_named(figure), NO_RUNS, evidence.store) if one.cell.env == env]
+    arms = [one for one in found if one.runs]
+    ours, rows = next((one for one in arms if one.cell.kind == "ours"), None), []
+    for one in arms:
         run = one.pooled[0]
         interval = final_interval(run)
         rows.append(
@@ -182,6 +196,7 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
                 one.label,
                 ", ".join(str(seed) for seed in one.runs),
                 format_interval(interval.value, interval.low, interval.high),
+                NOTHING if one is ours else gain_over(ours, one),
                 f"{solved_runs(run)} of {len(run.final_returns)}",
                 format_number(float(np.min(run.final_returns))),
                 *_explored(
@@ -189,10 +204,12 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
                 ),
             )
         )
-    columns = ("run", "seeds", "mean [95% interval]", "solved", "worst task", "explorers: steps", "left out most")
+    measured_of_explorers = ("explorers: steps", "left out most")
+    columns = ("run", "seeds", "mean [95% interval]", "MESA minus it", "solved", "worst task", *measured_of_explorers)
     note = (
-        "Steps per episode with the highest reward that explorers reach on unseen tasks before anything is learned, and"
-        " on the pair of task and target that they leave out most; means over seeds."
+        "MESA minus it: on the same tasks, with its 95% interval. Steps per episode with the highest reward that"
+        " explorers reach on unseen tasks before anything is learned, and on the pair of task and target that they"
+        " leave out most; means over seeds."
     )
     return to_markdown(Table("", columns, tuple(rows), note))
 

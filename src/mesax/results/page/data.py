@@ -10,7 +10,8 @@ import numpy as np
 from mesax.results.comparison import FamilyComparison
 from mesax.results.curves import align, common_grid, groups_of, places
 from mesax.results.figures import run_colors
-from mesax.results.intervals import Interval, interquartile_band, interquartile_interval, mean_band, mean_interval
+from mesax.results.intervals import Interval, interquartile_band, interquartile_interval
+from mesax.results.returns import returns_band, returns_interval
 from mesax.results.summary import final_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json, json_ready
@@ -87,13 +88,13 @@ def _bands(run: RunResults, group: str) -> Json | None:
     grid = common_grid([curve.steps for curve in chosen])
     grid = grid[thinned(len(grid))]
     _, rows = align([curve.steps for curve in chosen], values, grid)
-    lines = {"mean": mean_band(rows, *places(chosen)), "iqm": interquartile_band(rows, *places(chosen))}
+    lines = {"mean": returns_band(run.family, rows, *places(chosen)), "iqm": interquartile_band(rows, *places(chosen))}
     if group == EVERYTHING:
         ends = end_intervals(run)
     else:
         finals = np.array([final_return(own) for own in values])
         ends = {
-            "mean": mean_interval(finals, *places(chosen)),
+            "mean": returns_interval(run.family, finals, *places(chosen)),
             "iqm": interquartile_interval(finals, *places(chosen)),
         }
     band: Json = {"steps": [int(step) for step in grid]}

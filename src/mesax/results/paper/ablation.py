@@ -42,8 +42,8 @@ def _finals(axes: Axes, arms: Sequence[tuple[str, RunResults]]) -> None:
     """A row for each arm: every task run a dot, the mean with its interval in words at the right."""
     runs = [run for _, run in arms]
     for row, (run, color) in enumerate(zip(runs, run_colors(runs), strict=True)):
+        draw_scores(axes, row, run, None, color)
         interval = final_interval(run)
-        draw_scores(axes, row, run.curves, None, color, interval)
         text = f"{format_number(interval.value)} [{format_number(interval.low)}, {format_number(interval.high)}]"
         axes.annotate(
             text, (1, row), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mesax.errors import StoreError, UsageError
@@ -103,7 +104,7 @@ class Found:
     stale: Mapping[int, RunResults] = field(default_factory=dict)
     """Made with other settings than the cell has today, or before settings were recorded."""
     seconds: float | None = None
-    """Of a seed on two cores, by the clocks of its results: the quickest, since other load only adds."""
+    """Of a seed on two cores that are both kept busy, on average over the clocks of its results."""
 
     @property
     def missing(self) -> list[int]:
@@ -121,6 +122,12 @@ class Found:
         return 60.0 * self.cell.minutes if self.seconds is None else self.seconds
 
     @property
+    def fewer_seeds(self) -> str:
+        """How many seeds are shown, if not all that are asked for: what stands behind a number or a name then."""
+        number = len(self.runs or self.stale)
+        return "" if number in (0, len(SEEDS)) else f" ({number} seed{'s' * (number != 1)})"
+
+    @property
     def pooled(self) -> list[RunResults]:
         """All its seeds as one run under the label of the figure; nothing if there are none."""
         return self._pooled(self.runs)
@@ -131,7 +138,7 @@ class Found:
         return self._pooled(self.runs or self.stale)
 
     def _pooled(self, runs: Mapping[int, RunResults]) -> list[RunResults]:
-        named = {"method": self.label, "label": self.label, "overrides": {}}
+        named = {"method": self.label, "label": f"{self.label}{self.fewer_seeds}", "overrides": {}}
         own = [replace(run, run={**run.run, **named}) for run in runs.values()]
         return [pool(own)] if len(own) > 1 else own
 
@@ -211,7 +218,7 @@ def _found(cell: Cell, kept: Sequence[Kept], finished: Sequence[Kept]) -> Found:
         cell,
         dict(sorted(runs.items())),
         {seed: run for seed, run in sorted(stale.items()) if seed not in runs},
-        min(clocks, default=None),
+        fmean(clocks) if clocks else None,
     )
 
 
@@ -274,7 +281,8 @@ def cost_lines(found: Sequence[Found]) -> list[str]:
         lines.append(
             f"preset {preset}: {stored} of {cells} runs stored; all of them {format_duration(whole)} on {CORES} cores,"
             f" the missing ones {format_duration(rest)}"
-            f" (by clocks of stored results for {clocked} of {len(own)} rows, by estimates for the others)"
+            f" (processor time, shared out evenly; by clocks of stored results for {clocked} of {len(own)} rows, by"
+            " estimates for the others)"
         )
     return lines
 

@@ -19,6 +19,7 @@ from mesax.store.reading import RunResults
 COLUMNS = 3
 OURS, *OTHERS = PALETTE
 BASELINES = tuple((color, line) for line, color in product(("-", "--"), OTHERS))
+AS_PUBLISHED = tuple((OURS, line) for line in ("--", ":", "-."))
 ASIDE = tuple((color, line) for line, color in product((":", "-.", "--"), (INK, SOFT)))
 """Of what is not compared: controls, and methods that are told more."""
 
@@ -33,14 +34,15 @@ class Look:
 
 
 def looks(labels: Sequence[tuple[str, Kind]]) -> dict[str, Look]:
-    """Ours stands out, baselines differ in color, and all that is beside them is gray."""
-    baselines, aside = cycle(BASELINES), cycle(ASIDE)
+    """Ours stands out, as published it has the same color, baselines have others, all that is beside them is gray."""
+    others = {"published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
+    aside = cycle(ASIDE)
     found: dict[str, Look] = {}
     for label, kind in dict(labels).items():
         if kind == "ours":
             found[label] = Look(OURS, "-", 2.4)
         else:
-            found[label] = Look(*next(baselines if kind in ("baseline", "published") else aside))
+            found[label] = Look(*next(others.get(kind, aside)))
     return found
 
 
@@ -55,8 +57,9 @@ def curves_of_all(found: Sequence[Found]) -> Figure:
     figure = new_figure(3.7 * columns, 2.7 * rows + 0.2 * -(-len(look) // COLUMNS) + 0.4)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, env in zip(grid, envs, strict=False):
-        _draw(axes, [(one, run) for one in shown if one.cell.env == env for run in one.pooled], look)
-        axes.set_title(literal(env))
+        own = [one for one in shown if one.cell.env == env]
+        _draw(axes, [(one, run) for one in own for run in one.pooled], look)
+        axes.set_title(literal(f"{env}{_fewer_seeds(own)}"))
     for axes in grid[len(envs) :]:
         axes.set_axis_off()
     _legend(figure, look)
@@ -64,9 +67,17 @@ def curves_of_all(found: Sequence[Found]) -> Figure:
     return figure
 
 
+def _fewer_seeds(found: Sequence[Found]) -> str:
+    """Which methods of a panel lack seeds; their names stand in a legend for all panels."""
+    told = list(dict.fromkeys(one.fewer_seeds for one in found))
+    if len(told) == 1:
+        return told[0]
+    return f" ({', '.join(f'{one.label}{one.fewer_seeds}' for one in found if one.fewer_seeds)})"
+
+
 def _draw(axes: Axes, members: Sequence[tuple[Found, RunResults]], look: dict[str, Look]) -> None:
     for one, run in members:
-        steps, mean, low, high = mean_curve(run.curves, None)
+        steps, mean, low, high = mean_curve(run)
         own, is_ours = look[one.label], one.cell.kind == "ours"
         axes.plot(steps, mean, own.line, color=own.color, linewidth=own.width, zorder=4 if is_ours else 3)
         if is_ours:

@@ -13,6 +13,7 @@ from mesax.results.tables import Table
 from mesax.store.reading import RunResults
 
 STALE = "†"
+STALE_NOTE = f"{STALE}: stale, made with other settings than today's, or before settings were recorded."
 MISSING = "missing"
 Paper = Mapping[str, Mapping[str, tuple[float, float]]]
 """The paper's own table: mean and ±, by row and environment."""
@@ -36,7 +37,8 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
         )
     note = f"Mean final return over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given, with its 95%"
     note += " interval over seeds and tasks. Intervals allow for outcomes that a few tasks have not shown, so 30 of 30"
-    note += f" solved is not 100%; in simulations of three seeds they cover at least 90%.{_marks(found)}"
+    note += " solved is not 100%; in simulations of three seeds of five to ten tasks they cover about 90% or more."
+    note += f" That of one seed is over its tasks alone, and says nothing of other seeds.{_marks(found)}"
     note += f" {MISSING}: not run yet." if any(not one.shown for one in found) else ""
     note += (
         f" {NOTHING}: no such cell. {PRIVILEGED}: told the task's secret (Goal), or all places that may pay (the tour)."
@@ -51,7 +53,7 @@ def mean_table(found: Sequence[Found], paper: Paper) -> Table:
     there = [label for label in labels if any(one.shown for one in found if one.label == label)]
     rows = [(label, *(_mean(places.get((label, env))) for env in envs)) for label in there]
     rows += [(f"{name}, in the paper", *(f"{values[env][0]:g}" for env in envs)) for name, values in paper.items()]
-    note = f"Means over seeds {', '.join(map(str, SEEDS))}, as far as they have been run.{_marks(found)}"
+    note = f"Means over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given.{_marks(found)}"
     note += " Blank: not run yet, or no such cell." if any("" in row for row in rows) else ""
     left_out = [label for label in labels if label not in there]
     note += f" Not run yet: {', '.join(left_out)}." if left_out else ""
@@ -67,15 +69,14 @@ def _cell(one: Found | None) -> str:
         return NOTHING
     if not one.shown:
         return MISSING
-    interval, number = final_interval(one.shown[0]), len(one.runs or one.stale)
-    seeds = "" if number == len(SEEDS) else f" ({number} seed{'s' * (number != 1)})"
-    return f"{format_interval(interval.value, interval.low, interval.high)}{_mark(one)}{seeds}"
+    interval = final_interval(one.shown[0])
+    return f"{format_interval(interval.value, interval.low, interval.high)}{_mark(one)}{one.fewer_seeds}"
 
 
 def _mean(one: Found | None) -> str:
     if one is None or not one.shown:
         return ""
-    return f"{format_number(float(one.shown[0].final_returns.mean()))}{_mark(one)}"
+    return f"{format_number(float(one.shown[0].final_returns.mean()))}{_mark(one)}{one.fewer_seeds}"
 
 
 def _mark(one: Found) -> str:
@@ -85,7 +86,7 @@ def _mark(one: Found) -> str:
 def _marks(found: Iterable[Found]) -> str:
     if not any(one.stale and not one.runs for one in found):
         return ""
-    return f" {STALE}: stale, made with other settings than today's, or before settings were recorded."
+    return f" {STALE_NOTE}"
 
 
 def gain_table(found: Sequence[Found]) -> Table:
@@ -96,9 +97,9 @@ def gain_table(found: Sequence[Found]) -> Table:
         "Solved: task runs of ours whose final return is 0.95 or more in climb games, 60 or more (of 80) in particle"
         " worlds, 750 or more (of 1000) on the swimmer, with Wilson's 95% interval. Steps until the mean over all task"
         " runs is first there, if it ends there; area under the curve: the mean return over all of learning. Best"
-        " baseline: the highest mean of all methods that are neither controls nor privileged, nor stale unless all are,"
-        " over as many tasks as it has been run on. Probability that ours has the higher return, ties count half."
-        + _marks(found)
+        " baseline: the highest mean of all methods that are neither MESA, controls nor privileged, nor stale unless"
+        " all are, over as many tasks as it has been run on. Probability that ours has the higher return, ties count"
+        " half." + _marks(found)
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
 
@@ -118,8 +119,33 @@ def _gain(env: str, found: Sequence[Found]) -> tuple[str, ...]:
         return (env, solved, *soon, NOTHING, NOTHING, NOTHING)
     best = max(baselines, key=lambda one: float(one.shown[0].final_returns.mean()))
     compared = compare_runs(run, best.shown[0])
-    gain = format_interval(compared.difference.value, compared.difference.low, compared.difference.high, signed=True)
-    return (env, solved, *soon, f"{best.label}{_mark(best)}", f"{gain}{_over(compared)}", f"{compared.probability:.0%}")
+    name = f"{best.label}{_mark(best)}{best.fewer_seeds}"
+    return (env, solved, *soon, name, f"{_difference(compared)}{ours.fewer_seeds}", f"{compared.probability:.0%}")
+
+
+def controls_table(found: Sequence[Found]) -> Table:
+    """What the first row gains over each control: the learner that MESA wraps, without and with other episodes."""
+    controls = list(dict.fromkeys(one.label for one in found if one.cell.kind == "control"))
+    rows = []
+    for env in _envs(found):
+        own = {one.label: one for one in found if one.cell.env == env and one.shown}
+        ours = next((one for one in own.values() if one.cell.kind == "ours"), None)
+        rows.append((env, *(gain_over(ours, own.get(label)) for label in controls)))
+    note = "Mean final return of ours minus that of the control on the same tasks, with its 95% interval."
+    return Table("What MESA gains over its controls", ("environment", *controls), tuple(rows), note + _marks(found))
+
+
+def gain_over(ours: Found | None, other: Found | None) -> str:
+    """What one gains over another on the same tasks, with its interval."""
+    if ours is None or other is None:
+        return NOTHING
+    compared = compare_runs(ours.shown[0], other.shown[0])
+    return f"{_difference(compared)}{_mark(other)}{other.fewer_seeds or ours.fewer_seeds}"
+
+
+def _difference(compared: Comparison) -> str:
+    found = compared.difference
+    return f"{format_interval(found.value, found.low, found.high, signed=True)}{_over(compared)}"
 
 
 def _over(compared: Comparison) -> str:
