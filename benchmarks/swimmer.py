@@ -1,6 +1,6 @@
 """Speed of the swimmer on one core: the engine against gymnasium-robotics' mamujoco_v1, and what the host loop costs.
 
-    python benchmarks/swimmer.py [--copies 64] [--rounds 7]
+    python benchmarks/swimmer.py [--copies 64] [--rounds 7] [--preset quick]
 
 Rates are per second of processor time, and the contenders take turns: another job on the machine slows both. A step is
 one joint action, four steps of MuJoCo, the reward and all observations. The overhead of the host loop is what is left
@@ -110,9 +110,9 @@ class TimedBatch:
         return result
 
 
-def overhead(rounds: int) -> dict[str, float]:
-    """Processor seconds of a few rounds of the quick preset's learner, by where they go."""
-    entry = experiment("plain", "swimmer", "quick")
+def overhead(rounds: int, preset: str) -> dict[str, float]:
+    """Processor seconds of a few rounds of a preset's learner, by where they go."""
+    entry = experiment("plain", "swimmer", preset)
     loop = LearningLoop(Timed(entry.training_env), entry.algorithm, entry.schedule, LearnerAlone())
     lanes = entry.lanes
     keys = jax.random.split(jax.random.key(0), lanes)
@@ -155,6 +155,7 @@ def overhead(rounds: int) -> dict[str, float]:
             ):
                 found[name] += seconds
     found["host loop"] = found["total"] - found["engine"] - found["updates"] - found["policy"]
+    found["lanes"] = lanes
     found["steps"] = rounds * lanes * loop.schedule.steps_per_round(loop.env.spec.horizon)
     return found
 
@@ -164,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--copies", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--preset", default="quick", choices=("quick", "paper"), help="of the learner (default: quick)")
     options = parser.parse_args()
     contenders = {f"mesax, {options.copies} copies at a time": ours(options.copies)}
     other = reference(options.copies)
@@ -177,7 +179,7 @@ def main() -> None:
             rates[name].append(steps / (time.process_time() - started))
     for name, found in rates.items():
         print(f"{name:<52} {max(found):>11,.0f}/s", flush=True)
-    _print_overhead(overhead(3))
+    _print_overhead(overhead(3, options.preset), options.preset)
     if other is None:
         print("no comparison: gymnasium-robotics is not installed (pip install 'mesax[dev]')")
         return
@@ -185,9 +187,9 @@ def main() -> None:
     print(f"{'ratio':<52} {ratio:>11.1f}     bar >= {BAR:g}  {'met' if ratio >= BAR else 'MISSED'}")
 
 
-def _print_overhead(found: dict[str, float]) -> None:
-    total = found["total"]
-    print(f"{'training, quick preset, three lanes':<52} {found['steps'] / total:>11,.0f}/s")
+def _print_overhead(found: dict[str, float], preset: str) -> None:
+    total, what = found["total"], f"training, preset {preset}, lanes: {found['lanes']:g}"
+    print(f"{what:<52} {found['steps'] / total:>11,.0f}/s")
     for name in ("engine", "updates", "policy"):
         print(f"{'  ' + name:<52} {found[name] / total:>11.0%}")
     share = found["host loop"] / total
