@@ -1,6 +1,7 @@
 """Which runs are pooled, which are compared, and what is said of those that cannot be."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mesax.results.comparison import by_family, compare_directories, nothing_com
 from mesax.results.drawing import draw_comparison
 from mesax.results.summary import run_figures
 from mesax.store.reading import load_run
+from mesax.store.run_directory import RunDirectory
 
 FAKES = {
     "mesa-0": SMALL,
@@ -54,6 +56,22 @@ def test_runs_of_another_configuration_are_not_pooled_even_if_their_names_agree(
     assert len(samples_of_one([mesa, with_config(second, schedule={"total_steps": 7})])) == 2
     one, other = with_config(mesa, seed=0, num_test_tasks=4), with_config(second, seed=1, num_test_tasks=2)
     assert len(samples_of_one([one, other])) == 1
+
+
+def test_a_directory_stands_for_the_evaluated_runs_below_it(store, tmp_path, capsys):
+    for name in ("mesa-0", "plain-0"):
+        shutil.copytree(store[name], tmp_path / "runs" / name)
+    unfinished = shutil.copytree(store["mesa-1"], tmp_path / "runs" / "later")
+    RunDirectory(unfinished).unseal()
+    for name in ("eval.jsonl", "summary.json"):
+        (unfinished / name).unlink()
+    (unfinished / "STATUS").write_text("running\n")
+    assert main(["compare", str(tmp_path / "runs"), "--out", str(tmp_path / "drawn"), "--json"]) == 0
+    *printed, told = capsys.readouterr().out.splitlines()
+    (family,) = json.loads(told)["families"]
+    assert [row["method"] for row in family["rows"]] == ["mesa", "plain"]
+    assert [line for line in printed if line.startswith("note     left out: ") and "later" in line]
+    assert main(["compare", str(unfinished)]) == 2, "what is named must be there"
 
 
 def test_each_family_has_its_own_tables_and_pictures(store, tmp_path, request):

@@ -124,6 +124,15 @@ def fresh_finals(found: list[Found], label: str) -> list[float]:
     return [value for run in runs.values() for value in run.final_returns]
 
 
+def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp_path: Path, capsys):
+    words = ["reproduce", "table-2", "--plan", "--runs", str(runs), "--results", str(tmp_path / "none")]
+    assert main([*words, "--methods", "plain", "--envs", "climb-one"]) == 0
+    printed = capsys.readouterr().out
+    command = "mesax run plain climb-one --num-test-tasks 10 --seed"
+    assert f"stored   {command} 0\n" in printed and f"missing  {command} 1\n" in printed
+    assert main([*words, "--run"]) == 2 and "not allowed with argument" in capsys.readouterr().err
+
+
 def test_figures_say_which_methods_lack_seeds(runs: Path):
     found = results_for(piece_named("figure-3"), runs)
     (axes,) = curves_of_all(found).axes

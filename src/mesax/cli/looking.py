@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from mesax.cli.running import keep_episodes, stored_experiment
@@ -114,13 +115,38 @@ def compare(options: argparse.Namespace) -> int:
     """One table and one plot for several runs."""
     from mesax.results.comparison import compare_directories, show_comparison
 
-    beside = next((path for path in options.runs if path.is_dir()), Path("runs") / "stored")
+    paths, left_out = _evaluated(options.runs)
+    beside = next((path for path in paths if path.is_dir()), Path("runs") / "stored")
     directory = options.out or beside.parent / "figures"
     check_directory(directory)
-    result = show_comparison(compare_directories(options.runs), directory)
+    for reason in left_out:
+        print(f"note     left out: {reason}")
+    result = show_comparison(compare_directories(paths), directory)
     if options.json:
         print(json.dumps(result))
     return 0
+
+
+def _evaluated(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """What is named, and all evaluated runs below a directory that is no run; and why others there are left out."""
+    from mesax.results.report import run_directories
+    from mesax.store.reading import load_run
+
+    there: list[Path] = []
+    left_out: list[str] = []
+    for path in paths:
+        directories, found = ([path], set()) if path.is_file() else run_directories([path])
+        for directory in directories:
+            if directory in found:
+                try:
+                    load_run(directory)
+                except UsageError as error:
+                    left_out.append(str(error))
+                    continue
+            there.append(directory)
+    if not there:
+        raise UsageError(left_out[0])
+    return there, left_out
 
 
 def report(options: argparse.Namespace) -> int:

@@ -286,8 +286,10 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, table-2, theory, all"
     )
-    sub.add_argument("--plan", action="store_true", help="only say what is stored, what is missing and what that costs")
-    sub.add_argument("--run", action="store_true", help="run what is missing, and keep it in the store")
+    one_of = sub.add_mutually_exclusive_group()
+    text = "only say what is stored, what is missing and what that costs; of some methods or environments, all commands"
+    one_of.add_argument("--plan", action="store_true", help=text)
+    one_of.add_argument("--run", action="store_true", help="run what is missing, and keep it in the store")
     sub.add_argument("--methods", nargs="+", metavar="METHOD", help="only these (default: all that it needs)")
     sub.add_argument("--envs", nargs="+", metavar="ENV", help="only in these")
     text = "with --run: only runs of this preset (default quick; those of paper take up to hours)"

@@ -86,6 +86,9 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
         print(f"note     there is no store of results at {options.results}: go to where it is, or say --results")
     if piece.cells:
         print_table(status_table(piece, found))
+    if options.plan and (options.methods or options.envs):  # of all there would be hundreds
+        for command in (one.cell.command(seed) for one in found for seed in one.runs):
+            print(f"stored   {command}")
     for command in missing_commands(found):
         print(f"missing  {command}")
     for line in costs:
