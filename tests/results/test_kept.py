@@ -72,6 +72,33 @@ def test_files_of_other_kinds_are_left_out_and_refused(run: Path, tmp_path: Path
         read_kept(store / "theory.json")
 
 
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({"seed": None}, "seed is not a whole number"),
+        ({"seed": "x"}, "seed is not a whole number"),
+        ({"seed": True}, "seed is not a whole number"),
+        ({"env": 3}, "env is not text"),
+        ({"env_steps": 1.5}, "env_steps is not a whole number"),
+        ({"mean_return": "high"}, "mean_return is not a number"),
+        ({"per_task": [{}]}, "per_task is not a list of task runs"),
+        ({"overrides": []}, "overrides is not an object or null"),
+        ({"clocks": {"job_seconds": "long"}}, "clocks is not an object of numbers"),
+        ({"family": {}}, "family is not an object with numbers optimal_return, suboptimal_return, optimal_threshold"),
+        ({"curves": [{"task": 0, "repeat": 0, "steps": [1], "returns": []}]}, "curves is not a list of evaluations"),
+        ({"explorers": {"visitors": {"all explorers": {}}}}, "explorers is not what visitors reach"),
+        ({"borrowed": [{"method": "mesa"}]}, "borrowed is not a list of runs"),
+    ],
+)
+def test_an_entry_of_another_kind_is_damage(entry: dict[str, object], kind: str, run: Path, tmp_path: Path):
+    path, told = keep(run, tmp_path / "store"), []
+    path.write_text(json.dumps(json.loads(path.read_text()) | entry))
+    with pytest.raises(DamageError) as error:
+        read_kept(path)
+    assert str(error.value).startswith(f"{path}: {kind}")
+    assert all_kept(path.parent, told.append) == [] and told == [str(error.value)]
+
+
 def test_a_result_of_another_request_is_not_replaced(run: Path, tmp_path: Path):
     first = keep(run, tmp_path)
     facts = json.loads(first.read_text())
@@ -157,6 +184,8 @@ def test_a_result_is_fresh_until_its_settings_change():
     assert not is_of(kept, replace(request, num_test_tasks=5).experiment())
     assert with_family(kept).facts["family"]["optimal_return"] == 1.0
     assert kept.core_seconds is None
+    assert of_catalogue(request, clocks={}).core_seconds is None
+    assert of_catalogue(request, clocks={"cpu_seconds": 2.5}).core_seconds == 2.5
     assert of_catalogue(request, clocks={"job_seconds": 3.5}).core_seconds == 3.5
     assert of_catalogue(request, clocks={"job_seconds": 3.5, "cpu_seconds": 3.0}).core_seconds == 3.0
 

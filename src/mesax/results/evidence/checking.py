@@ -10,7 +10,8 @@ import numpy as np
 
 from mesax.errors import StoreError
 from mesax.results.evidence.blocks import Evidence
-from mesax.results.evidence.kept import FIGURES, Kept, all_kept
+from mesax.results.evidence.form import NEEDED, malformed
+from mesax.results.evidence.kept import Kept, all_kept
 from mesax.results.evidence.tracing import Finding, check_page, pages_beside, rewrite_page
 from mesax.store.json_files import read_json
 from mesax.store.reading import final_return
@@ -69,7 +70,10 @@ def _damage(path: Path) -> Iterator[str]:
     except StoreError as error:
         yield str(error)
         return
-    if all(name in facts for name in FIGURES):
+    if all(name in facts for name in NEEDED):
+        if (problem := malformed(facts)) is not None:
+            yield f"{path}: {problem}"
+            return
         yield from (f"{path}: {problem}" for problem in contradictions(Kept(path, facts)))
 
 
