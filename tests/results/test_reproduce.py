@@ -1,6 +1,7 @@
 """The paper's figures as values: which runs they need, which are there, what to type for the rest."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -123,6 +124,38 @@ def test_a_run_with_other_settings_is_stale_and_takes_no_place(tmp_path: Path):
     write_of_today(tmp_path / "runs" / "same", "plain", 0)
     (found,) = results_for(piece, tmp_path / "runs", store)
     assert found.runs[0].directory == tmp_path / "runs" / "same", "a directory has more in it than a file"
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("eval.jsonl", cut_short),
+        ("timing.jsonl", Path.unlink),
+        ("summary.json", Path.unlink),
+    ],
+)
+def test_a_damaged_run_is_left_out_and_told(name: str, damage: Callable[[Path], None], tmp_path: Path, capsys):
+    """Sealed or not; the store may have the same cell, and a damaged file there stops nothing either."""
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    kept = keep(write_of_today(tmp_path / "kept", "plain", 0), store)
+    for number, is_sealed in enumerate((True, False)):
+        path = write_of_today(runs / f"{number}", "plain", number)
+        damage(path / name)
+        if not is_sealed and name != "eval.jsonl":
+            (path / "checksums.json").unlink()
+    (store / "damaged.json").write_text(json.dumps(json.loads(kept.read_text()) | {"seed": None}))
+    told: list[str] = []
+    cell = next(cell for cell in piece_named("table-2").cells if (cell.method, cell.env) == ("plain", "climb-one"))
+    (found,) = results_for(replace(piece_named("table-2"), cells=(cell,)), runs, store, told.append)
+    assert found.runs[0].directory == kept
+    assert told[0] == f"{store / 'damaged.json'}: seed is not a whole number" and str(runs / "0" / name) in told[1]
+    words = ["--runs", str(runs), "--results", str(store), "--out", str(tmp_path), "--plan", "--envs", "climb-one"]
+    assert main(["reproduce", "table-2", *words]) == 0
+    assert capsys.readouterr().out.count(f"note     left out: {runs / '0' / name}") == 1
 
 
 @pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer"])
