@@ -87,6 +87,11 @@ class Kept:
         return {str(path): str(value) for path, value in (self.facts.get("overrides") or {}).items()}
 
     @property
+    def lenders(self) -> list[Json | None]:
+        """The runs whose policies it has used; None for one that was there no more when somebody asked."""
+        return list(self.facts.get("borrowed") or ())
+
+    @property
     def core_seconds(self) -> float | None:
         """What it cost: processor time of all its jobs, or where nobody kept that, their seconds, each on one core;
         None if there is no clock at all."""
@@ -169,9 +174,10 @@ def load_results(path: Path) -> RunResults:
 def keep(directory: Path, store: Path) -> Path:
     """Write what a finished run has found to the store, by today's statistics; returns the file."""
     facts = facts_of(directory)
-    path = store / f"{_name(facts)}.json"
+    first, second = file_names(facts)
+    path = store / f"{first}.json"
     if path.exists() and _is_another_request(path, facts):
-        path = store / f"{_name(facts)}-{facts['made_with']['config_hash']}.json"
+        path = store / f"{second}.json"
     write_file(path, json_text(facts).encode())
     return path
 
@@ -266,9 +272,12 @@ def _rounded(values: np.ndarray) -> list[float]:
     return [round(float(value), DECIMALS) for value in values]
 
 
-def _name(facts: Json) -> str:
-    changed = f"-{facts['made_with']['config_hash']}" if facts.get("overrides") else ""
-    return f"{facts['method']}-{file_name(str(facts['env']))}-{facts['preset']}-seed{facts['seed']}{changed}"
+def file_names(facts: Json) -> tuple[str, str]:
+    """What the file of a result is called; the second, if the first is that of another request."""
+    digest = (facts.get("made_with") or {}).get("config_hash")
+    name = f"{facts['method']}-{file_name(str(facts['env']))}-{facts['preset']}-seed{facts['seed']}"
+    first = f"{name}-{digest}" if facts.get("overrides") else name
+    return first, f"{first}-{digest}"
 
 
 def _is_another_request(path: Path, facts: Json) -> bool:
