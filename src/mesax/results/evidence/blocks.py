@@ -177,6 +177,8 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
             continue
         run = one.pooled[0]
         interval = final_interval(run)
+        # Results of the same run with older settings may lie beside them: overrides are named by their hash.
+        used = {own.directory for own in one.runs.values()}
         rows.append(
             (
                 one.label,
@@ -184,9 +186,7 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
                 format_interval(interval.value, interval.low, interval.high),
                 f"{solved_runs(run)} of {len(run.final_returns)}",
                 format_number(float(np.min(run.final_returns))),
-                *_explored(
-                    [kept for kept in evidence.kept if kept.seed in one.runs and one.cell.is_met_by(kept.facts)]
-                ),
+                *_explored([kept for kept in evidence.kept if kept.path in used]),
             )
         )
     columns = ("run", "seeds", "mean [95% interval]", "solved", "worst task", "explorers: steps", "left out most")
