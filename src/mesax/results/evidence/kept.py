@@ -5,7 +5,8 @@
         label, request, config, made_with          what was run: settings and their hash, command, commit, versions
         family, test_tasks, curves                 enough to draw and to compare it like the run itself
         explorers, clocks                          what its explorers reach; how long it took
-        borrowed                                   whose policies it has used, if they are of another run
+        borrowed                                   whose policies it has used, if they are of another run, and for
+                                                   explorers, what stands for the settings that trained them
 
 Files from before there was a store have figures only: they can be read, and nobody can check what they are of.
 """
@@ -22,6 +23,7 @@ import numpy as np
 
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.results.evidence.form import NEEDED, malformed
+from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.files import write_file
@@ -233,17 +235,22 @@ def _without_places(facts: Json) -> Json:
         "request": request if facts.get("request") else None,
         "config": config,
         "made_with": facts["made_with"] | {"command": command, "config_hash": digest_of_plain(config)},
-        "borrowed": [_lender(Path(place)) for place in places.values()],
+        "borrowed": [_lender(Path(place), name == "explorers_from") for name, place in places.items()],
     }
 
 
-def _lender(directory: Path) -> Json | None:
+def _lender(directory: Path, explorers: bool) -> Json | None:
     """What a run whose policies are borrowed is of; None if it is there no more."""
     try:
         run = RunDirectory.open(directory).run
     except (StoreError, UsageError):
         return None
-    return {name: run.get(name) for name in ("method", "env", "preset", "seed", "overrides", "config_hash")}
+    known = {name: run.get(name) for name in ("method", "env", "preset", "seed", "overrides", "config_hash")}
+    config = run.get("config") or {}
+    # Pre-trained policies must have been trained as their borrower would; explorers may be of any world and settings.
+    if explorers and all(name in config for name in ("method", *TRAINING)):
+        known["trained_with"] = training_digest(config)
+    return known
 
 
 def command_of(run: Json) -> str:

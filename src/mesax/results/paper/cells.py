@@ -50,6 +50,8 @@ class Cell:
     """None: as many as the preset has."""
     kind: Kind = "baseline"
     """What a table compares it with."""
+    lender: str = ""
+    """Whose explorers it borrows, as `zero_shot.name_of` calls them."""
 
     @property
     def name(self) -> str:
@@ -235,9 +237,11 @@ def _found(cell: Cell, kept: Sequence[Kept], finished: Sequence[Kept]) -> Found:
 
 
 def _is_fresh(cell: Cell, kept: Kept) -> bool:
-    from mesax.results.evidence.freshness import is_of, requested  # noqa: PLC0415 (needs JAX)
+    from mesax.results.evidence.freshness import borrows_from, is_of, requested  # noqa: PLC0415 (needs JAX)
 
-    return kept.config_hash is not None and is_of(kept, requested(cell.request(kept.seed)))
+    if kept.config_hash is None or (cell.lender and not borrows_from(kept, cell.lender)):
+        return False
+    return is_of(kept, requested(cell.request(kept.seed)))
 
 
 def _with_family(kept: Kept) -> RunResults:
