@@ -72,6 +72,33 @@ def test_files_of_other_kinds_are_left_out_and_refused(run: Path, tmp_path: Path
         read_kept(store / "theory.json")
 
 
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({"seed": None}, "seed is not a whole number"),
+        ({"seed": "x"}, "seed is not a whole number"),
+        ({"seed": True}, "seed is not a whole number"),
+        ({"env": 3}, "env is not text"),
+        ({"env_steps": 1.5}, "env_steps is not a whole number"),
+        ({"mean_return": "high"}, "mean_return is not a number"),
+        ({"per_task": [{}]}, "per_task is not a list of task runs"),
+        ({"overrides": []}, "overrides is not an object or null"),
+        ({"clocks": {"job_seconds": "long"}}, "clocks is not an object of numbers"),
+        ({"family": {}}, "family is not an object with numbers optimal_return, suboptimal_return, optimal_threshold"),
+        ({"curves": [{"task": 0, "repeat": 0, "steps": [1], "returns": []}]}, "curves is not a list of evaluations"),
+        ({"explorers": {"visitors": {"all explorers": {}}}}, "explorers is not what visitors reach"),
+        ({"borrowed": [{"method": "mesa"}]}, "borrowed is not a list of runs"),
+    ],
+)
+def test_an_entry_of_another_kind_is_damage(entry: dict[str, object], kind: str, run: Path, tmp_path: Path):
+    path, told = keep(run, tmp_path / "store"), []
+    path.write_text(json.dumps(json.loads(path.read_text()) | entry))
+    with pytest.raises(DamageError) as error:
+        read_kept(path)
+    assert str(error.value).startswith(f"{path}: {kind}")
+    assert all_kept(path.parent, told.append) == [] and told == [str(error.value)]
+
+
 def test_a_result_of_another_request_is_not_replaced(run: Path, tmp_path: Path):
     first = keep(run, tmp_path)
     facts = json.loads(first.read_text())
@@ -84,25 +111,58 @@ def test_a_result_of_another_request_is_not_replaced(run: Path, tmp_path: Path):
     assert keep(run, tmp_path) == second
 
 
-def test_a_result_of_borrowed_explorers_names_no_place(run: Path, tmp_path: Path):
-    lender = write_run(tmp_path / "a lender's", FakeRun("mesa", seed=7, evaluations=8))
+def borrowing(run: Path, lender: Path) -> Path:
+    """The same run, as if its explorers were those of the lender."""
     request = Request("mesa", "climb-one", "quick", 0, 4, (("method.explorers-from", str(lender)),))
     experiment = request.experiment()
-    described = json.loads((run / "run.json").read_text()) | {
-        "request": asdict(request),
-        "overrides": dict(request.overrides),
-        "config": to_plain(experiment),
-        "config_hash": digest(experiment),
-    }
-    (run / "run.json").write_text(json.dumps(described))
-    kept = read_kept(keep(seal(run), tmp_path / "store"))
+    return described(
+        run,
+        request=asdict(request),
+        overrides=dict(request.overrides),
+        config=to_plain(experiment),
+        config_hash=digest(experiment),
+    )
+
+
+def described(run: Path, **facts: object) -> Path:
+    """The same run, of which run.json says something else."""
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | facts))
+    return seal(run)
+
+
+def test_a_result_of_borrowed_explorers_names_no_place(run: Path, tmp_path: Path):
+    lender = write_run(tmp_path / "a lender's", FakeRun("mesa", seed=7, evaluations=8))
+    kept = read_kept(keep(borrowing(run, lender), tmp_path / "store"))
     assert str(tmp_path) not in kept.path.read_text()
     assert kept.overrides == {"method.explorers-from": "RUN_DIR"}
     assert kept.facts["made_with"]["command"].endswith("--method.explorers-from RUN_DIR")
     assert (kept.facts["borrowed"][0]["env"], kept.facts["borrowed"][0]["seed"]) == ("climb-one", 7)
-    anywhere = replace(request, overrides=(("method.explorers-from", "RUN_DIR"),))
+    anywhere = Request("mesa", "climb-one", "quick", 0, 4, (("method.explorers-from", "RUN_DIR"),))
     assert kept.config_hash == digest(anywhere.experiment())
     assert freshness(kept) == "fresh", "wherever the explorers lay"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "then", "state"),
+    [
+        ((), (), "fresh"),
+        ((("method.num-explorers", "2"), ("schedule.total-steps", "51200")), (), "fresh"),
+        ((("num-train-tasks", "3"),), (("num-train-tasks", "3"),), "fresh"),
+        ((), (("num-train-tasks", "3"),), "stale"),
+        ((), (("method.explore.total-steps", "12345"),), "stale"),
+        ((("method.no-more", "1"),), (), "stale"),
+    ],
+)
+def test_borrowed_explorers_would_be_trained_alike_today(overrides, then, state: str, run: Path, tmp_path: Path):
+    """`then`: settings that the lender's command had when it was run."""
+    lender = write_run(tmp_path / "lender", FakeRun("mesa", evaluations=8, overrides=overrides))
+    described(lender, config=to_plain(Request("mesa", "climb-one", overrides=then).experiment()))
+    assert freshness(read_kept(keep(borrowing(run, lender), tmp_path / "store"))) == state
+
+
+def test_nobody_can_tell_about_explorers_whose_run_is_gone(run: Path, tmp_path: Path):
+    kept = read_kept(keep(borrowing(run, tmp_path / "gone"), tmp_path / "store"))
+    assert kept.lenders == [None] and freshness(kept) == "unverified"
 
 
 @dataclass(frozen=True)
@@ -157,6 +217,8 @@ def test_a_result_is_fresh_until_its_settings_change():
     assert not is_of(kept, replace(request, num_test_tasks=5).experiment())
     assert with_family(kept).facts["family"]["optimal_return"] == 1.0
     assert kept.core_seconds is None
+    assert of_catalogue(request, clocks={}).core_seconds is None
+    assert of_catalogue(request, clocks={"cpu_seconds": 2.5}).core_seconds == 2.5
     assert of_catalogue(request, clocks={"job_seconds": 3.5}).core_seconds == 3.5
     assert of_catalogue(request, clocks={"job_seconds": 3.5, "cpu_seconds": 3.0}).core_seconds == 3.0
 

@@ -1,6 +1,7 @@
 """The paper's figures as values: which runs they need, which are there, what to type for the rest."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
 from mesax.results.evidence.kept import keep
-from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, training_digest
+from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, trained_today, training_digest
 from mesax.results.intervals import Interval
 from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
@@ -51,6 +52,47 @@ def test_a_cell_knows_its_runs_again():
     assert cell.command(2) == (
         "mesax run mesa mpe-3a5l-hard --method.explorers-from RUN_DIR --method.turn true --seed 2"
     )
+
+
+def test_a_cell_that_borrows_names_its_lender():
+    for cell in (cell for piece in PIECES for cell in piece.cells):
+        assert cell.stands_alone == (not cell.lender) and (cell.stands_alone or trained_today(cell.lender))
+
+
+@pytest.mark.parametrize(
+    ("lender", "is_fresh"),
+    [
+        ({}, True),
+        ({"overrides": {"method.num-explorers": "1", "schedule.total-steps": "51200"}}, True),
+        ({"trained_with": trained_today("mesa mpe-2a5l, preset quick")}, True),
+        ({"trained_with": "other settings"}, False),
+        ({"env": "mpe-3a5l"}, False),
+        ({"preset": "paper"}, False),
+        ({"method": "structured"}, False),
+        ({"overrides": {"num-train-tasks": "3"}}, False),
+        ({"overrides": {"method.no-more": "3"}}, False),
+        (None, False),
+    ],
+)
+def test_a_result_counts_only_with_the_explorers_of_its_cell(
+    lender: dict[str, object] | None, is_fresh: bool, tmp_path: Path
+):
+    piece = piece_named("figure-7")
+    cell = piece.cells[0]
+    experiment = cell.request(0).experiment()
+    known = {"method": "mesa", "env": "mpe-2a5l", "preset": "quick", "seed": 0, "overrides": {}}
+    task = {"task": 0, "label": "u=1", "repeat": 0, "final_return": 70.0, "groups": {}}
+    tasks = [task | {"task": number} for number in range(experiment.num_test_tasks)]
+    facts = {
+        **{"method": cell.method, "env": cell.env, "preset": cell.preset, "seed": 0, "overrides": dict(cell.overrides)},
+        **{"mean_return": 70.0, "per_task": tasks, "env_steps": 40, "meta_env_steps": 0, "wall_seconds": 2.0},
+        "config": to_plain(experiment),
+        "made_with": {"config_hash": digest(experiment)},
+        "borrowed": [None if lender is None else known | lender],
+    }
+    (tmp_path / "one.json").write_text(json.dumps(facts))
+    (found,) = results_for(replace(piece, cells=(cell,)), tmp_path / "none", tmp_path)
+    assert (sorted(found.runs), sorted(found.stale)) == (([0], []) if is_fresh else ([], [0]))
 
 
 def write_of_today(path: Path, method: str, seed: int) -> Path:
@@ -156,6 +198,38 @@ def test_a_run_with_other_settings_is_stale_and_takes_no_place(tmp_path: Path):
     write_of_today(tmp_path / "runs" / "same", "plain", 0)
     (found,) = results_for(piece, tmp_path / "runs", store)
     assert found.runs[0].directory == tmp_path / "runs" / "same", "a directory has more in it than a file"
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("eval.jsonl", cut_short),
+        ("timing.jsonl", Path.unlink),
+        ("summary.json", Path.unlink),
+    ],
+)
+def test_a_damaged_run_is_left_out_and_told(name: str, damage: Callable[[Path], None], tmp_path: Path, capsys):
+    """Sealed or not; the store may have the same cell, and a damaged file there stops nothing either."""
+    store, runs = tmp_path / "store", tmp_path / "runs"
+    kept = keep(write_of_today(tmp_path / "kept", "plain", 0), store)
+    for number, is_sealed in enumerate((True, False)):
+        path = write_of_today(runs / f"{number}", "plain", number)
+        damage(path / name)
+        if not is_sealed and name != "eval.jsonl":
+            (path / "checksums.json").unlink()
+    (store / "damaged.json").write_text(json.dumps(json.loads(kept.read_text()) | {"seed": None}))
+    told: list[str] = []
+    cell = next(cell for cell in piece_named("table-2").cells if (cell.method, cell.env) == ("plain", "climb-one"))
+    (found,) = results_for(replace(piece_named("table-2"), cells=(cell,)), runs, store, told.append)
+    assert found.runs[0].directory == kept
+    assert told[0] == f"{store / 'damaged.json'}: seed is not a whole number" and str(runs / "0" / name) in told[1]
+    words = ["--runs", str(runs), "--results", str(store), "--out", str(tmp_path), "--plan", "--envs", "climb-one"]
+    assert main(["reproduce", "table-2", *words]) == 0
+    assert capsys.readouterr().out.count(f"note     left out: {runs / '0' / name}") == 1
 
 
 @pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer"])

@@ -192,6 +192,8 @@ def test_arms_of_a_figure_are_pooled_and_do_not_stand_for_their_method(tmp_path:
     for number, (label, seed, value) in enumerate(arms):
         facts = kept_of(cells[label], seed, [value] * 5, None if label == "learner alone" else value / 10)
         (tmp_path / f"{number}.json").write_text(json.dumps(facts))
+    older = kept_of(cells["without wishes"], 0, [10.0] * 5, 1.0) | {"config": {}, "made_with": {"config_hash": "0"}}
+    (tmp_path / "older.json").write_text(json.dumps(older))  # what the same run was with other settings
     evidence = Evidence(tmp_path)
     rows = [line.split(" | ") for line in evidence.write("arms figure-9 mpe-2a5l").splitlines() if " of " in line]
     assert [(row[0], row[1], row[3], *row[5:]) for row in rows[:3]] == [

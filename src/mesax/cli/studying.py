@@ -77,11 +77,14 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
     from mesax.results.safe_drawing import attempt
     from mesax.results.tables import print_table
 
-    found = results_for(piece, options.runs, options.results)
+    damaged: list[str] = []
+    found = results_for(piece, options.runs, options.results, damaged.append)
     if options.run and missing(found):
         _run_missing(piece, found, options)
-        found = results_for(piece, options.runs, options.results)
+        found = results_for(piece, options.runs, options.results, damaged.append)
     costs = cost_lines(found)
+    for problem in dict.fromkeys(damaged):  # several cells may have met the same run
+        print(f"note     left out: {problem}")
     if piece.cells and not options.results.is_dir():
         print(f"note     there is no store of results at {options.results}: go to where it is, or say --results")
     if piece.cells:

@@ -263,6 +263,14 @@ ZERO_SHOT = {
     "2 agents drive all 3": ("mesa mpe-2a5l, preset quick", "whole team, turned"),
 }
 """Whose explorers, and how they play; the last is the negative control."""
+
+
+def _borrowing(label: str, transfer: str) -> Cell:
+    """MESA in the harder world, with the explorers that are measured there before anything is learned."""
+    settings = (*BORROWED, ("method.transfer", transfer))
+    return Cell("mesa", HARD, 8.0, label, settings, lender=ZERO_SHOT[label][0])
+
+
 # Explorers as MESA's learner of the test tasks would train them, with the net that PPO's have, for as many decisions.
 OFF_POLICY = (
     ("method.explorer", "Maddpg"),
@@ -361,8 +369,8 @@ PIECES: tuple[Piece, ...] = (
         "figure-7",
         "Figure 7: explorers of simpler worlds in a harder one",
         (
-            Cell("mesa", HARD, 8.0, TWO_TO_THREE, (*BORROWED, ("method.transfer", "subteams"))),
-            Cell("mesa", HARD, 8.0, EASY_TO_HARD, (*BORROWED, ("method.transfer", "same"))),
+            _borrowing(TWO_TO_THREE, "subteams"),
+            _borrowing(EASY_TO_HARD, "same"),
             Cell("uniform", HARD, 5.0),
             Cell("plain", HARD, 4.0),
         ),

@@ -191,6 +191,8 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
     for one in arms:
         run = one.pooled[0]
         interval = final_interval(run)
+        # Results of the same run with older settings may lie beside them: overrides are named by their hash.
+        used = {own.directory for own in one.runs.values()}
         rows.append(
             (
                 one.label,
@@ -199,9 +201,7 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
                 NOTHING if one is ours else gain_over(ours, one),
                 f"{solved_runs(run)} of {len(run.final_returns)}",
                 format_number(float(np.min(run.final_returns))),
-                *_explored(
-                    [kept for kept in evidence.kept if kept.seed in one.runs and one.cell.is_met_by(kept.facts)]
-                ),
+                *_explored([kept for kept in evidence.kept if kept.path in used]),
             )
         )
     measured_of_explorers = ("explorers: steps", "left out most")

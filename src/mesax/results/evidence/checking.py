@@ -6,17 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from mesax.errors import StoreError
 from mesax.results.evidence.blocks import Evidence
-from mesax.results.evidence.kept import FIGURES, Kept, all_kept
+from mesax.results.evidence.contradictions import contradictions
+from mesax.results.evidence.kept import is_meant_as_result, read_kept
 from mesax.results.evidence.tracing import Finding, check_page, pages_beside, rewrite_page
 from mesax.store.json_files import read_json
-from mesax.store.reading import final_return
-
-CLOSE = 1e-3
-"""Curves are kept to four decimals."""
 
 OF_A_RUN = ("run.json", "STATUS", "checksums.json", "jobs")
 """A directory with any of these is a run."""
@@ -36,8 +31,10 @@ class Verified:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a directory holds results, and is no run itself, not even a damaged one."""
-    return path.is_dir() and not any((path / name).exists() for name in OF_A_RUN) and bool(all_kept(path))
+    """Whether a directory holds results, if only damaged ones, and is no run itself, not even a damaged one."""
+    if not path.is_dir() or any((path / name).exists() for name in OF_A_RUN):
+        return False
+    return any(_is_result(file) for file in sorted(path.glob("*.json")))
 
 
 def verify_store(store: Path) -> Verified:
@@ -51,7 +48,7 @@ def verify_store(store: Path) -> Verified:
         sum(one.blocks for one in quoting),
         sum(one.numbers for one in quoting),
         len(quoting),
-        tuple(problem for path in sorted(store.glob("*.json")) for problem in _damage(path)),
+        tuple(problem for path in sorted(store.glob("*.json")) for problem in damage(path)),
         tuple(finding for one in checked.values() for finding in one.findings),
     )
 
@@ -62,29 +59,17 @@ def write_pages(store: Path) -> list[Path]:
     return [page for page in pages_beside(store) if rewrite_page(page, store, evidence.write)]
 
 
-def _damage(path: Path) -> Iterator[str]:
-    """What in a file contradicts itself; files that are no results of runs are only read."""
+def _is_result(path: Path) -> bool:
     try:
-        facts = read_json(path)
+        return is_meant_as_result(read_json(path))
+    except StoreError:
+        return False
+
+
+def damage(path: Path) -> Iterator[str]:
+    """What is wrong with a file: it cannot be read, or contradicts itself; one of another kind is only read."""
+    try:
+        if is_meant_as_result(read_json(path)):
+            yield from (f"{path}: {problem}" for problem in contradictions(read_kept(path)))
     except StoreError as error:
         yield str(error)
-        return
-    if all(name in facts for name in FIGURES):
-        yield from (f"{path}: {problem}" for problem in contradictions(Kept(path, facts)))
-
-
-def contradictions(kept: Kept) -> Iterator[str]:
-    """Figures that do not follow from what they were computed from."""
-    finals = np.array([float(task["final_return"]) for task in kept.facts["per_task"]])
-    if abs(float(finals.mean()) - float(kept.facts["mean_return"])) > CLOSE:
-        yield f"mean_return is {kept.facts['mean_return']}, but its tasks have {finals.mean()}"
-    if "curves" in kept.facts:
-        for task, curve in zip(kept.facts["per_task"], kept.results.curves, strict=True):
-            end = final_return(curve.returns)
-            if abs(end - float(task["final_return"])) > CLOSE:
-                yield f"task {task['task']} ends at {task['final_return']}, but its curve at {end}"
-    if "config" in kept.facts:
-        from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
-        if digest_of_plain(kept.facts["config"]) != kept.config_hash:
-            yield f"its settings do not have the hash {kept.config_hash}"

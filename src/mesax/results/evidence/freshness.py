@@ -1,9 +1,9 @@
 """Whether a result that is kept is still one of the settings of today.
 
 fresh        its settings are those that its command has now; settings that did not exist then may have been added,
-             as long as they are at their defaults
-stale        its command has other settings now
-unverified   nobody wrote its settings down
+             as long as they are at their defaults; explorers that it has borrowed would be trained alike
+stale        its command has other settings now, or the run whose explorers it has borrowed
+unverified   nobody wrote its settings down, or whose explorers it has borrowed
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
 from mesax.results.evidence.kept import Kept
+from mesax.results.evidence.zero_shot import name_of, trained_today, training_digest
 
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
@@ -27,13 +28,14 @@ Freshness = Literal["fresh", "stale", "unverified"]
 
 def freshness(kept: Kept) -> Freshness:
     """Whether the file's own command would make the same result today."""
-    if kept.config_hash is None:
+    lenders = [lender for lender in kept.lenders if lender is not None]
+    if kept.config_hash is None or len(lenders) < len(kept.lenders):
         return "unverified"
     try:
-        experiment = requested(request_of(kept))
+        is_fresh = is_of(kept, requested(request_of(kept))) and all(map(_trains_as_it_did, lenders))
     except UsageError:  # a method, world or setting that is no more
         return "stale"
-    return "fresh" if is_of(kept, experiment) else "stale"
+    return "fresh" if is_fresh else "stale"
 
 
 def is_of(kept: Kept, experiment: Experiment) -> bool:
@@ -43,6 +45,38 @@ def is_of(kept: Kept, experiment: Experiment) -> bool:
     if kept.config_hash == digest(experiment):
         return True
     return "config" in kept.facts and next(changes(experiment, kept.facts["config"]), None) is None
+
+
+def borrows_from(kept: Kept, explorers: str) -> bool:
+    """Whether its explorers are those of a run that `name_of` calls so, and would be trained alike today."""
+    today = trained_today(explorers)
+    return bool(kept.lenders) and all(
+        lender is not None
+        and name_of(lender) == explorers
+        and _training_of(lender) == today  # overrides may have made another run of it
+        and _trains_as_it_did(lender)
+        for lender in kept.lenders
+    )
+
+
+def _trains_as_it_did(lender: Json) -> bool:
+    """Whether a lender would train the same explorers today; nobody can tell if what trained them was not recorded."""
+    recorded = lender.get("trained_with")
+    return recorded is None or recorded == _training_of(lender)
+
+
+def _training_of(lender: Json) -> str | None:
+    """Stands for all settings that explorers of such a run would be trained with today; None: there is no such run."""
+    from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
+    from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
+
+    name, learner = method_and_learner(lender["method"])
+    overrides = tuple((str(path), str(value)) for path, value in (lender.get("overrides") or {}).items())
+    try:
+        request = Request(name, lender["env"], lender["preset"], overrides=overrides, learner=learner)
+        return training_digest(to_plain(requested(request)))
+    except UsageError:
+        return None
 
 
 def changes(value: object, stored: object, path: str = "") -> Iterator[str]:

@@ -5,7 +5,8 @@
         label, request, config, made_with          what was run: settings and their hash, command, commit, versions
         family, test_tasks, curves                 enough to draw and to compare it like the run itself
         explorers, clocks                          what its explorers reach; how long it took
-        borrowed                                   whose policies it has used, if they are of another run
+        borrowed                                   whose policies it has used, if they are of another run, and for
+                                                   explorers, what stands for the settings that trained them
 
 Files from before there was a store have figures only: they can be read, and nobody can check what they are of.
 """
@@ -13,6 +14,7 @@ Files from before there was a store have figures only: they can be read, and nob
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,17 +22,19 @@ from pathlib import Path
 import numpy as np
 
 from mesax.errors import DamageError, StoreError, UsageError
+from mesax.results.evidence.form import NEEDED, malformed
+from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_ready, json_text
 from mesax.store.modules import file_name
-from mesax.store.reading import Curve, RunResults, load_run
+from mesax.store.reading import SUMMARY_NUMBERS, Curve, RunResults, load_run
 from mesax.store.run_directory import RunDirectory
 
-FIGURES = ("method", "env", "preset", "seed", "mean_return", "per_task", "env_steps", "meta_env_steps", "wall_seconds")
-"""Without these a file is no result of a run."""
+ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
+"""A file with any of these is meant as a result, and damaged if it lacks others; without them it is of another kind."""
 OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", "family", "test_tasks")
 """What run.json says that a comparison or a table may need."""
 DECIMALS = 4
@@ -85,11 +89,17 @@ class Kept:
         return {str(path): str(value) for path, value in (self.facts.get("overrides") or {}).items()}
 
     @property
+    def lenders(self) -> list[Json | None]:
+        """The runs whose policies it has used; None for one that was there no more when somebody asked."""
+        return list(self.facts.get("borrowed") or ())
+
+    @property
     def core_seconds(self) -> float | None:
         """What it cost: processor time of all its jobs, or where nobody kept that, their seconds, each on one core;
         None if there is no clock at all."""
-        clocks = self.facts.get("clocks")
-        return None if clocks is None else float(clocks.get("cpu_seconds", clocks["job_seconds"]))
+        clocks = self.facts.get("clocks") or {}
+        seconds = clocks.get("cpu_seconds", clocks.get("job_seconds"))
+        return None if seconds is None else float(seconds)
 
     @cached_property
     def results(self) -> RunResults:
@@ -119,22 +129,37 @@ class Kept:
 
 
 def read_kept(path: Path) -> Kept:
-    """A result; a `DamageError` if the file holds none."""
-    facts = read_json(path)
-    missing = [name for name in FIGURES if name not in facts]
+    """A result; a `DamageError` if the file holds none, or one that nobody could make use of."""
+    return _checked(path, read_json(path))
+
+
+def _checked(path: Path, facts: Json) -> Kept:
+    missing = [name for name in NEEDED if name not in facts]
     if missing:
         raise DamageError(f"{path} is no result of a run: it lacks {', '.join(missing)}")
+    if (problem := malformed(facts)) is not None:
+        raise DamageError(f"{path}: {problem}")
     return Kept(path, facts)
 
 
-def all_kept(directory: Path) -> list[Kept]:
-    """Every result in a directory, in the order of their names; files of other kinds are left out."""
+def is_meant_as_result(facts: Json) -> bool:
+    """Whether a file is one of the results, be it damaged, and not a document of another kind."""
+    return any(name in facts for name in ONLY_RESULTS_HAVE)
+
+
+def all_kept(directory: Path, tell: Callable[[str], None] = lambda problem: None) -> list[Kept]:
+    """Every result in a directory, in the order of their names.
+
+    Files of other kinds are left out; so are damaged ones, and `tell` is told what is wrong with them.
+    """
     found = []
     for path in sorted(directory.glob("*.json")):
         try:
-            found.append(read_kept(path))
-        except StoreError:
-            continue
+            facts = read_json(path)
+            if is_meant_as_result(facts):
+                found.append(_checked(path, facts))
+        except StoreError as error:
+            tell(str(error))
     return found
 
 
@@ -151,9 +176,10 @@ def load_results(path: Path) -> RunResults:
 def keep(directory: Path, store: Path) -> Path:
     """Write what a finished run has found to the store, by today's statistics; returns the file."""
     facts = facts_of(directory)
-    path = store / f"{_name(facts)}.json"
+    first, second = file_names(facts)
+    path = store / f"{first}.json"
     if path.exists() and _is_another_request(path, facts):
-        path = store / f"{_name(facts)}-{facts['made_with']['config_hash']}.json"
+        path = store / f"{second}.json"
     write_file(path, json_text(facts).encode())
     return path
 
@@ -161,23 +187,30 @@ def keep(directory: Path, store: Path) -> Path:
 def facts_of(directory: Path) -> Json:
     """Everything that the store holds of a run."""
     run, stored = load_run(directory), RunDirectory.open(directory)
-    costs = {name: run.summary[name] for name in ("env_steps", "meta_env_steps", "wall_seconds")}
+    if not run.summary:
+        raise DamageError(f"{directory / 'summary.json'} is missing, or empty")
+    costs = {name: run.summary[name] for name in SUMMARY_NUMBERS}
     facts = summarize(run.run, stored.read_rows("eval.jsonl"), **costs, run_dir="")
     facts.pop("run_dir")
     facts |= {name: run.run[name] for name in OF_THE_RUN if name in run.run} | {"label": method_label(run.run)}
     facts |= {"explorers": run.summary["explorers"]} if "explorers" in run.summary else {}
-    jobs = stored.read_rows("timing.jsonl")
-    facts["clocks"] = {
-        "wall_seconds": round(float(run.summary["wall_seconds"]), 1),
-        "job_seconds": round(sum(float(job["seconds"]) for job in jobs), 1),
-        # Jobs of before have no clock of the processor.
-        "cpu_seconds": round(sum(float(job["cpu_seconds" if "cpu_seconds" in job else "seconds"]) for job in jobs), 1),
-    }
+    jobs = _seconds_of_jobs(directory / "timing.jsonl", stored.read_rows("timing.jsonl"))
+    facts["clocks"] = {"wall_seconds": round(float(run.summary["wall_seconds"]), 1)} | jobs
     facts["made_with"] = {"command": command_of(run.run)} | {
         name: run.run.get(name) for name in ("config_hash", "git_commit", "versions", "machine")
     }
     facts["curves"] = [_curve(curve) for curve in run.curves]
     return _without_places(facts)
+
+
+def _seconds_of_jobs(path: Path, jobs: Sequence[Json]) -> Json:
+    try:
+        seconds = [float(job["seconds"]) for job in jobs]
+        # Jobs of before have no clock of the processor.
+        cpu_seconds = [float(job["cpu_seconds" if "cpu_seconds" in job else "seconds"]) for job in jobs]
+    except (KeyError, TypeError, ValueError):
+        raise DamageError(f"{path} does not say how long each job took") from None
+    return {"job_seconds": round(sum(seconds), 1), "cpu_seconds": round(sum(cpu_seconds), 1)}
 
 
 def _without_places(facts: Json) -> Json:
@@ -202,17 +235,22 @@ def _without_places(facts: Json) -> Json:
         "request": request if facts.get("request") else None,
         "config": config,
         "made_with": facts["made_with"] | {"command": command, "config_hash": digest_of_plain(config)},
-        "borrowed": [_lender(Path(place)) for place in places.values()],
+        "borrowed": [_lender(Path(place), name == "explorers_from") for name, place in places.items()],
     }
 
 
-def _lender(directory: Path) -> Json | None:
+def _lender(directory: Path, explorers: bool) -> Json | None:
     """What a run whose policies are borrowed is of; None if it is there no more."""
     try:
         run = RunDirectory.open(directory).run
     except (StoreError, UsageError):
         return None
-    return {name: run.get(name) for name in ("method", "env", "preset", "seed", "overrides", "config_hash")}
+    known = {name: run.get(name) for name in ("method", "env", "preset", "seed", "overrides", "config_hash")}
+    config = run.get("config") or {}
+    # Pre-trained policies must have been trained as their borrower would; explorers may be of any world and settings.
+    if explorers and all(name in config for name in ("method", *TRAINING)):
+        known["trained_with"] = training_digest(config)
+    return known
 
 
 def command_of(run: Json) -> str:
@@ -241,9 +279,12 @@ def _rounded(values: np.ndarray) -> list[float]:
     return [round(float(value), DECIMALS) for value in values]
 
 
-def _name(facts: Json) -> str:
-    changed = f"-{facts['made_with']['config_hash']}" if facts.get("overrides") else ""
-    return f"{facts['method']}-{file_name(str(facts['env']))}-{facts['preset']}-seed{facts['seed']}{changed}"
+def file_names(facts: Json) -> tuple[str, str]:
+    """What the file of a result is called; the second, if the first is that of another request."""
+    digest = (facts.get("made_with") or {}).get("config_hash")
+    name = f"{facts['method']}-{file_name(str(facts['env']))}-{facts['preset']}-seed{facts['seed']}"
+    first = f"{name}-{digest}" if facts.get("overrides") else name
+    return first, f"{first}-{digest}"
 
 
 def _is_another_request(path: Path, facts: Json) -> bool:

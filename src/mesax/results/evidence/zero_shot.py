@@ -23,6 +23,8 @@ PLACE = ("explorers", "explorer_seed", "number", "env", "seed")
 """What a row is of; another measurement of the same takes its place, and keeps ways that it has not."""
 NOT_TRAINING = ("num_explorers", "mixing", "explorers_from", "transfer", "rest", "turn")
 """Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
+TRAINING = ("family", "num_train_tasks", "training_horizon")
+"""Settings beside those of the method that explorers depend on."""
 
 
 def measured(store: Path) -> list[Json]:
@@ -55,17 +57,17 @@ def training_digest(config: Mapping[str, Json]) -> str:
     from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
 
     method = {name: value for name, value in config["method"].items() if name not in NOT_TRAINING}
-    return digest_of_plain([method, *(config[name] for name in ("family", "num_train_tasks", "training_horizon"))])
+    return digest_of_plain([method, *(config[name] for name in TRAINING)])
 
 
 def is_of_today(row: Json) -> bool:
     """Whether explorers of that name would be trained with the same settings today."""
-    return row.get("trained_with") == _today(str(row["explorers"]))
+    return row.get("trained_with") == trained_today(str(row["explorers"]))
 
 
 @cache
-def _today(explorers: str) -> str | None:
-    """Of explorers that are called as `name_of` calls them."""
+def trained_today(explorers: str) -> str | None:
+    """What stands for the settings of explorers that are called as `name_of` calls them."""
     from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
     from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
 

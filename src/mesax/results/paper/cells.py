@@ -51,6 +51,8 @@ class Cell:
     """None: as many as the preset has."""
     kind: Kind = "baseline"
     """What a table compares it with."""
+    lender: str = ""
+    """Whose explorers it borrows, as `zero_shot.name_of` calls them."""
 
     @property
     def name(self) -> str:
@@ -185,22 +187,41 @@ class Piece:
         return not self.cells or any(one.runs or (self.takes_stale and one.stale) for one in found)
 
 
-def results_for(piece: Piece, directory: Path, store: Path | None = None) -> list[Found]:
-    """The results that a piece needs: of a store, and of finished runs below a directory (of several, the last)."""
+def results_for(
+    piece: Piece, directory: Path, store: Path | None = None, tell: Callable[[str], None] = lambda problem: None
+) -> list[Found]:
+    """The results that a piece needs: of a store, and of finished runs below a directory (of several, the last).
+
+    What is damaged is left out, and `tell` is told of it.
+    """
     if not piece.cells:
         return []
     finished = list(_finished(directory))
     kept: dict[tuple[str, str, str], list[Kept]] = {}
-    for one in all_kept(store) if store is not None and not piece.shows_play else ():
+    for one in all_kept(store, tell) if store is not None and not piece.shows_play else ():
         kept.setdefault((one.method, one.env, one.preset), []).append(one)
     return [
         _found(
             cell,
             kept.get((cell.method, cell.env, cell.preset), []),
-            [Kept(path, facts_of(path)) for path, run in finished if run["seed"] in SEEDS and cell.is_met_by(run)],
+            [
+                one
+                for path, run in finished
+                if run.get("seed") in SEEDS and cell.is_met_by(run)
+                for one in _read(path, tell)
+            ],
         )
         for cell in piece.cells
     ]
+
+
+def _read(path: Path, tell: Callable[[str], None]) -> list[Kept]:
+    """A finished run as a result; nothing if it is damaged: others, or the store, may have the same."""
+    try:
+        return [Kept(path, facts_of(path))]
+    except (StoreError, UsageError) as error:
+        tell(str(error))
+        return []
 
 
 def _found(cell: Cell, kept: Sequence[Kept], finished: Sequence[Kept]) -> Found:
@@ -223,9 +244,11 @@ def _found(cell: Cell, kept: Sequence[Kept], finished: Sequence[Kept]) -> Found:
 
 
 def _is_fresh(cell: Cell, kept: Kept) -> bool:
-    from mesax.results.evidence.freshness import is_of, requested  # noqa: PLC0415 (needs JAX)
+    from mesax.results.evidence.freshness import borrows_from, is_of, requested  # noqa: PLC0415 (needs JAX)
 
-    return kept.config_hash is not None and is_of(kept, requested(cell.request(kept.seed)))
+    if kept.config_hash is None or (cell.lender and not borrows_from(kept, cell.lender)):
+        return False
+    return is_of(kept, requested(cell.request(kept.seed)))
 
 
 def _with_family(kept: Kept) -> RunResults:
