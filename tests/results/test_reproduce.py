@@ -173,6 +173,9 @@ def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp
     command = "mesax run plain climb-one --num-test-tasks 10 --seed"
     assert f"stored   {command} 0\n" in printed and f"missing  {command} 1\n" in printed
     assert main([*words, "--run"]) == 2 and "not allowed with argument" in capsys.readouterr().err
+    assert main(["reproduce", "figure-7", *words[2:], "--methods", "mesa"]) == 0
+    told = "note     RUN_DIR of 2 to 3 agents on mpe-3a5l-hard: a finished run of mesa mpe-2a5l, preset quick; type"
+    assert told in capsys.readouterr().out
 
 
 def test_figures_say_which_methods_lack_seeds(runs: Path):

@@ -94,6 +94,8 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
             print(f"stored   {command}")
     for command in missing_commands(found):
         print(f"missing  {command}")
+    for one in (one for one in found if one.missing and not one.cell.stands_alone):
+        print(f"note     RUN_DIR of {one.cell.name}: a finished run of {one.cell.lender}; type the command with it")
     for line in costs:
         print(f"costs    {line}")
     drawn: list[Path] = []
@@ -124,10 +126,6 @@ def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespa
     from mesax.execution.sweep import planned_cells, sweep
 
     wanted = [one for one in found if one.missing and one.cell.preset == options.preset]
-    for one in (one for one in wanted if not one.cell.stands_alone):
-        print(
-            f"note     {one.cell.name} needs the explorers of another run: type its command, with that run's directory"
-        )
     cells = [
         (one.cell.method, one.cell.env, one.cell.arguments(seed))
         for one in wanted
