@@ -20,6 +20,7 @@ from mesax import __version__
 from mesax.cli.parser import main
 from mesax.errors import IO_ERROR, USAGE, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+from mesax.experiments.overrides import digest_of_plain
 from mesax.experiments.rebuild import experiment_of
 from mesax.results import drawing
 from mesax.store.run_directory import RunDirectory
@@ -345,6 +346,25 @@ def test_bad_input_is_one_line_and_writes_nothing(place, capsys, arguments, need
     assert line.startswith("mesax: ")
     assert [needle for needle in needles if needle not in line] == [], line
     assert (sorted(place.rglob("*")), listing(place)) == before
+
+
+TYPED = {
+    "resume": ("resume", "run", "--workers", "3", "--load", "json"),
+    "render": ("render", "run", "--policy", "explorer-1", "--task", "1"),
+    "eval": ("eval", "run", "--episodes", "7"),
+}
+
+
+@pytest.mark.parametrize("words", TYPED.values(), ids=TYPED)
+def test_what_to_type_is_what_was_typed_and_the_missing_module(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    config = {"type": "corridor:Thing"}
+    facts = {"id": "run", "config": config, "config_hash": digest_of_plain(config), "modules": ["json", "corridor"]}
+    RunDirectory.create(tmp_path / "run", facts).set_status("preempted")
+    assert main(list(words)) == USAGE
+    missing = [] if "json" in words else ["--load", "json"]
+    expected = " ".join(("mesax", *words, *missing, "--load", "corridor"))
+    assert capsys.readouterr().err.endswith(f"; type: {expected}\n")
 
 
 def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, capfd):

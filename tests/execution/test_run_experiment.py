@@ -182,7 +182,7 @@ def test_classes_of_a_script_work_in_two_processes(tmp_path: Path, capsys, monke
     one.unseal()
     one.set_status("preempted")
     assert main(["resume", str(one.path), "--quiet"]) == USAGE
-    assert f"type: mesax resume {one.path} --load mine.py" in capsys.readouterr().err
+    assert f"type: mesax resume {one.path} --quiet --load mine.py" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "mine", None)  # so that it is taken away again

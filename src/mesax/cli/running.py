@@ -125,13 +125,14 @@ def stored_experiment(
     try:
         return experiment_of(directory.run, modules), modules
     except ModuleNeeded as error:
-        command = shlex.join(["mesax", options.verb, str(options.run), *_loads(options.load, error)])
+        command = shlex.join(["mesax", *options.arguments, *_loads(options.load, error)])
         raise UsageError(f"{error}; type: {command}") from error
 
 
 def _loads(given: Sequence[str], error: ModuleNeeded) -> list[str]:
-    """What to say so that the modules that were given and those that are needed are loaded."""
-    return [word for module in dict.fromkeys((*given, *error.modules)) for word in ("--load", module)]
+    """What to add so that the modules that are needed and were not given are loaded, too."""
+    missing = dict.fromkeys(module for module in error.modules if module not in given)
+    return [word for module in missing for word in ("--load", module)]
 
 
 def _execute(
