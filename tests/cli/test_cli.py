@@ -315,6 +315,11 @@ BAD_INPUT = {
     "stray word in a sweep": ([*SWEEP, "--json", "more"], ["'more'"]),
     "one seed for a whole sweep": ([*SWEEP, "--", "--seed", "3"], ["--seed cannot be passed on", "--seeds"]),
     "no workers to sweep": ([*SWEEP, "--workers", "0"], ["--workers", "not 0"]),
+    "a cluster's option alone to plan": (
+        [*SWEEP, "--plan", "--shared"],
+        ["--shared belongs to a cluster: say --on ray"],
+    ),
+    "no address to plan with": ([*SWEEP, "--plan", "--on", "ray", "--address", "here"], ["'here'", "HOST:PORT"]),
     "no workers to resume": (["resume", "broken", "--workers", "-2"], ["--workers", "not -2"]),
     "no episodes": (["eval", "broken", "--episodes", "0"], ["--episodes", "not 0"]),
     "negative seed of episodes": (["eval", "broken", "--seed", "-1"], ["--seed", "not -1"]),

@@ -214,17 +214,18 @@ def _state_of(path: Path, digest: str) -> tuple[State, str]:
         return ("unfinished", "") if run.can_be_mended() else ("damaged", str(error))
 
 
-def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
-    """Say what would be done, as commands that could also be run elsewhere."""
+def show_plan(planned: Sequence[Planned], as_json: bool, options: Sequence[str] = ()) -> int:
+    """Say what would be done, as commands that could also be run elsewhere; `options` say who does the jobs of each."""
     for run in planned:
-        told = str(run.path) if run.state == "stored" else shlex.join(["mesax", *run.command])
+        told = str(run.path) if run.state == "stored" else shlex.join(["mesax", *run.command, *options])
         stale = f"  # {run.stale} is stale: it was made with other settings" if run.stale else ""
         print(f"{run.state:<10}  {run.reason or told}{stale}")
     counts = {state: sum(run.state == state for run in planned) for state in STATES}
     print(f"{_runs(planned)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
     if as_json:
         runs = [
-            {"run": run.name, "run_dir": str(run.path), "state": run.state, "command": ["mesax", *run.command]}
+            {"run": run.name, "run_dir": str(run.path), "state": run.state}
+            | {"command": ["mesax", *run.command, *options]}
             | ({"stale": str(run.stale)} if run.stale else {})
             for run in planned
         ]
