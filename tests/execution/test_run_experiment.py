@@ -19,6 +19,7 @@ from mesax.execution.run_experiment import _run_json, run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
+from mesax.results.labels import method_label
 from mesax.store.reading import load_run
 from mesax.store.run_directory import RunDirectory
 from methods.helpers import ONE_STEP, TINY, TINY_MADDPG
@@ -50,6 +51,7 @@ def test_it_says_what_a_named_run_says():
 
 def test_the_same_experiment_is_continued_and_another_refused(tmp_path: Path):
     first = run_experiment(OWN, tmp_path / "run", quiet=True)
+    assert (first["method"], method_label(load_run(tmp_path / "run").run)) == ("plain", "plain")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     assert run_experiment(OWN, str(tmp_path / "run"), quiet=True) == json.loads(json.dumps(first))
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
