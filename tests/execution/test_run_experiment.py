@@ -125,6 +125,11 @@ def test_what_has_no_plain_form_is_refused(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_cluster_by_its_name_alone_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"^on must be mesax\.OnRay\(\.\.\.\), not 'ray'$"):
+        run_experiment(OWN, tmp_path / "run", on="ray")  # type: ignore[arg-type]
+
+
 def test_what_workers_cannot_rebuild_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match=r"cannot be rebuilt from its settings .*workers=1 can do without"):
         run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "run", workers=2)

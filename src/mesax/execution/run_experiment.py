@@ -53,6 +53,8 @@ def run_experiment(
         raise UsageError(f"workers must be at least 1, not {workers}")
     check_trackers(track)
     if on is not None:
+        if not isinstance(on, OnRay):  # Python does not ask what it is
+            raise UsageError(f"on must be mesax.OnRay(...), not {on!r}")
         on.check()
     configure()
     expected = _digest(experiment)
