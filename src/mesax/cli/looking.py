@@ -159,14 +159,14 @@ def export(options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace) -> int:
     """How the runs of a directory are doing."""
-    from mesax.execution.status import runs_below, status_table, watch
+    from mesax.execution.status import fitted, runs_below, status_table, terminal_width, watch
     from mesax.results.tables import print_table
 
     if options.watch:
         watch(lambda: runs_below(options.directory), str(options.directory))
         return 0
     found = runs_below(options.directory)
-    print_table(status_table(found, str(options.directory)))
+    print_table(status_table(fitted(found, terminal_width()), str(options.directory)))
     if options.json:
         print(json.dumps({"runs": [vars(run) for run in found]}))
     return 0

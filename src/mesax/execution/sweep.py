@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
 from mesax.execution.progress import is_terminal
-from mesax.execution.status import RunStatus, shortened, status_of, status_table
+from mesax.execution.status import RunStatus, fitted, shortened, status_of, status_table
 from mesax.experiments.names import method_and_learner
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
@@ -292,7 +292,8 @@ def _shown(planned: Sequence[Planned], quiet: bool) -> Iterator[Say]:
     def table() -> RichTable:
         found = [status_of_planned(run) for run in planned]
         whole = status_table(found, "sweep")
-        rows = tuple(one.cells() for one in shortened(found, max(5, console.height - 10)))
+        seen = fitted(shortened(found, max(5, console.height - 10)), console.width)
+        rows = tuple(one.cells() for one in seen)
         return to_rich(replace(whole, rows=rows, note=f"{whole.note} {last[0]}"))
 
     with Live(get_renderable=table, console=console, refresh_per_second=1):
