@@ -175,6 +175,10 @@ def test_eval_plays_the_saved_policies_again(finished, capsys):
         assert played["return"] == pytest.approx(last["return"]), "a greedy policy on a game without chance"
         assert played["groups"] == pytest.approx(last["groups"])
     assert f"mean return {result['mean_return']:.4f} over 2 policies" in output
+    assert command_line("eval", finished, "--episodes", 2, "--policy", "best", "--json") == 0
+    for played in last_json(capsys.readouterr().out)["per_task"]:
+        best = max(row["return"] for row in rows if row["task"] == played["task"])
+        assert played["return"] == pytest.approx(best)
     assert listing(finished) == before
 
 
@@ -200,6 +204,8 @@ def test_learned_policies_play_anywhere(finished):
         assert several.shape == (5, env.spec.num_agents)
     with pytest.raises(UsageError, match="has no policy for task 2, run 0"):
         mesax.load_policy(finished, 2)
+    with pytest.raises(UsageError, match="has no best policy for task 2, run 0"):
+        mesax.load_policy(finished, 2, best=True)
 
 
 def test_compare_draws_and_tabulates_several_runs(finished, copied, capsys):

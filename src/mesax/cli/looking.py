@@ -85,7 +85,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from mesax.execution.saved_policies import evaluate_run
 
     experiment, _ = stored_experiment(directory, options)
-    rows = evaluate_run(directory, experiment, options.episodes, options.seed)
+    rows = evaluate_run(directory, experiment, options.episodes, options.seed, options.policy == "best")
     for row in rows:
         groups = "  ".join(f"{name} {value:.3f}" for name, value in row["groups"].items())
         print(f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}  return {row['return']:.4f}  {groups}")
