@@ -66,10 +66,16 @@ GROUPS = {
         *("Policy", "UniformPolicy", "EpsilonRandom", "Label", "Episode", "Transition", "play", "masked_mean"),
         *("tree_index",),
     ),
-    "Explorers in other training loops": ("load_explorers", "Explorers", "EpisodeMixer"),
+    "Explorers in other training loops": ("load_explorers", "Explorers", "EpisodeMixer", "Player"),
     "Learned policies elsewhere": ("load_policy", "LearnedPolicy"),
     "Errors": ("UsageError", "TrainingError", "StoreError"),
 }
+
+CALLED = {
+    *("Explorers", "EpisodeMixer", "Player", "LearnedPolicy", "Trainable", "Label", "Elapsed", "Discrete", "Box"),
+    *("Mlp", "Gru"),
+}
+"""Classes that are no protocols and whose methods users call: those that the tutorials do, and what loops hand out."""
 
 
 def page() -> str:
@@ -168,7 +174,7 @@ def field_table(rows: list[str]) -> Iterator[str]:
 def methods(node: ast.ClassDef) -> Iterator[str]:
     """Signatures of its public methods; of settings, which have fields, they are for loops and not for users."""
     protocol = any("Protocol" in ast.unparse(base) for base in node.bases)
-    wanted = protocol or node.name in {"Explorers", "EpisodeMixer"}
+    wanted = protocol or node.name in CALLED
     found = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name[0] != "_"]
     if wanted and found:
         yield from code([f"{signature(part)}\n    # {text(part).splitlines()[0]}" for part in found])
@@ -178,10 +184,12 @@ def signature(node: ast.AST) -> str:
     """A function's head as it would be written."""
     assert isinstance(node, ast.FunctionDef)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
-    if any(ast.unparse(decorator) == "property" for decorator in node.decorator_list):
+    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    if "property" in decorators:
         return f"{node.name}: {returns.removeprefix(' -> ')}"
+    static = "@staticmethod\n" if "staticmethod" in decorators else ""
     arguments = re.sub(r"(?<=[\w\]])=(?=\S)", " = ", ast.unparse(node.args))
-    return f"def {node.name}({arguments}){returns}"
+    return f"{static}def {node.name}({arguments}){returns}"
 
 
 def code(lines: list[str]) -> Iterator[str]:

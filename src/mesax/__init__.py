@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from mesax.experiments.rebuild import experiment_of as experiment_of
     from mesax.explorers.foreign_loop import EpisodeMixer as EpisodeMixer
     from mesax.explorers.foreign_loop import Explorers as Explorers
+    from mesax.explorers.foreign_loop import Player as Player
     from mesax.explorers.foreign_loop import load_explorers as load_explorers
     from mesax.explorers.shared_latent import SharedLatent as SharedLatent
     from mesax.explorers.tours import TourPlan as TourPlan
@@ -156,7 +157,7 @@ _MODULES = {
     "execution.saved_policies": ("LearnedPolicy", "load_policy"),
     "experiments.catalogue": ("experiment",),
     "experiments.rebuild": ("experiment_of",),
-    "explorers.foreign_loop": ("EpisodeMixer", "Explorers", "load_explorers"),
+    "explorers.foreign_loop": ("EpisodeMixer", "Explorers", "Player", "load_explorers"),
     "explorers.shared_latent": ("SharedLatent",),
     "explorers.tours": ("TourPlan",),
     "methods.base": ("Experiment", "Method", "Stage"),

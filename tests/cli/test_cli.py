@@ -20,6 +20,7 @@ from mesax import __version__
 from mesax.cli.parser import main
 from mesax.errors import IO_ERROR, USAGE, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
+from mesax.experiments.overrides import digest_of_plain
 from mesax.experiments.rebuild import experiment_of
 from mesax.results import drawing
 from mesax.store.run_directory import RunDirectory
@@ -174,6 +175,10 @@ def test_eval_plays_the_saved_policies_again(finished, capsys):
         assert played["return"] == pytest.approx(last["return"]), "a greedy policy on a game without chance"
         assert played["groups"] == pytest.approx(last["groups"])
     assert f"mean return {result['mean_return']:.4f} over 2 policies" in output
+    assert command_line("eval", finished, "--episodes", 2, "--policy", "best", "--json") == 0
+    for played in last_json(capsys.readouterr().out)["per_task"]:
+        best = max(row["return"] for row in rows if row["task"] == played["task"])
+        assert played["return"] == pytest.approx(best)
     assert listing(finished) == before
 
 
@@ -199,6 +204,8 @@ def test_learned_policies_play_anywhere(finished):
         assert several.shape == (5, env.spec.num_agents)
     with pytest.raises(UsageError, match="has no policy for task 2, run 0"):
         mesax.load_policy(finished, 2)
+    with pytest.raises(UsageError, match="has no best policy for task 2, run 0"):
+        mesax.load_policy(finished, 2, best=True)
 
 
 def test_compare_draws_and_tabulates_several_runs(finished, copied, capsys):
@@ -314,6 +321,11 @@ BAD_INPUT = {
     "stray word in a sweep": ([*SWEEP, "--json", "more"], ["'more'"]),
     "one seed for a whole sweep": ([*SWEEP, "--", "--seed", "3"], ["--seed cannot be passed on", "--seeds"]),
     "no workers to sweep": ([*SWEEP, "--workers", "0"], ["--workers", "not 0"]),
+    "a cluster's option alone to plan": (
+        [*SWEEP, "--plan", "--shared"],
+        ["--shared belongs to a cluster: say --on ray"],
+    ),
+    "no address to plan with": ([*SWEEP, "--plan", "--on", "ray", "--address", "here"], ["'here'", "HOST:PORT"]),
     "no workers to resume": (["resume", "broken", "--workers", "-2"], ["--workers", "not -2"]),
     "no episodes": (["eval", "broken", "--episodes", "0"], ["--episodes", "not 0"]),
     "negative seed of episodes": (["eval", "broken", "--seed", "-1"], ["--seed", "not -1"]),
@@ -345,6 +357,25 @@ def test_bad_input_is_one_line_and_writes_nothing(place, capsys, arguments, need
     assert line.startswith("mesax: ")
     assert [needle for needle in needles if needle not in line] == [], line
     assert (sorted(place.rglob("*")), listing(place)) == before
+
+
+TYPED = {
+    "resume": ("resume", "run", "--workers", "3", "--load", "json"),
+    "render": ("render", "run", "--policy", "explorer-1", "--task", "1"),
+    "eval": ("eval", "run", "--episodes", "7"),
+}
+
+
+@pytest.mark.parametrize("words", TYPED.values(), ids=TYPED)
+def test_what_to_type_is_what_was_typed_and_the_missing_module(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    config = {"type": "corridor:Thing"}
+    facts = {"id": "run", "config": config, "config_hash": digest_of_plain(config), "modules": ["json", "corridor"]}
+    RunDirectory.create(tmp_path / "run", facts).set_status("preempted")
+    assert main(list(words)) == USAGE
+    missing = [] if "json" in words else ["--load", "json"]
+    expected = " ".join(("mesax", *words, *missing, "--load", "corridor"))
+    assert capsys.readouterr().err.endswith(f"; type: {expected}\n")
 
 
 def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, capfd):

@@ -17,7 +17,9 @@ from mesax.cli import env_check
 from mesax.cli.env_check import load_target
 from mesax.cli.findings import Finding, about_stage_one
 from mesax.cli.parser import main
+from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
+from mesax.envs.adapters.layout import TeamReward
 from mesax.errors import USAGE, UsageError
 from mesax.suites.foreign.families import HOW_TO_GIVE_A_HORIZON, environment_of, takes_a_seed
 
@@ -92,6 +94,42 @@ def test_a_run_and_the_check_refuse_the_same(make, capsys):
     assert re.search(r"problem  episodes .* is unknown", capsys.readouterr().out)
     assert main(["list", "plain", target, "--preset", "smoke"]) == USAGE
     assert "the length of its episodes is unknown" in capsys.readouterr().err
+
+
+SIX = [5, 3, 8, 1, 9, 2]
+
+
+def one_of_six(seed: int) -> Line:
+    return Line(SIX[seed])
+
+
+def test_a_factory_for_small_seeds_alone(capsys):
+    """Tasks of a run are seeds up to 2**32: the check and the run say so, and how to have six."""
+    (problem,) = problems(one_of_six)
+    assert problem.name == "factory" and "IndexError" in problem.detail and "seed % n" in problem.advice
+    assert main(["list", "plain", f"{__name__}:one_of_six", "--preset", "smoke"]) == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"'{__name__}:one_of_six' cannot be used: making the environment of task seed " in line
+    assert "IndexError" in line and "num_tasks=n" in line
+
+
+def test_a_family_is_checked_as_it_is():
+    """With its own number of tasks, and its own reward of the team."""
+
+    def family(num_tasks: int, team_reward: TeamReward = "mean") -> ForeignFamily:
+        return ForeignFamily(ForeignEnvironment(one_of_six, 6, team_reward), 6.0, num_tasks=num_tasks)
+
+    two = findings(family(2, "sum"), seeds=3, steps=20)
+    assert not [finding for finding in two if finding.state == "problem"]
+    assert named(two, "play").detail.startswith("40 random steps on 2 tasks")
+    assert (named(two, "team").state, named(two, "team").detail[-9:]) == ("ok", "their sum")
+    assert "at most 11" in named(two, "rewards").detail
+    (alone,) = problems(family(1))
+    (beyond,) = problems(family(7))
+    (apart,) = problems(family(2, "shared"), steps=20)
+    assert alone.name == "tasks" and "trains on some" in alone.detail
+    assert "task seed 6: IndexError" in beyond.detail and "num_tasks=7" in beyond.advice
+    assert apart.name == "fault" and "if agents are paid apart" in apart.detail
 
 
 def test_the_horizon_is_that_of_a_run():

@@ -120,6 +120,15 @@ def test_the_api_page_has_every_field_of_every_public_dataclass():
     assert missing == {}
 
 
+def test_the_api_page_has_the_methods_that_tutorials_call():
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    entries = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE))
+    called = {"LearnedPolicy": "start", "Player": "act", "Trainable": "descend", "Label": "of", "Elapsed": "at"}
+    called |= {"Discrete": "encode", "Box": "sample", "Mlp": "build", "Gru": "build"}
+    assert [name for name, method in called.items() if f"\ndef {method}(" not in entries[name]] == []
+    assert "@staticmethod\ndef create(" in entries["Trainable"]
+
+
 @pytest.mark.parametrize("name", [name for name in mesax.__all__ if name != "__version__"])
 def test_every_public_name_has_an_entry(name: str):
     assert f"\n### {name}\n" in (DOCS / "api.md").read_text(encoding="utf-8")

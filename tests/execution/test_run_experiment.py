@@ -19,6 +19,7 @@ from mesax.execution.run_experiment import _run_json, run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
+from mesax.results.labels import method_label
 from mesax.store.reading import load_run
 from mesax.store.run_directory import RunDirectory
 from methods.helpers import ONE_STEP, TINY, TINY_MADDPG
@@ -50,6 +51,7 @@ def test_it_says_what_a_named_run_says():
 
 def test_the_same_experiment_is_continued_and_another_refused(tmp_path: Path):
     first = run_experiment(OWN, tmp_path / "run", quiet=True)
+    assert (first["method"], method_label(load_run(tmp_path / "run").run)) == ("plain", "plain")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     assert run_experiment(OWN, str(tmp_path / "run"), quiet=True) == json.loads(json.dumps(first))
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
@@ -123,6 +125,11 @@ def test_what_has_no_plain_form_is_refused(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_cluster_by_its_name_alone_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"^on must be mesax\.OnRay\(\.\.\.\), not 'ray'$"):
+        run_experiment(OWN, tmp_path / "run", on="ray")  # type: ignore[arg-type]
+
+
 def test_what_workers_cannot_rebuild_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match=r"cannot be rebuilt from its settings .*workers=1 can do without"):
         run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "run", workers=2)
@@ -182,7 +189,7 @@ def test_classes_of_a_script_work_in_two_processes(tmp_path: Path, capsys, monke
     one.unseal()
     one.set_status("preempted")
     assert main(["resume", str(one.path), "--quiet"]) == USAGE
-    assert f"type: mesax resume {one.path} --load mine.py" in capsys.readouterr().err
+    assert f"type: mesax resume {one.path} --quiet --load mine.py" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "mine", None)  # so that it is taken away again

@@ -11,7 +11,7 @@ from execution.test_runner import command_line
 from fake_store import SMALL, write_run
 from mesax.errors import USAGE
 from mesax.execution import sweep
-from mesax.execution.status import PROGRESS, RunStatus, StatusFile, runs_below, shortened, status_of
+from mesax.execution.status import PROGRESS, RunStatus, StatusFile, fitted, runs_below, shortened, status_of
 from mesax.execution.sweep import Planned, status_of_planned
 from mesax.store.run_directory import RunDirectory
 
@@ -87,6 +87,28 @@ def test_the_table_of_a_directory(at_work, capsys):
     told = json.loads(shown.splitlines()[-1])["runs"]
     summary = json.loads((run.path.parent / "a" / "summary.json").read_text())
     assert told[0]["last_return"] == summary["mean_return"] and told[1]["phase"] == "adapt (3/3)"
+
+
+def test_only_names_are_shortened_on_a_narrow_terminal(at_work, capsys, monkeypatch):
+    run, _ = at_work
+    long = run.path.parent / "mesa-climb-multi-quick-seed0-1f2e3d4c5b6a"
+    run.path.rename(long)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command_line("status", long.parent, "--json") == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    (row,) = [line for line in lines if line.startswith("mesa")]
+    assert row.split()[:4] == ["mesa-climb-multi-quick-seed0", "running", "adapt", "(3/3)"] and len(row) <= 80
+    assert json.loads(last)["runs"][0]["name"] == long.name
+
+
+def test_names_differ_after_they_are_shortened():
+    def names(found: list[RunStatus], width: int) -> list[str]:
+        return [one.name for one in fitted(found, width)]
+
+    hashed = [RunStatus(f"plain-climb-one-quick-seed0-{hash}", "done") for hash in ("0123456789ab", "0123456789ac")]
+    assert names(hashed, 120) == [one.name for one in hashed]
+    assert names(hashed, 60) == ["plain-cl...56789ab", "plain-cl...56789ac"]
+    assert names(hashed[:1], 70) == ["plain-climb-one-quick-seed0"]
 
 
 def test_nothing_to_see_is_one_line(tmp_path, capsys):

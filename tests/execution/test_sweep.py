@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from fake_store import FakeRun, seal, write_run
-from mesax.cli.parser import main
+from mesax.cli.parser import main, parse
 from mesax.errors import FAILED, PREEMPTED, USAGE, StoreError, UsageError
 from mesax.execution import sweep
+from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.sweep import Grid, How, Outcome, Planned, do_all, plan
 from mesax.runtime import QUICK_COMPILE
 from mesax.store.run_directory import RunDirectory
@@ -312,6 +313,18 @@ def test_a_plan_shows_commands_and_begins_nothing(tmp_path, capsys):
     assert line.startswith("new         mesax run vdn climb-one --lanes 1 ")
     assert count == "1 run: 1 new" and json.loads(last)["runs"][0]["command"] == line.split()[1:]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_says_who_does_the_jobs(tmp_path, capsys, monkeypatch):
+    """Neither Ray nor its cluster need be where a plan is made."""
+    monkeypatch.setattr(OnRay, "check", lambda on: pytest.fail("a plan begins nothing"))
+    who = ["--on", "ray", "--address", "10.0.0.1:6379", "--shared", "--num-gpus", "0.5", "--workers", "3"]
+    assert main(["sweep", "--out", str(tmp_path / "out"), "--plan", "--json", *who, *REAL[1:]]) == 0
+    line, _, last = capsys.readouterr().out.splitlines()
+    assert line.split()[-len(who) :] == who and json.loads(last)["runs"][0]["command"] == line.split()[1:]
+    options = parse(line.split()[2:])
+    assert (options.on, options.address, options.shared, options.num_gpus) == ("ray", "10.0.0.1:6379", True, 0.5)
+    assert options.workers == 3
 
 
 def test_a_real_sweep_finishes_compares_and_is_not_repeated(tmp_path, capsys, monkeypatch):

@@ -13,7 +13,7 @@ from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Joi
 from mesax.algorithms.binned import Binned
 from mesax.algorithms.normalized import Normalized
 from mesax.errors import UsageError
-from mesax.experiments.catalogue import experiment
+from mesax.experiments.catalogue import experiment, method_name
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
@@ -107,6 +107,13 @@ def test_names_are_those_of_the_catalogue():
             experiment(*names)
         choices = (METHODS, ENVIRONMENTS, PRESETS)[position]
         assert all(choice in str(refused.value) for choice in choices)
+
+
+def test_an_experiment_knows_the_name_of_its_method():
+    assert [method_name(experiment(name, "climb-one", "smoke")) for name in WRAPPERS] == list(WRAPPERS)
+    own = type("Plain", (Plain,), {"__module__": "mine"})
+    entry = experiment("qmix", "climb-one", "smoke")
+    assert (method_name(entry), method_name(replace(entry, method=own()))) == ("plain", "Plain")
 
 
 def test_different_cells_have_different_digests():

@@ -1,6 +1,7 @@
 """Every experiment survives its run.json, and nothing that a file names is imported."""
 
 import json
+import re
 import sys
 from dataclasses import dataclass, replace
 from itertools import product
@@ -234,3 +235,6 @@ def test_attributes_are_found_or_named():
         attribute_of("json:make")
     with pytest.raises(UsageError, match="is a file: name the module, mine:make"):
         attribute_of("mine.py:make")
+    for name, proper in {"./corridor": "corridor", "maps/corridor": "maps.corridor", ".corridor": "corridor"}.items():
+        with pytest.raises(UsageError, match=f"^'{re.escape(name)}' is a path: name the module, {proper}$"):
+            load_module(name)

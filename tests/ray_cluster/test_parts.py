@@ -469,7 +469,7 @@ def test_lines_of_a_job_array_are_the_runs_that_are_left(tmp_path, capsys):
     """As docs/cluster.md says: a plan through its `sed`, and one line of it through the shell of one element."""
     page = (Path(__file__).parents[2] / "docs/cluster.md").read_text(encoding="utf-8")
     filters = page[page.index("sed -n -E ") :].partition(" > cells.txt")[0]
-    element = next(line for line in page.splitlines() if line.startswith("srun "))
+    element = "\n".join(line for line in page.splitlines() if line.startswith(("cores=", "srun ")))
     out = tmp_path / "it's here"
     words = ["sweep", "--methods", "plain", "uniform", "--envs", "climb-one", "--seeds", "0", "1", "--preset", "smoke"]
     assert main([*words, "--out", str(out), "--plan"]) == 0
@@ -477,14 +477,17 @@ def test_lines_of_a_job_array_are_the_runs_that_are_left(tmp_path, capsys):
     cells = subprocess.run(["sh", "-c", filters], input=plan, capture_output=True, text=True, check=True).stdout
     (tmp_path / "cells.txt").write_text(cells)
     assert len(cells.splitlines()) == 4
-    shell = f'srun() {{ "$@"; }}\nPATH="$PWD:$PATH"\nSLURM_ARRAY_TASK_ID=3\n{element}\n'
+    told = '[ "$1" = --cpus-per-task=8 ] || exit 1'  # srun takes no --cpus-per-task from sbatch
+    shell = f'srun() {{ {told}; shift; "$@"; }}\nPATH="$PWD:$PATH"\n{element}\n'
     fake = tmp_path / "mesax"
     fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 75\n')
     fake.chmod(0o755)
-    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False)
+    slurm = {**os.environ, "SLURM_ARRAY_TASK_ID": "3", "SLURM_CPUS_PER_TASK": "8"}
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, env=slurm, capture_output=True, text=True, check=False)
     assert done.returncode == 75, "what the run says is what the element says"
     options = parse(done.stdout.splitlines())
     assert (options.verb, options.method, options.seed, options.reuse) == ("run", "uniform", 0, True)
+    assert options.workers == 8
     assert options.out == out / "uniform-climb-one-smoke-seed0"
 
 

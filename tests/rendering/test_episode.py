@@ -66,6 +66,14 @@ def test_render_draws_the_final_policy(run, tmp_path, capsys):
     assert Path(drawn[0]).read_bytes() == before, "the same episode every time"
 
 
+def test_render_draws_the_policy_of_the_best_evaluation(run):
+    directory = RunDirectory.open(run)
+    play = play_policy(directory, experiment_of(directory.run), 0, "best", episodes=2)
+    assert isinstance(play, ClimbPlay)
+    best = max(row["return"] for row in directory.read_rows("eval.jsonl") if row["task"] == 0)
+    assert float(np.mean(play.rewards)) == pytest.approx(best)
+
+
 def test_render_draws_what_an_explorer_visits(run, monkeypatch):
     monkeypatch.setattr(render_climb, "moments", lambda play: [still(play)])
     assert command_line("render", run, "--policy", "explorer-1") == 0
@@ -88,8 +96,8 @@ def test_uniform_play_earns_what_chance_earns(run):
     [
         (["--task", "2"], ["no test task 2", "0 to 1"]),
         (["--task", "-1"], ["no test task -1", "0 to 1"]),
-        (["--policy", "best"], ["'best'", "final, uniform, explorer-1"]),
-        (["--policy", "../x"], ["'../x'", "final, uniform, explorer-1"]),
+        (["--policy", "worst"], ["'worst'", "final, best, uniform, explorer-1"]),
+        (["--policy", "../x"], ["'../x'", "final, best, uniform, explorer-1"]),
         (["--gif", "movie.mp4"], ["movie.mp4", ".gif"]),
         (["--gif", "."], ["--gif .", ".gif"]),
     ],

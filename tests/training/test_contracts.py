@@ -11,7 +11,7 @@ import pytest
 from hosted import Hosted
 from mesax.algorithms.base import OffPolicy, OnPolicy
 from mesax.errors import Preempted, UsageError
-from mesax.execution.saved_policies import final_policy
+from mesax.execution.saved_policies import learned_policy
 from mesax.methods.adapt import adapt_stage
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
@@ -212,11 +212,11 @@ def test_what_a_reward_model_tells_reaches_evaluation_and_saved_policies(tmp_pat
     told = np.mean([float(number == secret) for number in np.asarray(task.special)])
     assert told > 0 and min(first) >= told, "evaluation is told as well"
     assert services.metrics[-1]["shown"] == secret, "and so is learning"
-    # `final_policy` reads <run>/policies/<name>; the job has written below policies/000.
+    # `learned_policy` reads <run>/policies/<name>; the job has written below policies/000.
     run = tmp_path / "run"
     run.mkdir()
     (run / "policies").symlink_to(services.directory)
-    policy = final_policy(RunDirectory(run), experiment, 0)
+    policy = learned_policy(RunDirectory(run), experiment, 0)
     one = jax.tree.map(lambda leaf: leaf[None], task)
     episodes = play_episodes(ENV, one, policy, jax.random.key(0), 2)
     assert np.all(episodes.action == secret)

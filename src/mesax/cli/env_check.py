@@ -19,7 +19,7 @@ from mesax.cli.findings import Finding, about_rewards
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
-from mesax.envs.adapters.layout import Layout, gymnasium_spaces
+from mesax.envs.adapters.layout import Layout, TeamReward, gymnasium_spaces
 from mesax.envs.adapters.limits import own_limit
 from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.envs.base import TaskFamily
@@ -35,6 +35,7 @@ from mesax.suites.foreign.families import (
     length_of_a_cut,
     refuse_class,
     takes_a_seed,
+    unusable_task,
 )
 
 TOLERANCE = 1e-4
@@ -92,15 +93,15 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     return 2 if problems else 0
 
 
-Target: TypeAlias = Callable[..., object] | ForeignEnvironment | JaxMarlEnvironment | TaskFamily
+Adapted: TypeAlias = ForeignEnvironment | JaxMarlEnvironment
+Target: TypeAlias = Callable[..., object] | Adapted | TaskFamily
 
 
 def load_target(target: str) -> Target:
     """What is behind MODULE:ATTRIBUTE: a function that makes environments, an environment made of one, or a family."""
     found = attribute_of(target)
-    env = found.env if isinstance(found, ForeignFamily) else found
-    if isinstance(env, ForeignEnvironment | JaxMarlEnvironment):
-        return env
+    if isinstance(found, Adapted):
+        return found
     try:
         refuse_class(found)
     except UsageError as error:
@@ -115,15 +116,20 @@ def load_target(target: str) -> Target:
     return found
 
 
+def _adapted(target: Target) -> Adapted | None:
+    """The environment behind it, if an adapter is around what a factory makes."""
+    env = target.env if isinstance(target, ForeignFamily) else target
+    return env if isinstance(env, Adapted) else None
+
+
 def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
     """All findings; ends at the first problem after which nothing more can be said."""
-    if is_family(target):
+    given = _adapted(target)
+    if given is None and is_family(target):
         yield from family_check.walk_family(target, seeds, steps)
         return
-    assert not isinstance(target, TaskFamily)
-    factory: Callable[..., object] = (
-        target.make if isinstance(target, ForeignEnvironment | JaxMarlEnvironment) else target
-    )
+    assert given is not None or callable(target)
+    factory: Callable[..., object] = target if given is None else given.make  # type: ignore[assignment]
     make = factory
     if takes_a_seed(factory):
         yield Finding("ok", "factory", "takes a seed")
@@ -140,22 +146,32 @@ def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
             "def make(seed): return an environment whose hidden task (goal, map, roles) is drawn from the seed",
         )
     try:
-        to_plain(factory)
+        to_plain(target)
     except TypeError as error:
         yield Finding("problem", "factory", str(error), "write it as a function: def make(seed): ...")
-    env = ForeignEnvironment(make, steps)
+    num_tasks = target.num_tasks if isinstance(target, ForeignFamily) else None
+    if num_tasks == 1:
+        yield Finding("problem", "tasks", "there is one alone: a run trains on some and tests on others", "num_tasks=2")
+        return
+    seeds = seeds if num_tasks is None else min(seeds, num_tasks)
+    played = given if isinstance(given, ForeignEnvironment) else None
+    env = ForeignEnvironment(make, steps, played.team_reward if played else "mean")
     try:
         if is_jaxmarl(probe := made_by(make, PROBE_SEED)):
-            compiled = target if isinstance(target, JaxMarlEnvironment) else environment_of(make)
+            compiled = given if isinstance(given, JaxMarlEnvironment) else environment_of(make)
             assert isinstance(compiled, JaxMarlEnvironment)
             yield from family_check.walk_jaxmarl(compiled, seeds, steps)
             return
-        limit = target.horizon if isinstance(target, ForeignEnvironment) else own_limit(probe)
+        limit = played.horizon if played else own_limit(probe)
         close(probe)
         layout = env.layout
         yield from _spaces(env.open(0), layout)
         if _bare(env.open(0)) is _bare(env.open(0)):
             yield Finding("problem", "factory", "gives the same object twice", "make a new environment at every call")
+            return
+        unusable = unusable_task(ForeignFamily(env, 1.0, num_tasks=num_tasks))
+        if unusable is not None:
+            yield Finding("problem", "factory", *unusable)
             return
         plays = []
         for seed in range(seeds):
@@ -170,7 +186,7 @@ def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
         yield from _episodes(env, plays, steps, limit)
         returns = [value for play in plays for value in play.returns]
         yield from about_rewards([np.array(play.rewards) for play in plays], returns)
-        yield from _team(plays)
+        yield from _team(plays, env.team_reward)
         yield from _bounds(layout, plays)
         seconds = sum(play.seconds for play in plays)
         yield Finding("ok", "speed", f"{total / max(seconds, 1e-9):,.0f} joint steps per second in one thread")
@@ -505,11 +521,13 @@ def _length(text: str, lengths: list[int], ends: Counter[str], horizon: int, fou
     )
 
 
-def _team(plays: list[Play]) -> Iterator[Finding]:
+def _team(plays: list[Play], team_reward: TeamReward) -> Iterator[Finding]:
     if not any(any(play.rewards) for play in plays):
         return
     if all(play.same_rewards for play in plays):
         yield Finding("ok", "team", "all agents are always paid the same: team_reward='shared' fits")
+    elif team_reward != "mean":
+        yield Finding("ok", "team", f"agents are paid apart; the team is paid their {team_reward}")
     else:
         yield Finding(
             "note", "team", "agents are paid apart; mesax learns one reward for the team", "team_reward 'mean' or 'sum'"

@@ -86,7 +86,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from mesax.execution.saved_policies import evaluate_run
 
     experiment, _ = stored_experiment(directory, options)
-    rows = evaluate_run(directory, experiment, options.episodes, options.seed)
+    rows = evaluate_run(directory, experiment, options.episodes, options.seed, options.policy == "best")
     for row in rows:
         groups = "  ".join(f"{name} {value:.3f}" for name, value in row["groups"].items())
         print(f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}  return {row['return']:.4f}  {groups}")
@@ -185,14 +185,14 @@ def export(options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace) -> int:
     """How the runs of a directory are doing."""
-    from mesax.execution.status import runs_below, status_table, watch
+    from mesax.execution.status import fitted, runs_below, status_table, terminal_width, watch
     from mesax.results.tables import print_table
 
     if options.watch:
         watch(lambda: runs_below(options.directory), str(options.directory))
         return 0
     found = runs_below(options.directory)
-    print_table(status_table(found, str(options.directory)))
+    print_table(status_table(fitted(found, terminal_width()), str(options.directory)))
     if options.json:
         print(json.dumps({"runs": [vars(run) for run in found]}))
     return 0

@@ -234,13 +234,15 @@ def _build_parser() -> argparse.ArgumentParser:
     load_option(sub)
     sub.add_argument("--episodes", type=int, default=100)
     sub.add_argument("--seed", type=int, default=0, help="of the episodes, not of the run")
+    text = "that of the end, or that of the best evaluation (default final)"
+    sub.add_argument("--policy", choices=["final", "best"], default="final", help=text)
     sub.add_argument("--json", action="store_true")
 
     sub = verb("render", looking.render, "draw an episode of a saved policy: a still, and a GIF")
     run_argument(sub)
     load_option(sub)
     sub.add_argument("--task", type=int, default=0, help="number of the test task")
-    sub.add_argument("--policy", default="final", help="final, uniform, or explorer-1, explorer-2, ...")
+    sub.add_argument("--policy", default="final", help="final, best, uniform, or explorer-1, explorer-2, ...")
     sub.add_argument("--gif", type=_path, help="where to write the GIF (default: figures/ in the run)")
 
     sub = verb("compare", looking.compare, "one table and one plot for several runs, or files of a store of results")

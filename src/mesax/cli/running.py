@@ -125,13 +125,14 @@ def stored_experiment(
     try:
         return experiment_of(directory.run, modules), modules
     except ModuleNeeded as error:
-        command = shlex.join(["mesax", options.verb, str(options.run), *_loads(options.load, error)])
+        command = shlex.join(["mesax", *options.arguments, *_loads(options.load, error)])
         raise UsageError(f"{error}; type: {command}") from error
 
 
 def _loads(given: Sequence[str], error: ModuleNeeded) -> list[str]:
-    """What to say so that the modules that were given and those that are needed are loaded."""
-    return [word for module in dict.fromkeys((*given, *error.modules)) for word in ("--load", module)]
+    """What to add so that the modules that are needed and were not given are loaded, too."""
+    missing = dict.fromkeys(module for module in error.modules if module not in given)
+    return [word for module in missing for word in ("--load", module)]
 
 
 def _execute(
@@ -159,6 +160,14 @@ def _execute(
 
 def cluster_of(options: argparse.Namespace) -> OnRay | None:
     """The cluster that is to do the jobs, if one is asked for and could be used."""
+    on = cluster_asked_for(options)
+    if on is not None:
+        on.check()
+    return on
+
+
+def cluster_asked_for(options: argparse.Namespace) -> OnRay | None:
+    """The same by its options alone: whoever only plans may sit where neither Ray nor the cluster is."""
     from mesax.execution.ray_cluster.where import OnRay
 
     if options.on is None:
@@ -167,9 +176,7 @@ def cluster_of(options: argparse.Namespace) -> OnRay | None:
             if value:
                 raise UsageError(f"{name} belongs to a cluster: say --on ray, too")
         return None
-    on = OnRay(options.address, options.shared, options.num_gpus or 0.0)
-    on.check()
-    return on
+    return OnRay(options.address, options.shared, options.num_gpus or 0.0)
 
 
 def join(on: OnRay | None, options: argparse.Namespace) -> None:
@@ -252,7 +259,7 @@ def sweep_runs(options: argparse.Namespace) -> int:
     check_workers(options.workers)
     check_trackers(options.track)
     check_at_once(options.at_once)
-    on = None if options.plan else cluster_of(options)
+    on = cluster_asked_for(options) if options.plan else cluster_of(options)
     prepare_jax()
     from mesax.execution.sweep import Grid, plan, show_plan, skip_stored, sweep
 
@@ -263,7 +270,7 @@ def sweep_runs(options: argparse.Namespace) -> int:
     if options.results is not None:
         planned = skip_stored(planned, options.results, lambda kept, run: is_result_of(kept, run.arguments))
     if options.plan:
-        return show_plan(planned, options.json)
+        return show_plan(planned, options.json, (*(on.words if on else ()), *_limit(options)))
     how = how_to_do(on, options)
     try:
         code = sweep(planned, how, options.quiet, options.json, options.results)
@@ -278,7 +285,7 @@ def how_to_do(on: OnRay | None, options: argparse.Namespace) -> How:
     """How the runs of a sweep are done; on a cluster they share it, and one that starts here starts once."""
     from mesax.execution.sweep import MOST_AT_ONCE, How
 
-    limit = () if options.workers is None else ("--workers", str(options.workers))
+    limit = _limit(options)
     if on is None:
         return How(limit, options.at_once or 1)
     from mesax.execution.ray_cluster import connection
@@ -287,6 +294,11 @@ def how_to_do(on: OnRay | None, options: argparse.Namespace) -> How:
     join(on, options)
     words = replace(on, address=connection.address() if own else on.address).words
     return How((*words, *(() if own else limit)), options.at_once or min(MOST_AT_ONCE, connection.cpus()))
+
+
+def _limit(options: argparse.Namespace) -> tuple[str, ...]:
+    """How many workers each run may have, as words of the command line."""
+    return () if options.workers is None else ("--workers", str(options.workers))
 
 
 def is_result_of(kept: Kept, words: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from mesax.execution.mending import reopen
 from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.runner import execute
 from mesax.execution.workers import how_to_continue, warn
+from mesax.experiments.catalogue import method_name
 from mesax.experiments.names import OWN_PRESET
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import check_found_again, stored_difference
@@ -28,7 +29,7 @@ from mesax.tracking.sinks import check_trackers
 def run_experiment(
     experiment: Experiment,
     path: Path | str,
-    method: str = "mesa",
+    method: str | None = None,
     env: str = "own",
     workers: int | None = None,
     quiet: bool = False,
@@ -42,7 +43,8 @@ def run_experiment(
     unnoticed, and with one whose name others may have (a lambda, say) nothing is continued. More than one worker is a
     process each, which loads the modules of these functions and classes again, or the script; so what a script does
     belongs under `if __name__ == "__main__":`. Asked to stop by a signal, it saves everything, and the script exits
-    with code 75. `method` and `env` are names for tables and figures; `track` names tools that are told every row:
+    with code 75. `method` and `env` are names for tables and figures; if it is not given, a method has the name that
+    `mesax run` knows it by, and one of your own that of its class. `track` names tools that are told every row:
     tensorboard, wandb, csv. `on` is a Ray cluster that does the jobs, as many at a time as it has CPUs, or as
     `workers` says; without a cluster, one worker is the default.
     """
@@ -51,6 +53,8 @@ def run_experiment(
         raise UsageError(f"workers must be at least 1, not {workers}")
     check_trackers(track)
     if on is not None:
+        if not isinstance(on, OnRay):  # Python does not ask what it is
+            raise UsageError(f"on must be mesax.OnRay(...), not {on!r}")
         on.check()
     configure()
     expected = _digest(experiment)
@@ -74,7 +78,9 @@ def run_experiment(
                 with run.lock():
                     reopen(run, damage)
     else:
-        run = RunDirectory.create(path, _run_json(experiment, path, method, env))
+        run = RunDirectory.create(
+            path, _run_json(experiment, path, method_name(experiment) if method is None else method, env)
+        )
     with run.lock():
         try:
             return execute(run, experiment, workers, quiet, track, on)

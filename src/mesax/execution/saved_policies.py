@@ -18,7 +18,7 @@ from mesax.errors import UsageError
 from mesax.experiments.rebuild import ModuleNeeded, experiment_of
 from mesax.explorers.foreign_loop import Player
 from mesax.explorers.places import EXPLORERS, explorers_in
-from mesax.methods.adapt import greedy_shape, policy_name
+from mesax.methods.adapt import best_policy_name, greedy_shape, policy_name
 from mesax.methods.base import Experiment, Purpose
 from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.policy import LEARNER, Policy, UniformPolicy
@@ -34,19 +34,21 @@ from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import episode_seeds
 from mesax.types import EnvSpec, Episode, tree_index
 
+LEARNED = ("final", "best")
+"""Policies that every run keeps of each test task: that of the end, and that of the best evaluation."""
 EPISODES, EPISODES_ON_HOST = 200, 20
 """Episodes of a picture."""
 MILLISECONDS_OF_A_PICTURE = 80
 """Of an environment's own pictures."""
 
 
-def final_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0) -> Policy:
-    """The greedy policy learned on one test task."""
-    path = product_in(run.path, policy_name(task, repeat))
+def learned_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0, best: bool = False) -> Policy:
+    """The greedy policy learned on one test task: that of the end, or that of the `best` evaluation."""
+    path = product_in(run.path, (best_policy_name if best else policy_name)(task, repeat))
     if not path.is_dir():
         raise UsageError(
-            f"{run.path} has no policy for task {task}, run {repeat}: the run has {experiment.num_test_tasks} tasks"
-            f" and its status is '{run.status}'"
+            f"{run.path} has no {'best ' if best else ''}policy for task {task}, run {repeat}: the run has"
+            f" {experiment.num_test_tasks} tasks and its status is '{run.status}'"
         )
     run.check(f"{PRODUCTS}/{path.name}/{MANIFEST}")
     saved = open_tree(path)
@@ -69,12 +71,16 @@ class LearnedPolicy:
 
 
 def load_policy(
-    run: Path | str, task: int = 0, repeat: int = 0, modules: ModuleType | Iterable[ModuleType] = ()
+    run: Path | str,
+    task: int = 0,
+    repeat: int = 0,
+    modules: ModuleType | Iterable[ModuleType] = (),
+    best: bool = False,
 ) -> LearnedPolicy:
     """The greedy policy that a finished run has learned on one of its test tasks.
 
     `modules`, once imported, are those that define classes of your own that the run used: an environment, say, or a
-    learner.
+    learner. `best` is the policy of the best evaluation in place of that of the end.
     """
     configure()
     given = [modules] if isinstance(modules, ModuleType) else list(modules)
@@ -86,26 +92,26 @@ def load_policy(
     except ModuleNeeded as error:
         names = ", ".join(error.modules)
         raise UsageError(f"{error}: import {names}, then load_policy(..., modules=[{names}])") from None
-    policy = jax.device_get(final_policy(directory, experiment, task, repeat))
+    policy = jax.device_get(learned_policy(directory, experiment, task, repeat, best))
     return LearnedPolicy(experiment.env.spec, policy)
 
 
 def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int) -> Policy:
-    """`final`, `uniform` or `explorer-N`."""
-    if name == "final":
-        return final_policy(run, experiment, task)
+    """`final`, `best`, `uniform` or `explorer-N`."""
+    if name in LEARNED:
+        return learned_policy(run, experiment, task, best=name == "best")
     spec = experiment.family.env.spec
     if name == "uniform":
         return UniformPolicy(spec.action_space)
     if not isinstance(experiment.method, HasExplorers):
-        raise UsageError(f"unknown policy '{name}'; this run has final, uniform")
+        raise UsageError(f"unknown policy '{name}'; this run has final, best, uniform")
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
     run.check(f"{PRODUCTS}/{EXPLORERS}/{MANIFEST}")
     method = experiment.method
     choices = _explorer_names(run, experiment)
     if name not in choices:
-        raise UsageError(f"unknown policy '{name}'; this run has final, uniform, {', '.join(choices)}")
+        raise UsageError(f"unknown policy '{name}'; this run has final, best, uniform, {', '.join(choices)}")
     index = choices.index(name)
     if isinstance(method, Mesa) and method.explorers_from is not None:
         return method.borrowed(experiment, explorers_in(run.path), index, 1)
@@ -132,13 +138,15 @@ def _explorer_names(run: RunDirectory, experiment: Experiment) -> list[str]:
     return [f"explorer-{index}" for index in range(1, number + 1)]
 
 
-def evaluate_run(run: RunDirectory, experiment: Experiment, episodes: int, seed: int) -> list[dict[str, Any]]:
-    """Greedy returns of every saved final policy, one row each."""
+def evaluate_run(
+    run: RunDirectory, experiment: Experiment, episodes: int, seed: int, best: bool = False
+) -> list[dict[str, Any]]:
+    """Greedy returns of every saved policy of the end, or of the `best` evaluation, one row each."""
     family, test = experiment.family, experiment.split.test
     rows = []
     for task in range(experiment.num_test_tasks):
         for repeat in range(experiment.num_repeats):
-            policy = final_policy(run, experiment, task, repeat)
+            policy = learned_policy(run, experiment, task, repeat, best)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), task), repeat)
             one = jax.tree.map(lambda leaf, task=task: leaf[task : task + 1], test)
             rewards = np.mean(play_episodes(experiment.env, one, policy, key, episodes).reward, axis=0)

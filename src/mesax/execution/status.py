@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from typing import Protocol
 from mesax.errors import StoreError, UsageError
 from mesax.execution.progress import Phase
 from mesax.formatting import NOTHING, format_count, format_duration, format_number
-from mesax.results.tables import Table, to_rich
+from mesax.results.tables import NARROWEST, USUAL_WIDTH, Table, to_rich
 from mesax.store.files import open_regular_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json
@@ -28,6 +29,12 @@ PROGRESS = "progress.json"
 SECONDS_BETWEEN_WRITINGS = 1.0
 STALE = 300.0
 """Seconds after which a speed says nothing any more."""
+COLUMNS = ("run", "state", "phase", "done", "steps/s", "ETA", "return")
+HASH = re.compile(r"-[0-9a-f]{10,}$")
+LEFT_OUT = "..."
+SHORTEST_NAME = 12
+UNLIMITED = 10_000
+"""Columns of a terminal in which everything fits."""
 
 
 class HasSteps(Protocol):
@@ -132,8 +139,40 @@ def status_table(found: Sequence[RunStatus], title: str) -> Table:
     """A row for each run."""
     counts = {state: sum(one.state == state for one in found) for state in dict.fromkeys(one.state for one in found)}
     told = ", ".join(f"{number} {state}" for state, number in counts.items())
-    columns = ("run", "state", "phase", "done", "steps/s", "ETA", "return")
-    return Table(title, columns, tuple(one.cells() for one in found), f"{told}. ETA: of the phase.")
+    return Table(title, COLUMNS, tuple(one.cells() for one in found), f"{told}. ETA: of the phase.")
+
+
+def fitted(found: Sequence[RunStatus], width: int) -> list[RunStatus]:
+    """The same runs under names so short that a table of them is no wider: all else in it is short, and worth more.
+
+    What goes first is the hash at the end of names, if all differ without it, then what is in the middle.
+    """
+    from rich.console import Console  # noqa: PLC0415 (only tables need it)
+
+    nameless = to_rich(status_table([replace(one, name="") for one in found], ""))
+    others = Console(width=UNLIMITED).measure(nameless).maximum - len(COLUMNS[0])
+    room = max(SHORTEST_NAME, width - others)
+    names = [one.name for one in found]
+    if max(map(len, names), default=0) > room:
+        bare = [HASH.sub("", name) for name in names]
+        names = bare if len({*bare}) == len(names) else names
+    return [replace(one, name=_elided(name, room)) for one, name in zip(found, names, strict=True)]
+
+
+def _elided(name: str, room: int) -> str:
+    """Without its middle, if it is too long: how it begins and ends says more."""
+    if len(name) <= room:
+        return name
+    kept = room - len(LEFT_OUT)
+    return name[: kept - kept // 2] + LEFT_OUT + name[len(name) - kept // 2 :]
+
+
+def terminal_width() -> int:
+    """Columns that `print_table` has."""
+    from rich.console import Console  # noqa: PLC0415 (only tables need it)
+
+    width = Console().width
+    return width if width >= NARROWEST else USUAL_WIDTH
 
 
 def runs_below(root: Path) -> list[RunStatus]:
@@ -218,7 +257,7 @@ def watch(look: Callable[[], Sequence[RunStatus]], title: str, seconds: float = 
         while True:
             found = look()
             table = status_table(found, title)
-            shown = shortened(found, max(5, live.console.height - 8))
+            shown = fitted(shortened(found, max(5, live.console.height - 8)), live.console.width)
             live.update(to_rich(replace(table, rows=tuple(one.cells() for one in shown))), refresh=True)
             if not any(one.state == "running" for one in found):
                 return

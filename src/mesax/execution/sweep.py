@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
 from mesax.execution.progress import is_terminal
-from mesax.execution.status import RunStatus, shortened, status_of, status_table
+from mesax.execution.status import RunStatus, fitted, shortened, status_of, status_table
 from mesax.experiments.names import method_and_learner
 from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
@@ -214,17 +214,18 @@ def _state_of(path: Path, digest: str) -> tuple[State, str]:
         return ("unfinished", "") if run.can_be_mended() else ("damaged", str(error))
 
 
-def show_plan(planned: Sequence[Planned], as_json: bool) -> int:
-    """Say what would be done, as commands that could also be run elsewhere."""
+def show_plan(planned: Sequence[Planned], as_json: bool, options: Sequence[str] = ()) -> int:
+    """Say what would be done, as commands that could also be run elsewhere; `options` say who does the jobs of each."""
     for run in planned:
-        told = str(run.path) if run.state == "stored" else shlex.join(["mesax", *run.command])
+        told = str(run.path) if run.state == "stored" else shlex.join(["mesax", *run.command, *options])
         stale = f"  # {run.stale} is stale: it was made with other settings" if run.stale else ""
         print(f"{run.state:<10}  {run.reason or told}{stale}")
     counts = {state: sum(run.state == state for run in planned) for state in STATES}
     print(f"{_runs(planned)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
     if as_json:
         runs = [
-            {"run": run.name, "run_dir": str(run.path), "state": run.state, "command": ["mesax", *run.command]}
+            {"run": run.name, "run_dir": str(run.path), "state": run.state}
+            | {"command": ["mesax", *run.command, *options]}
             | ({"stale": str(run.stale)} if run.stale else {})
             for run in planned
         ]
@@ -291,7 +292,8 @@ def _shown(planned: Sequence[Planned], quiet: bool) -> Iterator[Say]:
     def table() -> RichTable:
         found = [status_of_planned(run) for run in planned]
         whole = status_table(found, "sweep")
-        rows = tuple(one.cells() for one in shortened(found, max(5, console.height - 10)))
+        seen = fitted(shortened(found, max(5, console.height - 10)), console.width)
+        rows = tuple(one.cells() for one in seen)
         return to_rich(replace(whole, rows=rows, note=f"{whole.note} {last[0]}"))
 
     with Live(get_renderable=table, console=console, refresh_per_second=1):

@@ -41,6 +41,13 @@ def builder(method: str) -> Callable[[Preset], Experiment]:
     return build
 
 
+def method_name(experiment: Experiment) -> str:
+    """The name of an experiment's method, whatever learner is in it; one that is not ours goes by that of its class."""
+    kind = type(experiment.method)
+    ours = {(wrapper.build.partition(":")[0], wrapper.kind, wrapper.tells): name for name, wrapper in WRAPPERS.items()}
+    return ours.get((kind.__module__, kind.__name__, experiment.is_privileged), kind.__name__)
+
+
 def _around(environment: str, preset: Preset, method: str, learner: str | None) -> Preset:
     """The preset around a learner: if others' episodes are mixed in, one that learns from these too."""
     usual = WRAPPERS[method].learner

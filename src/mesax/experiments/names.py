@@ -17,59 +17,75 @@ class Wrapper(NamedTuple):
     text: str
     build: str
     """`module:function` of this package, from a `Preset` to an `Experiment`."""
+    kind: str
+    """Its class, in the same module."""
     learner: str | None = None
     """Whom it wraps unless told otherwise: anyone will do; None: MESA's own, and only such as learn from replay."""
     brings_learner: bool = False
     """Whether the learner is its own, and `--learner` refused."""
+    tells: bool = False
+    """Whether the learner is told what others have to find out; methods of one class may differ in it."""
 
 
 WRAPPERS = {
     "mesa": Wrapper(
         "meta-learned exploration policies around the learner (this paper)",
         "mesax.methods.mesa.method:mesa",
+        "Mesa",
     ),
     "structured": Wrapper(
         "MESA whose explorers share randomness and know relations between actions (ours)",
         "mesax.methods.mesa.structured:structured",
+        "StructuredMesa",
     ),
     "plain": Wrapper(
         "the same learner alone: the control without explorers",
         "mesax.methods.controls:plain",
+        "Plain",
     ),
     "filled": Wrapper(
         "the same learner alone, its replay filled with what paid in training tasks (the paper's ablation)",
         "mesax.methods.filled:filled",
+        "Filled",
     ),
     "uniform": Wrapper(
         "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
         "mesax.methods.controls:uniform",
+        "Uniform",
     ),
     "diagonal": Wrapper(
         "the same, mixed with episodes in which all agents play one random action: a ceiling, told what to look for",
         "mesax.methods.controls:diagonal",
+        "Diagonal",
     ),
     "tour": Wrapper(
         "the same, mixed with a scripted tour of all places that may pay: a control, told what to look for",
         "mesax.methods.controls:tour",
+        "Tour",
     ),
     "pretrain": Wrapper(
         "one policy over all training tasks, then tuned on each test task",
         "mesax.methods.transfer:pretrain",
+        "Pretrain",
         "mappo",
     ),
     "goal": Wrapper(
         "the same, told what every task asks for: privileged",
         "mesax.methods.transfer:goal",
+        "Pretrain",
         "mappo",
+        tells=True,
     ),
     "cbet": Wrapper(
         "C-BET: exploration learned from rare states and changes, beneath a fresh learner of each test task",
         "mesax.methods.transfer:cbet",
+        "CBet",
         "mappo",
     ),
     "maesn": Wrapper(
         "MA-MAESN: policies, latents and step sizes meta-learned on the training tasks, by policy gradient",
         "mesax.methods.maesn:maesn",
+        "Maesn",
         brings_learner=True,
     ),
 }

@@ -45,18 +45,25 @@ def split_reference(text: str) -> tuple[str, str]:
     module, colon, attribute = text.partition(":")
     if not colon or not module or not attribute:
         raise UsageError(f"name it as MODULE:ATTRIBUTE, such as my_env:make, not '{text}'")
-    if module.endswith(".py") or "/" in module:
-        kind = "file" if module.endswith(".py") else "path"
-        raise UsageError(f"'{module}' is a {kind}: name the module, {_proper(Path(module), attribute)}")
+    if module.endswith(".py"):
+        raise UsageError(f"'{module}' is a file: name the module, {_proper(module, text[len(module) :])}")
+    _refuse_path(module, text[len(module) :])
     return module, attribute
 
 
-def _proper(path: Path, attribute: str) -> str:
+def _refuse_path(name: str, attribute: str = "") -> None:
+    """Refuse a path, or a name that begins with a dot, where that of a module is meant."""
+    if "/" in name or name.startswith("."):
+        raise UsageError(f"'{name}' is a path: name the module, {_proper(name, attribute)}")
+
+
+def _proper(name: str, attribute: str) -> str:
     """How to name what is in a file: below the current directory as it is, elsewhere from its own directory."""
+    path = Path(name if "/" in name else name.lstrip("."))
     absolute, here = Path(os.path.abspath(path)), current_directory()  # not resolved: a link's own name can be imported
     if absolute.is_relative_to(here) and absolute != here:
-        return f"{'.'.join(absolute.relative_to(here).with_suffix('').parts)}:{attribute}"
-    return f"{absolute.stem or 'my_env'}:{attribute}, in the directory {absolute.parent}"
+        return f"{'.'.join(absolute.relative_to(here).with_suffix('').parts)}{attribute}"
+    return f"{absolute.stem or 'my_env'}{attribute}, in the directory {absolute.parent}"
 
 
 def attribute_of(text: str) -> object:
@@ -85,6 +92,8 @@ def load_modules(names: Iterable[str]) -> tuple[ModuleType, ...]:
 
 def load_module(name: str) -> ModuleType:
     """One module, or a script under the name that it could be imported by; whatever goes wrong is one line."""
+    if not name.endswith(".py"):
+        _refuse_path(name)
     _search_here()
     _loading.append(name)
     try:

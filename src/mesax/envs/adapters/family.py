@@ -84,7 +84,12 @@ class ForeignFamily:
         return known | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysAgents) else {})
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
-        """Disjoint seeds: even ones to train and odd ones to test on, or the two ends of a shuffled list."""
+        """Disjoint seeds to train and to test on."""
+        train, test = self.seeds(seed, num_train, num_test)
+        return TaskSplit(jnp.asarray(train.astype(np.uint32)), jnp.asarray(test.astype(np.uint32)))
+
+    def seeds(self, seed: int, num_train: int, num_test: int) -> tuple[np.ndarray, np.ndarray]:
+        """Even ones to train and odd ones to test on, or the two ends of a shuffled list."""
         if self.num_tasks is None:
             train = 2 * self._draw(seed, 0, num_train)
             test = 2 * self._draw(seed, 1, num_test) + 1
@@ -96,7 +101,7 @@ class ForeignFamily:
                 )
             shuffled = np.random.default_rng((seed, 0xF0E1)).permutation(self.num_tasks)
             train, test = shuffled[:num_train], shuffled[::-1][:num_test]
-        return TaskSplit(jnp.asarray(train.astype(np.uint32)), jnp.asarray(test.astype(np.uint32)))
+        return train, test
 
     def _draw(self, seed: int, which: int, number: int) -> np.ndarray:
         """Different numbers; asking for more keeps those that came before."""

@@ -40,6 +40,9 @@ def family_of(reference: str, found: object, expected: str) -> TaskFamily:
     try:
         family = _usable(found)
         check_family(family)
+        unusable = unusable_task(family) if isinstance(family, ForeignFamily) else None
+        if unusable is not None:
+            raise UsageError("; ".join(unusable))
         return family
     except _Unknown as error:
         raise UsageError(f"'{reference}' is {error}, and {expected} was expected") from None
@@ -61,6 +64,28 @@ def _usable(found: object) -> TaskFamily:
     if unsuited is not None:
         raise UsageError("; ".join(unsuited))
     return family
+
+
+@lru_cache(maxsize=16)
+def unusable_task(family: ForeignFamily) -> tuple[str, str] | None:
+    """(What is wrong with a task that a run may draw, what to do about it); None if those that are tried can be made.
+
+    Seeds that a person tries are small, and those of a run are not: a list of a few maps serves the ones alone.
+    """
+    if not isinstance(family.env, ForeignEnvironment):  # one environment serves all tasks
+        return None
+    if family.num_tasks is None:
+        seeds = [int(seed) for drawn in family.seeds(0, 1, 1) for seed in drawn]
+        advice = "a run draws seeds up to 2**32: use seed % n, or name a mesax.ForeignFamily with num_tasks=n"
+    else:
+        seeds = [family.num_tasks - 1]
+        advice = f"num_tasks={family.num_tasks} says that seeds up to {seeds[0]} are tasks"
+    try:
+        for seed in seeds:
+            close(family.env.open(seed).env)
+    except EnvironmentFault as fault:
+        return str(fault), advice
+    return None
 
 
 def no_setting(family: TaskFamily) -> tuple[str, str] | None:
