@@ -45,6 +45,7 @@ def test_a_first_transition_pays_one_half_and_repeats_pay_less():
     assert np.asarray(seen.obs)[0, :, 0, 0].tolist() == [0, 1, 2, 1, 0], (
         "where the task ends, it goes on at a fresh start"
     )
+    assert np.asarray(seen.restarted)[0].tolist() == [False, False, False, True], "and whoever remembers is told so"
     assert float(figures["state_occupancy"]) == pytest.approx(2 / 1024)
     assert float(figures["change_occupancy"]) == pytest.approx(2 / 1024)
 

@@ -11,7 +11,7 @@ era: what an older era wrote counts as 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
@@ -235,16 +235,13 @@ class CountReward:
         number = jnp.maximum(jnp.sum(episodes.mask) * counts.shape[2], 1)
         state = CountState(count, era, now, jnp.sum(known, axis=(0, 1, 2)) / number)
         after = jnp.where(episodes.terminated[..., None, None], episodes.obs[:, :1], episodes.obs[:, 1:])
-        seen = eqx.tree_at(
-            lambda episode: (episode.obs, episode.reward, episode.terminated),
+        return state, replace(
             episodes,
-            (
-                jnp.concatenate([episodes.obs[:, :1], after], axis=1),
-                jnp.where(episodes.mask, paid, 0.0),
-                jnp.zeros_like(episodes.terminated),
-            ),
+            obs=jnp.concatenate([episodes.obs[:, :1], after], axis=1),
+            reward=jnp.where(episodes.mask, paid, 0.0),
+            terminated=jnp.zeros_like(episodes.terminated),
+            restarted=episodes.terminated,
         )
-        return state, seen
 
     def _counted(
         self,
