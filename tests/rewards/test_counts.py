@@ -57,6 +57,14 @@ def test_tables_last_from_round_to_round_and_every_copy_has_its_own():
     np.testing.assert_allclose(seen.reward, [[1 / 5, 1 / 6], [1 / 2, 1 / 2]], rtol=1e-6)
 
 
+def test_a_table_counts_every_episode_that_it_serves():
+    """Three walkers on one table: each finds what those before it have just been paid for."""
+    state, seen, _ = paid(replace(COUNTS, copies=1), episodes([0, 1, 2], [0, 1, 2], [0, 1, 5]))
+    np.testing.assert_allclose(seen.reward, [[1 / 2, 1 / 5], [1 / 4, 1 / 7], [1 / 6, 1 / 2]], rtol=1e-6)
+    counts = np.asarray(state.count)
+    assert sorted(counts[0][counts[0] > 0]) == [1, 2, 3] and counts.sum(axis=1).tolist() == [6, 6]
+
+
 def test_the_same_change_may_be_another_one_elsewhere():
     there = replace(COUNTS, keys=BinnedEntries((0,), width=1.0, where=True))
     _, seen, _ = paid(there, episodes([0, 1, 2, 1, 2]))
