@@ -284,8 +284,8 @@ class Mesa:
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
-            row = {"phase": "explore", "policy": number, "step": self.explore_steps(experiment)}
             if done >= finished:
+                row = {"phase": "explore", "policy": number, "step": steps - place.steps_before}
                 services.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
