@@ -8,6 +8,12 @@ from jaxtyping import Array, Bool, Float
 
 from mesax.types import masked_mean, tree_where
 
+HELD = 2.0**32
+"""Batches of moments that no longer move: finite, because a saved policy with an infinity passes for damaged, and
+beyond 2^24, where a float32 that is counted up by ones ends."""
+COUNTED_BATCHES = ".moments.batches"
+"""How their paths end in saved policies; those from before there was `HELD` have an infinity there."""
+
 
 class Moments(eqx.Module):
     """Mean and variance of every entry of an array, over batches with equal weights: they settle as 1 / batches."""
@@ -25,7 +31,7 @@ class Moments(eqx.Module):
         """Mix in the steps `[batch, time]` that really happened; there are some, as every episode has a first step."""
         weights = mask.reshape(*mask.shape, *(1,) * self.mean.ndim).astype(values.dtype)
         total = jnp.maximum(jnp.sum(weights), 1.0)
-        share = 1.0 / (self.batches + 1.0)
+        share = jnp.where(self.batches >= HELD, 0.0, 1.0 / (self.batches + 1.0))
         mean = jnp.sum(weights * values, axis=(0, 1)) / total
         # Centered, because a mean square minus a squared mean would drown small deviations in rounding.
         variance = jnp.sum(weights * jnp.square(values - mean[None, None]), axis=(0, 1)) / total
@@ -38,7 +44,7 @@ class Moments(eqx.Module):
 
     def held(self) -> Moments:
         """The same for good: as if of so many batches that another one moves nothing."""
-        return Moments(self.mean, self.variance, jnp.full_like(self.batches, jnp.inf))
+        return Moments(self.mean, self.variance, jnp.full_like(self.batches, HELD))
 
     def standardize(self, values: Float[Array, "*shape"], least: float, limit: float) -> Float[Array, "*shape"]:
         """Mean 0 and deviation 1, within +- `limit`; entries that hardly vary are only shifted."""

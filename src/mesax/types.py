@@ -171,6 +171,9 @@ class Episode(eqx.Module):
     """Who played, and what was drawn for this episode (see `Policy.label`)."""
     bonus: Float[AnyArray, "*batch instants-1"] | None = None
     """Paid beside the reward, if it is kept apart: it goes on beyond the end of an episode, in the next one."""
+    restarted: Bool[AnyArray, "*batch instants-1"] | None = None
+    """Where the task was over and goes on at a fresh start, which is then what follows in `obs`: a net that remembers
+    values it with a fresh memory. None: nowhere."""
 
     @property
     def continues(self) -> Float[AnyArray, "*batch time"]:

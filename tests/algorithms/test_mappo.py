@@ -347,6 +347,42 @@ def test_a_bonus_that_is_valued_apart_by_hand():
     assert np.all(np.any(momentum(after.values).head.weight, axis=0))
 
 
+def going_on_at_a_fresh_start() -> Episode:
+    """Episodes whose task is over, as a reward model tells of them that has no ends."""
+    batch = jax.device_get(episodes())
+    after = np.where(batch.terminated[..., None, None], batch.obs[:, :1], batch.obs[:, 1:])
+    obs = put(np.concatenate([batch.obs[:, :1], after], axis=1))
+    never = put(np.zeros_like(batch.terminated))
+    return replace(episodes(), obs=obs, terminated=never, restarted=put(batch.terminated))
+
+
+@pytest.mark.parametrize("values_of", ["joint", "own"])
+def test_a_fresh_start_is_valued_with_a_fresh_memory(values_of: str):
+    """Of a last step: reward + discount V(o_0; h_0), and not the same observation at the memory of the episode."""
+    algorithm = replace(ONE_STEP, critic_net=Gru(4, 1), values_of=values_of)
+    batch = going_on_at_a_fresh_start()
+
+    @jax.jit
+    def read(state):
+        pieces = algorithm._pieces(SPEC, state, batch, Elapsed.at(0.0))
+        return pieces.returns, algorithm.values(state.values.net, batch.obs)[1]
+
+    returns, normalized = jax.device_get(read(fresh(algorithm)))
+    values, number = 2.0 * normalized + 1.0, np.arange(len(LENGTHS))
+    last = np.asarray(batch.reward)[number, LENGTHS - 1]
+    reached = np.where(number[:, None] < 3, values[:, 0], values[:, -1])
+    np.testing.assert_allclose(returns[number, LENGTHS - 1], last[:, None] + 0.9 * reached, rtol=1e-4)
+    assert not np.allclose(values[0, -1], values[0, 0], atol=1e-3), "the memory matters here"
+
+
+def test_a_net_without_memory_need_not_be_told_of_fresh_starts():
+    """Its numbers are the same, bit for bit."""
+    batch = going_on_at_a_fresh_start()
+    read = jax.jit(lambda state, batch: ONE_STEP._pieces(SPEC, state, batch, Elapsed.at(0.0)))
+    told, untold = (jax.device_get(read(fresh(ONE_STEP), one)) for one in (batch, replace(batch, restarted=None)))
+    jax.tree.map(np.testing.assert_array_equal, told, untold)
+
+
 def test_clipped_ratios_and_values_by_hand():
     """A ratio beyond the clip teaches only what leads back; a value beyond it only if the loss there is the larger."""
     state, batch = fresh(ONE_STEP), episodes()

@@ -244,6 +244,7 @@ def test_training_ends_where_enough_is_seen_of_everything(
     assert asked == [0, 1, 0, 1]
     assert [row["worst_steps"] for row in found.phase("explore")] == [0.5, 2.0, 2.0, 1.5, 3.0, 3.0]
     assert [done for _, _, done, _ in found.reports] == [0, 1, 1, 2]
+    assert [row["step"] for row in found.phase("explore") if "union_coverage" in row] == [1, 1]
 
 
 @pytest.mark.parametrize("number", [0.0, -1.0, float("nan")])

@@ -129,6 +129,20 @@ def test_explorers_that_do_not_fit_are_refused_in_one_line(host: MemoryServices,
     assert "\n" not in str(refused.value)
 
 
+def test_explorers_that_were_trained_otherwise_are_refused_though_they_fit(host: MemoryServices, tmp_path: Path):
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
+    borrowing = replace(METHOD, explorers_from=str(tmp_path))
+    borrowing.check(replace(EXPERIMENT, method=borrowing))
+    for other, setting in (
+        (replace(borrowing, action_repeat=4), "method.action-repeat 2, and 4"),
+        (replace(borrowing, reward=replace(METHOD.reward, width=0.25)), r"method.reward.width 0.5, and 0.25"),
+    ):
+        with pytest.raises(UsageError, match=rf"were trained with {setting} is asked for: say --method") as refused:
+            other.check(replace(EXPERIMENT, method=other))
+        assert "\n" not in str(refused.value)
+
+
 def test_nets_that_do_not_fit_are_refused_before_anything_runs():
     wider = replace(EXPERIMENT, family=ParticleClimbFamily(replace(WORLD, num_landmarks=3)))
     with pytest.raises(UsageError, match="needs"):

@@ -45,6 +45,7 @@ def test_a_first_transition_pays_one_half_and_repeats_pay_less():
     assert np.asarray(seen.obs)[0, :, 0, 0].tolist() == [0, 1, 2, 1, 0], (
         "where the task ends, it goes on at a fresh start"
     )
+    assert np.asarray(seen.restarted)[0].tolist() == [False, False, False, True], "and whoever remembers is told so"
     assert float(figures["state_occupancy"]) == pytest.approx(2 / 1024)
     assert float(figures["change_occupancy"]) == pytest.approx(2 / 1024)
 
@@ -54,6 +55,14 @@ def test_tables_last_from_round_to_round_and_every_copy_has_its_own():
     np.testing.assert_allclose(seen.reward, [[1 / 2, 1 / 3]] * 2, rtol=1e-6)
     _, seen, _ = paid(COUNTS, episodes([0, 1, 2], [0, 5, 9]), state)
     np.testing.assert_allclose(seen.reward, [[1 / 5, 1 / 6], [1 / 2, 1 / 2]], rtol=1e-6)
+
+
+def test_a_table_counts_every_episode_that_it_serves():
+    """Three walkers on one table: each finds what those before it have just been paid for."""
+    state, seen, _ = paid(replace(COUNTS, copies=1), episodes([0, 1, 2], [0, 1, 2], [0, 1, 5]))
+    np.testing.assert_allclose(seen.reward, [[1 / 2, 1 / 5], [1 / 4, 1 / 7], [1 / 6, 1 / 2]], rtol=1e-6)
+    counts = np.asarray(state.count)
+    assert sorted(counts[0][counts[0] > 0]) == [1, 2, 3] and counts.sum(axis=1).tolist() == [6, 6]
 
 
 def test_the_same_change_may_be_another_one_elsewhere():

@@ -293,7 +293,7 @@ class Mappo(OnPolicy):
         actor_memories, old_outputs = unroll_with_memories(state.actors.net.team, obs)
         old_log = self._held(state.actors.net, elapsed).log_probability(old_outputs, batch.action)
         value_memories, (old_values, *apart) = self.heads(state.values.net, batch.obs)
-        values = state.norm.denormalize(old_values)
+        values = _from_fresh_starts(state.values.net, batch, state.norm.denormalize(old_values))
         discounts = self.discount * batch.continues
         of_agents = jax.vmap(generalized_advantages, in_axes=(None, None, 1, None), out_axes=1)
         advantages = jax.vmap(of_agents)(batch.reward, discounts, values, self.gae * batch.goes_on)
@@ -379,6 +379,19 @@ class Mappo(OnPolicy):
         near_old = old_values + jnp.clip(values - old_values, -self.clip, self.clip)
         losses = [huber(v - target, self.huber) for v in (values, near_old)]
         return masked_mean(jnp.maximum(*losses), mask)
+
+
+def _from_fresh_starts(
+    net: Net[Array], batch: Episode, values: Float[Array, "batch instants agents"]
+) -> Float[Array, "batch instants agents"]:
+    """Values along episodes in which a fresh start has that of the first step, where the net's memory was fresh, too.
+
+    What follows a fresh start never happened, so nothing but the bootstrap of an end depends on what is replaced.
+    """
+    if batch.restarted is None or not jax.tree.leaves(net.start()):
+        return values
+    following = jnp.where(batch.restarted[..., None], values[:, :1], values[:, 1:])
+    return jnp.concatenate([values[:, :1], following], axis=1)
 
 
 def within_range(actors: Trainable[Actors]) -> Trainable[Actors]:

@@ -11,7 +11,7 @@ era: what an older era wrote counts as 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
@@ -225,7 +225,15 @@ class CountReward:
         def step(
             tables: tuple[Array, Array, Array], now: tuple[Array, Array, Array]
         ) -> tuple[tuple[Array, Array, Array], Int[Array, "envs agents tables"]]:
-            return self._counted(tables, *now, copy)
+            place, alive, cleared = now
+            count, era, eras = tables
+            tables, parts = (count, era, eras + cleared), []
+            # A table that serves several episodes counts them one after another: all at once, it would miss some.
+            for first in range(0, len(copy), self.copies):
+                some = slice(first, first + self.copies)
+                tables, counts = self._counted(tables, place[some], alive[some], copy[some])
+                parts.append(counts)
+            return tables, jnp.concatenate(parts)
 
         (count, era, now), counts = jax.lax.scan(step, (state.count, state.era, state.now), by_time)
         counts = jnp.moveaxis(counts, 0, 1)
@@ -235,28 +243,23 @@ class CountReward:
         number = jnp.maximum(jnp.sum(episodes.mask) * counts.shape[2], 1)
         state = CountState(count, era, now, jnp.sum(known, axis=(0, 1, 2)) / number)
         after = jnp.where(episodes.terminated[..., None, None], episodes.obs[:, :1], episodes.obs[:, 1:])
-        seen = eqx.tree_at(
-            lambda episode: (episode.obs, episode.reward, episode.terminated),
+        return state, replace(
             episodes,
-            (
-                jnp.concatenate([episodes.obs[:, :1], after], axis=1),
-                jnp.where(episodes.mask, paid, 0.0),
-                jnp.zeros_like(episodes.terminated),
-            ),
+            obs=jnp.concatenate([episodes.obs[:, :1], after], axis=1),
+            reward=jnp.where(episodes.mask, paid, 0.0),
+            terminated=jnp.zeros_like(episodes.terminated),
+            restarted=episodes.terminated,
         )
-        return state, seen
 
     def _counted(
         self,
         tables: tuple[Int[Array, "tables buckets"], Int[Array, "tables buckets"], Int[Array, "tables copies"]],
         place: Int[Array, "envs agents tables"],
         alive: Bool[Array, " envs"],
-        cleared: Bool[Array, "tables copies"],
         copy: Int[Array, " envs"],
     ) -> tuple[tuple[Array, Array, Array], Int[Array, "envs agents tables"]]:
-        """The tables after one step of all copies, and what they then say of it."""
+        """The tables after one step of at most one episode of each copy, and what they then say of it."""
         count, era, now = tables
-        now = now + cleared
         current = now[:, copy].T[:, None, :]
         which = jnp.broadcast_to(jnp.arange(2)[None, None], place.shape)
         known = jnp.where(era[which, place] == current, count[which, place], 0)

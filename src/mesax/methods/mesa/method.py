@@ -149,7 +149,7 @@ class Mesa:
             return
         if self.transfer == "same":
             borrowed_explorers(self, spec, Path(self.explorers_from))
-            check_paid_alike(self.recipe(spec), Path(self.explorers_from))
+            check_trained_alike(self.recipe(spec), Path(self.explorers_from))
         self.borrowed(experiment, explorers_in(Path(self.explorers_from)))
 
     def borrowed(self, experiment: Experiment, directory: Path, first: int = 0, at_most: int | None = None) -> Policy:
@@ -284,8 +284,8 @@ class Mesa:
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
-            row = {"phase": "explore", "policy": number, "step": self.explore_steps(experiment)}
             if done >= finished:
+                row = {"phase": "explore", "policy": number, "step": steps - place.steps_before}
                 services.rows("metrics", [row | {"union_coverage": float(covered)} | report.row()])
             if covered >= self.enough_coverage:
                 break
@@ -407,15 +407,23 @@ def borrowed_explorers(method: HasExplorers, spec: EnvSpec, run: Path) -> Explor
         ) from error
 
 
-def check_paid_alike(recipe: ExplorerRecipe, run: Path) -> None:
-    """Refuse explorers that were paid for something else: what they are told in play would not be what they learned."""
+def check_trained_alike(recipe: ExplorerRecipe, run: Path) -> None:
+    """Refuse explorers that were paid for something else, or that held their actions for other numbers of steps.
+
+    Their nets would fit; but what they are told in play, or how long it lasts, would not be what they learned.
+    """
     then = read_manifest(explorers_in(run))["facts"].get("recipe")
+    if not isinstance(then, dict):
+        return
     now = to_plain(recipe)
     defaults = {field.name: to_plain(field.default) for field in fields(recipe.reward)}
-    for name, value in now["reward"].items():
-        before = then["reward"].get(name, defaults.get(name)) if isinstance(then, dict) else value
+    asked = {
+        f"reward.{name}": (then["reward"].get(name, defaults.get(name)), now["reward"][name]) for name in now["reward"]
+    }
+    asked["action_repeat"] = then.get("action_repeat", 1), now["action_repeat"]
+    for name, (before, value) in asked.items():
         if before != value:
-            setting = f"method.reward.{name}".replace("_", "-")
+            setting = f"method.{name}".replace("_", "-")
             raise UsageError(
                 f"the explorers of {run} were trained with {setting} {before}, and {value} is asked for:"
                 f" say --{setting} {before}"

@@ -1,0 +1,56 @@
+"""Saved policies: whatever scales a learner ends with, its policy can be read again; what is damaged cannot."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from mesax.algorithms.mappo import Mappo
+from mesax.algorithms.normalized import Normalized, StandardizedPolicy
+from mesax.errors import DamageError
+from mesax.execution.saved_policies import final_policy
+from mesax.methods.adapt import policy_name
+from mesax.methods.base import Experiment
+from mesax.methods.controls import Plain
+from mesax.nets import Mlp, for_another_task
+from mesax.store.run_directory import RunDirectory, product_in
+from mesax.store.trees import save_tree
+from mesax.training.schedule import Budget
+from mesax.types import as_one, blank_episode
+from methods.helpers import ONE_STEP, TINY, TINY_MADDPG, same_bits
+
+SPEC = ONE_STEP.env.spec
+FIXED = Experiment(Plain(), ONE_STEP, Normalized(TINY_MADDPG, fixed=True), TINY, 0, 2, 1)
+TRANSFERRED = replace(FIXED, algorithm=Normalized(Mappo(Mlp((4,)), Mlp((4,)))), schedule=Budget(80, num_envs=4))
+
+
+def learned(experiment: Experiment) -> StandardizedPolicy:
+    """What a learner plays greedily after its first round, with scales that no longer move."""
+
+    @jax.jit
+    def compute(key):
+        state = experiment.algorithm.observe(SPEC, experiment.algorithm.init(SPEC, key), as_one(blank_episode(SPEC)))
+        return experiment.algorithm.greedy(SPEC, state if experiment is FIXED else for_another_task(state))
+
+    return jax.device_get(compute(jax.random.key(0)))
+
+
+def saved(policy: StandardizedPolicy, path: Path) -> RunDirectory:
+    save_tree(product_in(path, policy_name(0, 0)), policy, {})
+    return RunDirectory(path)
+
+
+@pytest.mark.parametrize("experiment", [FIXED, TRANSFERRED], ids=["fixed", "transferred"])
+def test_policies_with_scales_that_are_held_can_be_read_again(experiment: Experiment, tmp_path: Path):
+    policy = learned(experiment)
+    assert same_bits(final_policy(saved(policy, tmp_path), experiment, 0), policy)
+    # As policies were saved before: held scales counted infinitely many batches.
+    endless = eqx.tree_at(lambda policy: policy.moments.batches, policy, np.float32(np.inf))
+    again = final_policy(saved(endless, tmp_path), experiment, 0)
+    assert same_bits(again.moments.mean, policy.moments.mean) and same_bits(again.policy, policy.policy)
+    broken = eqx.tree_at(lambda policy: policy.moments.mean, policy, np.full_like(policy.moments.mean, np.inf))
+    with pytest.raises(DamageError, match=r"moments\.mean has numbers that are not finite"):
+        final_policy(saved(broken, tmp_path), experiment, 0)
