@@ -54,8 +54,8 @@ def execute(
     if unusual := numeric_settings():
         told = ", ".join(f"{name} {value}" for name, value in unusual.items())
         warn(f"unusual settings of JAX ({told}): results differ from those of the usual ones")
-    if (told := seen_in_training(experiment)) is not None:
-        warn(told)
+    if seen := seen_in_training(experiment):
+        warn(seen)
     try:
         with stop_on_signal(lambda: _leave(run, on)) as stop:
             stages = experiment.method.stages(experiment)
