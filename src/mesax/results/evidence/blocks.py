@@ -198,20 +198,20 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
                 one.label,
                 ", ".join(str(seed) for seed in one.runs),
                 format_interval(interval.value, interval.low, interval.high),
-                NOTHING if one is ours else gain_over(ours, one),
+                *([NOTHING if one is ours else gain_over(ours, one)] if ours else []),
                 f"{solved_runs(run)} of {len(run.final_returns)}",
                 format_number(float(np.min(run.final_returns))),
                 *_explored([kept for kept in evidence.kept if kept.path in used]),
             )
         )
-    measured_of_explorers = ("explorers: steps", "left out most")
-    columns = ("run", "seeds", "mean [95% interval]", "MESA minus it", "solved", "worst task", *measured_of_explorers)
-    note = (
-        "MESA minus it: on the same tasks, with its 95% interval. Steps per episode with the highest reward that"
-        " explorers reach on unseen tasks before anything is learned, and on the pair of task and target that they"
-        " leave out most; means over seeds."
+    columns = ["run", "seeds", "mean [95% interval]", *(["MESA minus it"] if ours else [])]
+    columns += ["solved", "worst task", "explorers: steps", "left out most"]
+    note = "MESA minus it: on the same tasks, with its 95% interval. " if ours else ""
+    note += (
+        "Steps per episode with the highest reward that explorers reach on unseen tasks before anything is learned, and"
+        " on the pair of task and target that they leave out most; means over seeds."
     )
-    return to_markdown(Table("", columns, tuple(rows), note))
+    return to_markdown(Table("", tuple(columns), tuple(rows), note))
 
 
 def _explored(kept: Sequence[Kept]) -> tuple[str, str]:
