@@ -16,6 +16,7 @@ from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.status import StatusFile, kept_status
 from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
+from mesax.experiments.borrowing import seen_in_training
 from mesax.experiments.provenance import surroundings, versions
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
@@ -53,6 +54,8 @@ def execute(
     if unusual := numeric_settings():
         told = ", ".join(f"{name} {value}" for name, value in unusual.items())
         warn(f"unusual settings of JAX ({told}): results differ from those of the usual ones")
+    if known := seen_in_training(experiment):
+        warn(known)
     try:
         with stop_on_signal(lambda: _leave(run, on)) as stop:
             stages = experiment.method.stages(experiment)

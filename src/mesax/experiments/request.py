@@ -94,10 +94,11 @@ def facts_of(experiment: Experiment, env: str) -> dict[str, object]:
         "modules": list(how_to_load(experiment)),
         **surroundings(),
         "family": family_facts(family, env),
-        "train_tasks": _described(experiment, split.train),
-        "test_tasks": _described(experiment, split.test),
+        "train_tasks": described(family, split.train),
+        "test_tasks": described(family, split.test),
     }
 
 
-def _described(experiment: Experiment, tasks: PyTree) -> list[dict[str, object]]:
-    return [asdict(experiment.family.describe(tree_index(tasks, i))) for i in range(leading_size(tasks))]
+def described(family: TaskFamily, tasks: PyTree) -> list[dict[str, object]]:
+    """What run.json says of stacked tasks."""
+    return [asdict(family.describe(tree_index(tasks, i))) for i in range(leading_size(tasks))]
