@@ -11,7 +11,7 @@ import pytest
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.normalized import Normalized, StandardizedPolicy
 from mesax.errors import DamageError
-from mesax.execution.saved_policies import final_policy
+from mesax.execution.saved_policies import learned_policy
 from mesax.methods.adapt import policy_name
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
@@ -46,11 +46,11 @@ def saved(policy: StandardizedPolicy, path: Path) -> RunDirectory:
 @pytest.mark.parametrize("experiment", [FIXED, TRANSFERRED], ids=["fixed", "transferred"])
 def test_policies_with_scales_that_are_held_can_be_read_again(experiment: Experiment, tmp_path: Path):
     policy = learned(experiment)
-    assert same_bits(final_policy(saved(policy, tmp_path), experiment, 0), policy)
+    assert same_bits(learned_policy(saved(policy, tmp_path), experiment, 0), policy)
     # As policies were saved before: held scales counted infinitely many batches.
     endless = eqx.tree_at(lambda policy: policy.moments.batches, policy, np.float32(np.inf))
-    again = final_policy(saved(endless, tmp_path), experiment, 0)
+    again = learned_policy(saved(endless, tmp_path), experiment, 0)
     assert same_bits(again.moments.mean, policy.moments.mean) and same_bits(again.policy, policy.policy)
     broken = eqx.tree_at(lambda policy: policy.moments.mean, policy, np.full_like(policy.moments.mean, np.inf))
     with pytest.raises(DamageError, match=r"moments\.mean has numbers that are not finite"):
-        final_policy(saved(broken, tmp_path), experiment, 0)
+        learned_policy(saved(broken, tmp_path), experiment, 0)

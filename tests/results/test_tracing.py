@@ -196,10 +196,11 @@ def test_arms_of_a_figure_are_pooled_and_do_not_stand_for_their_method(tmp_path:
     (tmp_path / "older.json").write_text(json.dumps(older))  # what the same run was with other settings
     evidence = Evidence(tmp_path)
     rows = [line.split(" | ") for line in evidence.write("arms figure-9 mpe-2a5l").splitlines() if " of " in line]
-    assert [(row[0], row[1], row[3], *row[5:]) for row in rows[:3]] == [
+    assert [(row[0], row[1], row[4], *row[6:]) for row in rows[:3]] == [
         ("| MESA", "0, 1", "10 of 10", "6.80", "6.80 |"),
         ("| learner alone", "0", "0 of 5", "–", "– |"),
         ("| without wishes", "0", "0 of 5", "4.00", "4.00 |"),
     ]
-    assert rows[0][2].startswith("68.00 [") and rows[0][4] == "66.00"
+    assert rows[0][2].startswith("68.00 [") and rows[0][5] == "66.00"
+    assert [row[3].partition(" [")[0] for row in rows[:3]] == ["–", "+34.00", "+28.00"]
     assert "40.00" not in evidence.write("tasks mesa"), "an arm is not what the preset has"

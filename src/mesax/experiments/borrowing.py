@@ -11,7 +11,6 @@ from mesax.experiments.request import described
 from mesax.methods.base import Experiment
 from mesax.store.json_values import Json, json_ready
 from mesax.store.run_directory import RunDirectory
-from mesax.store.settings import to_plain
 
 BORROWED_FROM = ("explorers_from", "pretrained_from")
 """Settings of methods that name the run whose meta-training they use."""
@@ -24,7 +23,8 @@ def seen_in_training(experiment: Experiment) -> str | None:
 
     No reason to refuse them: how well a policy does on tasks that it was trained on may be what is asked.
     """
-    trainer = _trainer(to_plain(experiment))
+    method = {name: getattr(experiment.method, name, None) for name in BORROWED_FROM}
+    trainer = _trainer({"method": method})
     if trainer is None or digest_of_plain(trainer["config"]["family"]) != digest(experiment.family):
         return None  # nothing is borrowed, or of another world, whose tasks are others
     trained, test = trainer["train_tasks"], json_ready(described(experiment.family, experiment.split.test))
