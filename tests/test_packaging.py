@@ -1,13 +1,17 @@
 """What is shipped is whole: wheel, source archive, the recipe for a container, and what the metadata promise."""
 
+import json
 import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from mesax.experiments.rebuild import own_kinds
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -57,6 +61,34 @@ def test_pythons_that_were_tested_are_those_that_are_named():
     assert named == re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)
     assert PROJECT["requires-python"] == f">={named[0]}"
     assert tuple(map(int, named[0].split("."))) == check_dist.LEAST
+
+
+WITHOUT_EXTRAS = """
+import importlib, json, pkgutil, sys
+sys.modules |= dict.fromkeys(json.loads(sys.argv[1]))
+import mesax
+from mesax.errors import MissingLibrary
+from mesax.experiments.rebuild import own_kinds
+missing = []
+for name in (entry.name for entry in pkgutil.walk_packages(mesax.__path__, "mesax.")):
+    try:
+        name.endswith("__main__") or importlib.import_module(name)
+    except MissingLibrary as error:
+        missing.append((name, str(error)))
+print(json.dumps([sorted(own_kinds()), missing]))
+"""
+
+
+def test_all_but_one_module_need_no_extra():
+    """A run with worker processes, and every verb that rebuilds one, looks through the modules that define settings."""
+    names = {re.split(r"[>=\[]", needed)[0] for group in EXTRAS.values() for needed in group} - {"jax"}
+    blocked = json.dumps(sorted(name.replace("-", "_") for name in names))
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, blocked]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    kinds, missing = json.loads(told)
+    assert kinds == sorted(own_kinds())
+    ((module, line),) = missing
+    assert module == "mesax.envs.adapters.pettingzoo_export" and "pip install 'mesax[envs]'" in line
 
 
 @pytest.mark.parametrize("wish", ["9.99", "/nowhere/python"])

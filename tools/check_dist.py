@@ -28,11 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 LEAST = (3, 11)
 NEEDED_BY_TESTS = ("src", "tests", "benchmarks", "examples", "tools", "docs", "results", ".ci")
 SMOKE = (
-    ("mesax", "run", "mesa", "climb-one", "--preset", "smoke", "--workers", "1", "--quiet", "--out", "run"),
+    ("mesax", "run", "mesa", "climb-one", "--preset", "smoke", "--workers", "2", "--quiet", "--out", "run"),
     ("mesax", "verify", "run"),
     ("mesax", "report", "run"),
+    ("mesax", "eval", "run"),
+    ("mesax", "render", "run"),
 )
-"""The smoke run; then all its files, and the page, which is made of files that are no code."""
+"""The smoke run, in worker processes; then all its files, the page, which is made of files that are no code, and verbs
+that rebuild the run."""
 COMPILE_LITTLE = "--xla_backend_optimization_level=0"
 """Nearly all of a smoke run is compiling."""
 TELLS = "import jax, sys; print('{}.{}.{}'.format(*sys.version_info), jax.__version__)"
@@ -141,7 +144,9 @@ def trial(python: str, wheel: Path, constraints: Path) -> str:
         for command in SMOKE:
             done(list(command), folder, environment)
         seconds = time.perf_counter() - started
-        return f"ok    Python {version}, jax {jax}: installed; smoke run, verify, report in {seconds:.0f} s"
+        return (
+            f"ok    Python {version}, jax {jax}: installed; smoke run, verify, report, eval, render in {seconds:.0f} s"
+        )
 
 
 def done(command: list[str], folder: Path, environment: Mapping[str, str]) -> str:

@@ -20,6 +20,10 @@ class UsageError(OneLineError):
     """A mistake in what the user asked for; shown as one line, exit code 2."""
 
 
+class MissingLibrary(UsageError):
+    """A module of mesax needs a library that is not installed; all others do without it."""
+
+
 class TrainingError(OneLineError):
     """Training cannot go on (for example a loss is not finite); shown as one line, the last good state is kept."""
 

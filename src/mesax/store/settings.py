@@ -21,7 +21,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from mesax.errors import StoreError, UsageError
+from mesax.errors import MissingLibrary, StoreError, UsageError
 
 Named: TypeAlias = Callable[..., object]
 """What a file may name: a setting's class, or a function that is a setting."""
@@ -143,7 +143,11 @@ def _modules_in(name: str) -> Iterator[types.ModuleType]:
     yield root
     for place in vars(root).get("__path__", ()):
         for entry in pkgutil.walk_packages([place], f"{name}."):
-            yield importlib.import_module(entry.name)
+            try:
+                module = importlib.import_module(entry.name)
+            except MissingLibrary:  # an extra that is not installed: nothing of that module is in use here
+                continue
+            yield module
 
 
 def to_plain(value: object, *, whole: bool = False) -> typing.Any:

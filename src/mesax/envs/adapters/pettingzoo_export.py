@@ -16,14 +16,14 @@ import numpy as np
 
 from mesax.compiling import compiled
 from mesax.envs.base import Environment, HostBatch, HostEnvironment, Step, Task, TaskFamily
-from mesax.errors import UsageError
+from mesax.errors import MissingLibrary, UsageError
 from mesax.types import Discrete, EnvSpec, Key, tree_index
 
 try:
     from gymnasium import spaces
     from pettingzoo import ParallelEnv
 except ImportError as error:
-    raise UsageError(f"exporting needs PettingZoo ({error}): pip install 'mesax[envs]'") from None
+    raise MissingLibrary(f"exporting needs PettingZoo ({error}): pip install 'mesax[envs]'") from None
 
 LARGEST_SEED = 2**32 - 1
 
