@@ -119,6 +119,9 @@ def test_a_method_may_name_its_learner(out):
     assert chosen.path == out / "mesa+qmix-climb-one-quick-seed0" and chosen.method == "mesa+qmix"
     assert chosen.arguments[:6] == ("mesa", "climb-one", "--learner", "qmix", "--lanes", "2")
     assert "--learner" not in own.arguments
+    (run,) = planned(out, "plain+joint_q:JointQ")
+    assert run.path == out / "plain+joint_q.JointQ-climb-one-quick-seed0"
+    assert run.arguments[2:4] == ("--learner", "joint_q:JointQ")
 
 
 def test_a_method_that_names_an_empty_learner_is_passed_on_to_be_refused(out):

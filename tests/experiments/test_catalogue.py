@@ -1,6 +1,7 @@
 """Every named run is a value that builds, is told apart from the others, survives JSON and has the paper's numbers."""
 
 import json
+import sys
 from dataclasses import replace
 from importlib import import_module
 from itertools import product
@@ -306,6 +307,8 @@ def test_the_coordinated_learner_is_the_own_one_with_another_update_and_a_joint_
 def test_names_that_do_not_fit_are_refused_with_what_would():
     with pytest.raises(UsageError, match="unknown learner 'sarsa'; choose one of maddpg, coordinated"):
         experiment("mesa", "climb-one", "quick", "sarsa")
+    with pytest.raises(UsageError, match="unknown learner ''; choose one of maddpg"):
+        experiment("mesa", "climb-one", "quick", "")
     with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, structured, plain, "):
         experiment("mappo", "climb-one", "quick", "qmix")
     for method in (name for name in AROUND_ANY if WRAPPERS[name].learner is None):
@@ -342,7 +345,9 @@ def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
         match=rf"^climb-one has no method 'vdn'; choose one of {', '.join(WRAPPERS)}, qmix, mappo$",
     ):
         experiment("vdn", "climb-one", "smoke")
-    with pytest.raises(UsageError, match=r"^climb-one has no learner 'vdn'; choose one of qmix$"):
+    with pytest.raises(
+        UsageError, match=r"^climb-one has no learner 'vdn'; choose one of qmix, or name one of your own"
+    ):
         experiment("mesa", "climb-one", "smoke", "vdn")
 
 
@@ -351,6 +356,49 @@ def test_a_chosen_learner_is_part_of_the_run():
     assert own.run_id().startswith("mesa-climb-one-") and chosen.run_id().startswith("mesa+qmix-climb-one-")
     described = json.loads(json.dumps(run_json(chosen, chosen.experiment())))
     assert described["method"] == "mesa+qmix" and experiment_of(described) == chosen.experiment()
+
+
+OWN_LEARNERS = """
+from dataclasses import dataclass
+import mesax
+
+@dataclass(frozen=True)
+class Mine(mesax.Maddpg):
+    bonus: float = 0.5
+
+@dataclass(frozen=True)
+class Hungry(mesax.OffPolicy):
+    needed: int
+
+WITH_SETTINGS = Mine(bonus=2.0)
+WITH_BUDGET = mesax.NamedLearner(Mine(), mesax.Schedule(640, 4, 2, warmup_steps=320, batch_size=4, replay_capacity=20))
+NO_LEARNER = "nothing"
+ON_POLICY = mesax.Mappo()
+"""
+
+
+def test_a_learner_of_ones_own_is_named_by_its_module(tmp_path, monkeypatch):
+    (tmp_path / "own_learners.py").write_text(OWN_LEARNERS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "own_learners", None)  # so that it is taken away again
+    del sys.modules["own_learners"]
+    request = Request("mesa", "climb-one", "smoke", learner="own_learners:Mine")
+    found, usual = request.experiment(), experiment("mesa", "climb-one", "smoke")
+    own = sys.modules["own_learners"]
+    assert found.algorithm == own.Mine() and replace(found, algorithm=usual.algorithm) == usual
+    assert request.run_id().startswith("mesa+own_learners.Mine-climb-one-"), "no colon in the name of a directory"
+    described = json.loads(json.dumps(run_json(request, found)))
+    assert described["modules"] == ["own_learners"] and experiment_of(described, [own]) == found
+    assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_SETTINGS").algorithm.bonus == 2.0
+    assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_BUDGET").schedule == own.WITH_BUDGET.schedule
+    for name, message in (
+        ("Nobody", "has no 'Nobody'; it has .*Mine"),
+        ("Hungry", "cannot be a learner as it stands: .*needed"),
+        ("NO_LEARNER", "str is no learner: it has no init"),
+        ("ON_POLICY", "learns on-policy"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            experiment("mesa", "climb-one", "smoke", f"own_learners:{name}")
 
 
 def test_seeds_that_jax_would_cut_are_refused():

@@ -9,13 +9,14 @@ import pytest
 
 from fake_store import FakeRun, seal, write_run
 from mesax.cli.parser import main
-from mesax.errors import DamageError
+from mesax.errors import DamageError, UsageError
 from mesax.execution.sweep import How, Planned, skip_stored, sweep
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.results.comparison import compare_directories
 from mesax.results.evidence.freshness import changes, freshness, is_of, with_family
 from mesax.results.evidence.kept import Kept, all_kept, command_of, keep, load_results, read_kept
+from mesax.results.evidence.zero_shot import trained_today
 from mesax.results.labels import method_label
 from mesax.results.summary import run_figures
 from mesax.store.reading import load_run
@@ -221,6 +222,23 @@ def test_a_result_is_fresh_until_its_settings_change():
     assert of_catalogue(request, clocks={"cpu_seconds": 2.5}).core_seconds == 2.5
     assert of_catalogue(request, clocks={"job_seconds": 3.5}).core_seconds == 3.5
     assert of_catalogue(request, clocks={"job_seconds": 3.5, "cpu_seconds": 3.0}).core_seconds == 3.0
+
+
+@pytest.mark.parametrize("named", [{"env": "stranger:make"}, {"method": "plain+stranger:Learner"}])
+def test_nothing_that_a_result_names_is_imported(named: dict[str, str], tmp_path: Path, monkeypatch):
+    (tmp_path / "stranger.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    kept = of_catalogue(Request("plain", "climb-one", "quick", 1, 10), **named)
+    assert freshness(kept) == "unverified"
+    lender = {"method": "mesa", "env": "climb-one", "preset": "quick", "trained_with": "0"} | named
+    assert (
+        freshness(replace(kept, facts=kept.facts | {"env": "climb-one", "method": "plain", "borrowed": [lender]}))
+        == "stale"
+    )
+    assert trained_today(f"mesa {named.get('env', 'x:y')}, preset quick") is None
+    if "env" in named:
+        with pytest.raises(UsageError, match="somebody's own module"):
+            with_family(kept)
 
 
 def test_a_sweep_skips_what_is_kept_and_keeps_what_is_finished(run: Path, tmp_path: Path, capsys):

@@ -202,7 +202,7 @@ def test_presets_fit_any_actions(make, space, name):
     assert isinstance(chosen, Preset)
     chosen.mesa.method.check(chosen.mesa)
     for learner in chosen.learners:
-        alone = chosen.with_learner(learner).mesa
+        alone = chosen.around(chosen.learners[learner]).mesa
         experiment_alone = replace(alone, method=_plain())
         experiment_alone.method.check(experiment_alone)
     assert hash(chosen.mesa) == hash(preset(family, name).mesa)

@@ -136,7 +136,7 @@ def plan(grid: Grid, directory: Path, digest_of: Callable[[list[str]], str]) -> 
         raise UsageError(f"--out {directory} is not a directory")
     cells = dict.fromkeys(product(grid.envs, grid.methods, grid.seeds))
     paths = {
-        (env, method, seed): directory / f"{method}-{file_name(env)}-{grid.preset}-seed{seed}"
+        (env, method, seed): directory / file_name(f"{method}-{env}-{grid.preset}-seed{seed}")
         for env, method, seed in cells
     }
     others = _finished_runs(directory, set(paths.values()))
@@ -162,7 +162,7 @@ def planned_cells(
     found = []
     for method, env, arguments in cells:
         digest = digest_of(list(arguments))
-        path = directory / f"{method}-{file_name(env)}-{digest}"
+        path = directory / file_name(f"{method}-{env}-{digest}")
         found.append(Planned(method, env, path, tuple(arguments), *_state_of(path, digest)))
     return found
 
@@ -171,7 +171,7 @@ def skip_stored(planned: Sequence[Planned], store: Path, is_of: Callable[[Kept, 
     """The same runs; those whose result is kept in a store are `stored`, those kept with other settings say so."""
     known: dict[str, list[Kept]] = {}
     for one in all_kept(store):
-        known.setdefault(f"{one.method}-{file_name(one.env)}-{one.preset}-seed{one.seed}", []).append(one)
+        known.setdefault(file_name(f"{one.method}-{one.env}-{one.preset}-seed{one.seed}"), []).append(one)
     found = []
     for run in planned:
         like = [] if run.is_there else known.get(run.name, [])

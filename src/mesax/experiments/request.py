@@ -32,7 +32,7 @@ class Request:
     num_test_tasks: int | None = None
     overrides: tuple[tuple[str, str], ...] = ()
     learner: str | None = None
-    """Off-policy learner to wrap, instead of the preset's own."""
+    """Off-policy learner to wrap, instead of the preset's own: a name, or `module:attribute`."""
 
     def experiment(self) -> Experiment:
         """The catalogue's entry with this request's changes."""
@@ -49,7 +49,7 @@ class Request:
 
     def run_id(self) -> str:
         """Name of the run: readable, and different for different configurations."""
-        return f"{self.label}-{file_name(self.env)}-{self.preset}-seed{self.seed}-{digest(self.experiment())}"
+        return file_name(f"{self.label}-{self.env}-{self.preset}-seed{self.seed}-{digest(self.experiment())}")
 
 
 def paper_difference(request: Request, experiment: Experiment) -> list[list[object]]:

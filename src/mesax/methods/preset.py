@@ -52,9 +52,8 @@ class Preset:
         assert isinstance(self.mesa.method, Mesa), "a preset's own experiment is one of MESA"
         return self.mesa.method
 
-    def with_learner(self, name: str) -> Preset:
-        """The same world around one of its named learners."""
-        learner = self.learners[name]
+    def around(self, learner: NamedLearner) -> Preset:
+        """The same world around another learner."""
         mesa = replace(
             self.mesa,
             algorithm=learner.algorithm,

@@ -35,9 +35,16 @@ def is_reference(text: str) -> bool:
     return ":" in text
 
 
-def file_name(environment: str) -> str:
-    """An environment's name for a directory: some file systems do not allow a colon there."""
-    return environment.replace(":", ".")
+def refuse_references(*names: str | None) -> None:
+    """Names that come from a file go through here first: nothing is imported because a file names it."""
+    for name in names:
+        if name is not None and is_reference(name):
+            raise UsageError(f"'{name}' is of somebody's own module, and no file can have that loaded")
+
+
+def file_name(name: str) -> str:
+    """A name for a directory or a file: some systems do not allow a colon there."""
+    return name.replace(":", ".")
 
 
 def split_reference(text: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ def check_learner(learner: Learner, spec: EnvSpec, schedule: Budget) -> None:
 
     `spec` has the sizes as the learner sees them. Only shapes are traced, of what the loop would compile anyway.
     """
-    _check_members(learner)
+    check_members(learner)
     name, key, elapsed = type(learner).__name__, jax.eval_shape(lambda: jax.random.key(0)), jax.eval_shape(Elapsed.end)
     state = shapes(f"{name}.init", lambda key: learner.init(spec, key), key)
     latent = _check_policy(
@@ -58,7 +58,8 @@ def check_learner(learner: Learner, spec: EnvSpec, schedule: Budget) -> None:
     _check_metrics(f"{name}.update", metrics, number)
 
 
-def _check_members(learner: Learner) -> None:
+def check_members(learner: object) -> None:
+    """Refuse what is no learner by its members alone."""
     name = type(learner).__name__
     try:
         hash(learner)

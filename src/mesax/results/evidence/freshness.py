@@ -3,7 +3,8 @@
 fresh        its settings are those that its command has now; settings that did not exist then may have been added,
              as long as they are at their defaults; explorers that it has borrowed would be trained alike
 stale        its command has other settings now, or the run whose explorers it has borrowed
-unverified   nobody wrote its settings down, or whose explorers it has borrowed
+unverified   nobody wrote its settings down, or whose explorers it has borrowed; or its world or its learner is of
+             somebody's own module, which is not loaded because a file names it
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
 from mesax.results.evidence.kept import Kept
 from mesax.results.evidence.zero_shot import name_of, trained_today, training_digest
+from mesax.store.modules import is_reference, refuse_references
 
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
@@ -30,6 +32,8 @@ def freshness(kept: Kept) -> Freshness:
     """Whether the file's own command would make the same result today."""
     lenders = [lender for lender in kept.lenders if lender is not None]
     if kept.config_hash is None or len(lenders) < len(kept.lenders):
+        return "unverified"
+    if is_reference(kept.env) or is_reference(kept.method):
         return "unverified"
     try:
         is_fresh = is_of(kept, requested(request_of(kept))) and all(map(_trains_as_it_did, lenders))
@@ -111,7 +115,8 @@ def request_of(kept: Kept) -> Request:
 
 @cache
 def requested(request: Request) -> Experiment:
-    """The request's experiment."""
+    """The experiment of a request that a file may have made."""
+    refuse_references(request.env, request.learner)
     return request.experiment()
 
 
@@ -120,6 +125,7 @@ def _family_facts(env: str) -> Json:
     from mesax.experiments.request import family_facts  # noqa: PLC0415 (needs JAX)
     from mesax.suites.registry import suite_of  # noqa: PLC0415
 
+    refuse_references(env)
     return family_facts(suite_of(env).family(env), env)
 
 

@@ -282,7 +282,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 def file_names(facts: Json) -> tuple[str, str]:
     """What the file of a result is called; the second, if the first is that of another request."""
     digest = (facts.get("made_with") or {}).get("config_hash")
-    name = f"{facts['method']}-{file_name(str(facts['env']))}-{facts['preset']}-seed{facts['seed']}"
+    name = file_name(f"{facts['method']}-{facts['env']}-{facts['preset']}-seed{facts['seed']}")
     first = f"{name}-{digest}" if facts.get("overrides") else name
     return first, f"{first}-{digest}"
 

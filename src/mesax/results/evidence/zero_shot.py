@@ -14,6 +14,7 @@ from mesax.errors import DamageError
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_text
+from mesax.store.modules import is_reference
 
 FILE = "zero-shot.json"
 COMMAND = "python benchmarks/zero_shot.py RUN_DIR --env ENV --keep"
@@ -72,7 +73,7 @@ def trained_today(explorers: str) -> str | None:
     from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
 
     words = explorers.replace(",", "").split()
-    if len(words) != 4:
+    if len(words) != 4 or is_reference(explorers):  # nothing is imported because a file names it
         return None
     method, env, _, preset = words
     return training_digest(to_plain(Request(method, env, preset).experiment()))
