@@ -31,9 +31,6 @@ from mesax.results.returns import levels_of, returns_interval
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, curves_from_rows, final_return
 
-SAME = 1e-3
-"""Share of the step from the safe level to the best one below which two means are no different."""
-
 
 def summarize(
     run: Json,
@@ -175,7 +172,7 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     probability = float(np.mean([probability_of_improvement(one.returns, another.returns) for one, another in pairs]))
     complete = len(shared) == len(ours) == len(theirs)
     seeds = np.array([one.seed for one, _ in pairs])
-    return Comparison(_paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
+    return Comparison(paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
 
 
 def _unbounded_interval(run: RunResults) -> Interval:
@@ -183,15 +180,19 @@ def _unbounded_interval(run: RunResults) -> Interval:
     return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
 
 
-def _paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels | None) -> Interval:
-    """With levels, a task that one solves and the other does not: the better one, or either if they are equal."""
+def paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels | None) -> Interval:
+    """The mean of the differences, task by task; with levels, tasks that only one solves may be rarer or commoner.
+
+    It is whichever has more of them, or either if both have as many, or none: a small difference between two that solve
+    the same tasks does not say which of them will leave another one unsolved.
+    """
     if levels is None:
         return mean_interval(differences, seeds=seeds)
     gap = levels.best - levels.safe
     better, worse = (mean_interval(differences, seeds=seeds, levels=one) for one in (Levels(0, gap), Levels(-gap, 0)))
-    if abs(better.value) <= gap * SAME:
-        return replace(better, low=worse.low)
-    return better if better.value > 0 else worse
+    more, fewer = np.sum(differences >= gap / 2), np.sum(differences < -gap / 2)
+    low = better.low if more > fewer else worse.low
+    return replace(better, low=low, high=worse.high if fewer > more else better.high)
 
 
 Identity: TypeAlias = Literal["target", "label"]
