@@ -161,7 +161,7 @@ class Comparison:
 
 def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     """The difference of mean final returns: task by task over the test tasks of both, if there are any."""
-    by: Identity = "target" if _has_targets(run) and _has_targets(other) else "label"
+    by = identity_of_tasks([run, other])
     ours, theirs = finals_by_task(run, by), finals_by_task(other, by)
     shared = [task for task in ours if task in theirs]
     if len(shared) < min(2, len(ours), len(theirs)) or not shared:  # a single pair of many would have no interval
@@ -197,6 +197,8 @@ def paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels |
 
 Identity: TypeAlias = Literal["target", "label"]
 """What a task is known by."""
+OWN_LABEL = "own_label"
+"""Of a task whose label names its seed too, because it stands beside tasks of others."""
 
 
 class TaskFinals(NamedTuple):
@@ -206,17 +208,19 @@ class TaskFinals(NamedTuple):
     returns: np.ndarray
 
 
-def _has_targets(run: RunResults) -> bool:
-    """Whether its tasks say exactly what they ask for; older results have labels only, which round."""
-    return all("target" in task for task in run.run["test_tasks"])
+def identity_of_tasks(runs: Sequence[RunResults]) -> Identity:
+    """What tasks of all these say of themselves: exactly what they ask for; older results have labels only."""
+    return "target" if all("target" in task for run in runs for task in run.run["test_tasks"]) else "label"
 
 
 def finals_by_task(run: RunResults, by: Identity | None = None) -> dict[str, TaskFinals]:
     """Final returns of each test task, by what makes it the same task in another run: family, seed, target or label."""
-    by = by or ("target" if _has_targets(run) else "label")
+    by = by or identity_of_tasks([run])
     found: dict[str, TaskFinals] = {}
     for curve, value in zip(run.curves, run.final_returns, strict=True):
-        identity = json.dumps([run.run["env"], curve.seed, run.run["test_tasks"][curve.task][by]])
+        task = run.run["test_tasks"][curve.task]
+        known_by = task["target"] if by == "target" else task.get(OWN_LABEL, task["label"])
+        identity = json.dumps([run.run["env"], curve.seed, known_by])
         before = found.get(identity, TaskFinals(curve.seed, np.empty(0)))
         found[identity] = TaskFinals(curve.seed, np.append(before.returns, value))
     return found
