@@ -38,7 +38,11 @@ def test_the_same_test_tasks_are_compared_pair_by_pair(small):
 
 def test_two_that_do_not_differ_may_do_so_either_way(small):
     run = load_run(small)
-    for last in (1.0 - 1e-7, 0.98, 0.9):  # all solve the same tasks: which of them is better there says nothing of others
+    for last in (
+        1.0 - 1e-7,
+        0.98,
+        0.9,
+    ):  # all solve the same tasks: which of them is better there says nothing of others
         ours, theirs = with_returns(run, [0.5, 0.5, 1.0, 1.0]), with_returns(run, [0.5, 0.5, 1.0, last])
         one, other = compare_runs(ours, theirs).difference, compare_runs(theirs, ours).difference
         assert one.low == pytest.approx(-other.high) and one.high == pytest.approx(-other.low)

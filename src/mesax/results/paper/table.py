@@ -9,7 +9,7 @@ from mesax.results.curves import area_under_curves, mean_steps_to_optimal
 from mesax.results.labels import PRIVILEGED
 from mesax.results.paper.cells import SEEDS, Found
 from mesax.results.summary import Comparison, compare_runs, final_interval, solved_interval, solved_runs
-from mesax.results.tables import Table
+from mesax.results.tables import WILSON, Table
 from mesax.store.reading import RunResults
 
 STALE = "†"
@@ -39,6 +39,7 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
     note += " interval over seeds and tasks. Intervals allow for outcomes that a few tasks have not shown, so 30 of 30"
     note += " solved is not 100%; in simulations of three seeds of five to ten tasks they cover about 90% or more."
     note += f" That of one seed is over its tasks alone, and says nothing of other seeds.{_marks(found)}"
+    note += " ±: as the paper prints it, which does not say of what." if paper else ""
     note += f" {MISSING}: not run yet." if any(not one.shown for one in found) else ""
     note += (
         f" {NOTHING}: no such cell. {PRIVILEGED}: told the task's secret (Goal), or all places that may pay (the tour)."
@@ -95,11 +96,11 @@ def gain_table(found: Sequence[Found]) -> Table:
     columns = ("environment", "solved", "steps to optimum", "area under the curve", "best baseline")
     note = (
         "Solved: task runs of ours whose final return is 0.95 or more in climb games, 60 or more (of 80) in particle"
-        " worlds, 750 or more (of 1000) on the swimmer, with Wilson's 95% interval. Steps until the mean over all task"
+        f" worlds, 750 or more (of 1000) on the swimmer, with {WILSON}. Steps until the mean over all task"
         " runs is first there, if it ends there; area under the curve: the mean return over all of learning. Best"
         " baseline: the highest mean of all methods that are neither MESA, controls nor privileged, nor stale unless"
-        " all are, over as many tasks as it has been run on. Probability that ours has the higher return, ties count"
-        " half." + _marks(found)
+        " all are, over as many tasks as it has been run on. Probability that ours has the higher return on the same"
+        " task, by however little, even if both solve it; ties count half." + _marks(found)
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
 
@@ -131,7 +132,10 @@ def controls_table(found: Sequence[Found]) -> Table:
         own = {one.label: one for one in found if one.cell.env == env and one.shown}
         ours = next((one for one in own.values() if one.cell.kind == "ours"), None)
         rows.append((env, *(gain_over(ours, own.get(label)) for label in controls)))
-    note = "Mean final return of ours minus that of the control on the same tasks, with its 95% interval."
+    note = (
+        "Mean final return of ours minus that of the control on the same tasks, with its 95% interval, which allows for"
+    )
+    note += f" tasks that either may leave unsolved. {NOTHING}: no such cell."
     return Table("What MESA gains over its controls", ("environment", *controls), tuple(rows), note + _marks(found))
 
 
