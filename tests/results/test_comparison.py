@@ -116,6 +116,16 @@ def test_rows_over_different_tasks_say_so_and_are_compared_over_what_both_have(s
     assert found["value"] == pytest.approx(np.mean(mesa.final_returns[shared]) - np.mean(plain.final_returns))
 
 
+def test_tasks_of_older_results_are_the_same_whether_seeds_are_pooled_or_not(store):
+    def without_targets(run):
+        return replace(run, run={**run.run, "test_tasks": [{"label": task["label"]} for task in run.run["test_tasks"]]})
+
+    (family,) = by_family([without_targets(run) for run in runs_of(store, "mesa-0", "mesa-1", "plain-0")])
+    assert family.as_json()["differences"][0]["shared_tasks"] == 4
+    old, new = without_targets(load_run(store["plain-0"])), load_run(store["mesa-0"])
+    assert by_family([new, old])[0].warning == "", "a task without its target is known by its label"
+
+
 def test_rows_with_other_budgets_name_them_and_are_no_fair_comparison(store, tmp_path):
     longer = replace(SMALL, method="plain", interval=300_000, overrides=(("schedule.total-steps", "3_600_000"),))
     paths = [store["mesa-0"], write_run(tmp_path / "longer", longer)]

@@ -158,6 +158,12 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     assert over["climb-one"]["learner alone"].startswith(f"+{gap:.2f} [")
     assert over["climb-one"]["learner alone"].endswith("] (4 tasks) (1 seed)"), "both have the tasks of seed 0 only"
     assert over["climb-one"]["learner and random episodes"] == over["swimmer"]["learner alone"] == "–"
+    for made in (table, mean_table(fresh, PAPER_TABLE_2), gain_table(fresh), controls):
+        cells_of = [cell for row in made.rows for cell in row]
+        assert ("†: stale" in made.note) == any("†" in cell for cell in cells_of), (
+            "a note explains the signs of its table"
+        )
+        assert (" –: " in made.note) == ("–" in cells_of)
 
 
 def fresh_finals(found: list[Found], label: str) -> list[float]:

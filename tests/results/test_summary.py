@@ -9,7 +9,8 @@ import pytest
 
 from fake_store import SMALL, FakeRun, eval_row, run_json, write_run
 from mesax.errors import UsageError
-from mesax.results.summary import compare_runs, solved_runs, summarize
+from mesax.results.intervals import Levels
+from mesax.results.summary import compare_runs, paired_interval, solved_runs, summarize
 from mesax.store.reading import load_run
 
 
@@ -29,18 +30,44 @@ def test_the_same_test_tasks_are_compared_pair_by_pair(small):
     comparison = compare_runs(ours, theirs)
     assert (comparison.shared, comparison.complete) == (4, True)
     assert comparison.difference.value == pytest.approx(0.1)
-    # No difference between tasks; but four of four small ones do not exclude a task that one solves alone.
-    assert comparison.difference.low == pytest.approx(0.1)
+    # No difference between tasks; but four of four small ones do not exclude a task that either solves alone.
+    assert -0.5 < comparison.difference.low < 0.0
     assert 0.1 < comparison.difference.high < 0.5
     assert comparison.probability == 1.0
 
 
 def test_two_that_do_not_differ_may_do_so_either_way(small):
     run = load_run(small)
-    ours, theirs = with_returns(run, [0.5, 0.5, 1.0, 1.0]), with_returns(run, [0.5, 0.5, 1.0, 1.0 + 1e-7])
+    for last in (
+        1.0 - 1e-7,
+        0.98,
+        0.9,
+    ):  # all solve the same tasks: which of them is better there says nothing of others
+        ours, theirs = with_returns(run, [0.5, 0.5, 1.0, 1.0]), with_returns(run, [0.5, 0.5, 1.0, last])
+        one, other = compare_runs(ours, theirs).difference, compare_runs(theirs, ours).difference
+        assert one.low == pytest.approx(-other.high) and one.high == pytest.approx(-other.low)
+        assert -0.5 < one.low < -0.05 and 0.05 < one.high < 0.5
+
+
+def test_a_task_that_only_one_solves_says_which_way_others_may_go(small):
+    run = load_run(small)
+    ours, theirs = with_returns(run, [1.0, 1.0, 1.0, 1.0]), with_returns(run, [0.5, 0.5, 0.5, 0.5])
     one, other = compare_runs(ours, theirs).difference, compare_runs(theirs, ours).difference
-    assert one.low == pytest.approx(-other.high) and one.high == pytest.approx(-other.low)
-    assert -0.5 < one.low < -0.05 and 0.05 < one.high < 0.5
+    assert 0.0 < one.low < 0.5 and one.high == pytest.approx(0.5)
+    assert (other.low, other.high) == pytest.approx((-one.high, -one.low))
+
+
+@pytest.mark.parametrize("correlation", [0.1, 0.5])
+@pytest.mark.parametrize("shares", [(0.97, 0.97), (0.97, 0.9), (0.99, 0.95), (0.99, 0.8), (0.9, 0.5), (0.97, 0.3)])
+def test_intervals_of_differences_hold_the_truth(shares, correlation):
+    """Of two that solve some shares of three seeds' five tasks, at levels that are noisy."""
+    random, size, strength = np.random.default_rng(0), 400, 1 / correlation - 1
+    chances = [random.beta(share * strength, (1 - share) * strength, size=(size, 3, 1)) for share in shares]
+    ours, theirs = ((random.random((size, 3, 5)) < chance) + random.normal(0, 0.03, (size, 3, 5)) for chance in chances)
+    seeds, truth = np.repeat(np.arange(3), 5), shares[0] - shares[1]
+    found = [paired_interval(one.ravel(), seeds, Levels(0.0, 1.0)) for one in ours - theirs]
+    covered = np.mean([one.low <= truth <= one.high for one in found])
+    assert covered >= 0.88, f"{covered:.1%} of nominal 95%"
 
 
 def test_other_test_tasks_are_compared_as_samples(small):

@@ -202,5 +202,6 @@ def test_arms_of_a_figure_are_pooled_and_do_not_stand_for_their_method(tmp_path:
         ("| without wishes", "0", "0 of 5", "4.00", "4.00 |"),
     ]
     assert rows[0][2].startswith("68.00 [") and rows[0][5] == "66.00"
-    assert [row[3].partition(" [")[0] for row in rows[:3]] == ["–", "+34.00", "+28.00"]
+    assert [row[3].partition(" [")[0] for row in rows[:3]] == ["–", "+36.00", "+30.00"], "on the tasks of both: seed 0"
+    assert all("(5 tasks)" in row[3] for row in rows[1:3])
     assert "40.00" not in evidence.write("tasks mesa"), "an arm is not what the preset has"

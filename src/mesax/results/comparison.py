@@ -13,7 +13,14 @@ from mesax.formatting import format_count
 from mesax.results.evidence.kept import load_results
 from mesax.results.labels import method_label
 from mesax.results.safe_drawing import draw_comparison_safely
-from mesax.results.summary import compare_runs, finals_by_task, run_figures, solved_runs
+from mesax.results.summary import (
+    OWN_LABEL,
+    compare_runs,
+    finals_by_task,
+    identity_of_tasks,
+    run_figures,
+    solved_runs,
+)
 from mesax.results.tables import (
     COMPARISON_NOTE,
     Table,
@@ -64,7 +71,8 @@ class FamilyComparison:
     @property
     def warning(self) -> str:
         """That rows are not over the same test tasks, or not of as many steps, if so; empty otherwise."""
-        if len({frozenset(finals_by_task(run)) for run in self.runs}) == 1:
+        by = identity_of_tasks(self.runs)
+        if len({frozenset(finals_by_task(run, by)) for run in self.runs}) == 1:
             return self.unequal
         tasks = "; ".join(
             f"{label} {len(finals_by_task(run))} of seed {', '.join(map(str, _seeds(run)))}"
@@ -190,7 +198,8 @@ def pool(members: Sequence[RunResults]) -> RunResults:
     for member in members:
         offset, seed = len(test_tasks), member.run["seed"]
         test_tasks += [
-            {**task, "seed": seed, "label": f"seed {seed}: {task['label']}"} for task in member.run["test_tasks"]
+            {**task, "seed": seed, "label": f"seed {seed}: {task['label']}", OWN_LABEL: task["label"]}
+            for task in member.run["test_tasks"]
         ]
         curves += [
             replace(curve, task=curve.task + offset, label=test_tasks[curve.task + offset]["label"])

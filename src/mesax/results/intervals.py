@@ -11,7 +11,7 @@ covers too little. What is computed here instead, for S seeds and N tasks in all
 
 That of a mean covers at least 90% for normal and for two-level outcomes with correlations of up to 0.5 within a seed
 (of 3 x 5 tasks; of 3 x 6 and 3 x 10 at least 88%), that of an interquartile mean of independent normal ones
-(tests/results/test_intervals.py simulates both).
+(tests/results/test_intervals.py simulates both, test_summary.py differences of two on the same tasks).
 """
 
 from __future__ import annotations

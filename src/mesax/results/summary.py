@@ -31,9 +31,6 @@ from mesax.results.returns import levels_of, returns_interval
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, curves_from_rows, final_return
 
-SAME = 1e-3
-"""Share of the step from the safe level to the best one below which two means are no different."""
-
 
 def summarize(
     run: Json,
@@ -164,7 +161,7 @@ class Comparison:
 
 def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     """The difference of mean final returns: task by task over the test tasks of both, if there are any."""
-    by: Identity = "target" if _has_targets(run) and _has_targets(other) else "label"
+    by = identity_of_tasks([run, other])
     ours, theirs = finals_by_task(run, by), finals_by_task(other, by)
     shared = [task for task in ours if task in theirs]
     if len(shared) < min(2, len(ours), len(theirs)) or not shared:  # a single pair of many would have no interval
@@ -175,7 +172,7 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     probability = float(np.mean([probability_of_improvement(one.returns, another.returns) for one, another in pairs]))
     complete = len(shared) == len(ours) == len(theirs)
     seeds = np.array([one.seed for one, _ in pairs])
-    return Comparison(_paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
+    return Comparison(paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
 
 
 def _unbounded_interval(run: RunResults) -> Interval:
@@ -183,19 +180,25 @@ def _unbounded_interval(run: RunResults) -> Interval:
     return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
 
 
-def _paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels | None) -> Interval:
-    """With levels, a task that one solves and the other does not: the better one, or either if they are equal."""
+def paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels | None) -> Interval:
+    """The mean of the differences, task by task; with levels, tasks that only one solves may be rarer or commoner.
+
+    It is whichever has more of them, or either if both have as many, or none: a small difference between two that solve
+    the same tasks does not say which of them will leave another one unsolved.
+    """
     if levels is None:
         return mean_interval(differences, seeds=seeds)
     gap = levels.best - levels.safe
     better, worse = (mean_interval(differences, seeds=seeds, levels=one) for one in (Levels(0, gap), Levels(-gap, 0)))
-    if abs(better.value) <= gap * SAME:
-        return replace(better, low=worse.low)
-    return better if better.value > 0 else worse
+    more, fewer = np.sum(differences >= gap / 2), np.sum(differences < -gap / 2)
+    low = better.low if more > fewer else worse.low
+    return replace(better, low=low, high=worse.high if fewer > more else better.high)
 
 
 Identity: TypeAlias = Literal["target", "label"]
 """What a task is known by."""
+OWN_LABEL = "own_label"
+"""Of a task whose label names its seed too, because it stands beside tasks of others."""
 
 
 class TaskFinals(NamedTuple):
@@ -205,17 +208,19 @@ class TaskFinals(NamedTuple):
     returns: np.ndarray
 
 
-def _has_targets(run: RunResults) -> bool:
-    """Whether its tasks say exactly what they ask for; older results have labels only, which round."""
-    return all("target" in task for task in run.run["test_tasks"])
+def identity_of_tasks(runs: Sequence[RunResults]) -> Identity:
+    """What tasks of all these say of themselves: exactly what they ask for; older results have labels only."""
+    return "target" if all("target" in task for run in runs for task in run.run["test_tasks"]) else "label"
 
 
 def finals_by_task(run: RunResults, by: Identity | None = None) -> dict[str, TaskFinals]:
     """Final returns of each test task, by what makes it the same task in another run: family, seed, target or label."""
-    by = by or ("target" if _has_targets(run) else "label")
+    by = by or identity_of_tasks([run])
     found: dict[str, TaskFinals] = {}
     for curve, value in zip(run.curves, run.final_returns, strict=True):
-        identity = json.dumps([run.run["env"], curve.seed, run.run["test_tasks"][curve.task][by]])
+        task = run.run["test_tasks"][curve.task]
+        known_by = task["target"] if by == "target" else task.get(OWN_LABEL, task["label"])
+        identity = json.dumps([run.run["env"], curve.seed, known_by])
         before = found.get(identity, TaskFinals(curve.seed, np.empty(0)))
         found[identity] = TaskFinals(curve.seed, np.append(before.returns, value))
     return found

@@ -24,10 +24,13 @@ from mesax.store.reading import FINAL_WINDOW, Curve, RunResults, final_return
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
+WILSON = (
+    "Wilson's 95% interval, in which tasks of one seed count for less than independent ones: they may fail together"
+)
 COMPARISON_NOTE = (
     "Interval: of the mean, from the spread between seeds and tasks and from how many tasks end at which level. "
     "IQM: mean of the middle half. "
-    "Solved: share of task runs whose final return is at the optimum, with Wilson's interval; "
+    f"Solved: share of task runs whose final return is at the optimum, with {WILSON}; "
     "steps to optimum: until the mean over all task runs first reaches it, if their mean final return does too. "
     "Env steps: of all task runs together; time: of all stages of their runs."
 )
@@ -176,7 +179,10 @@ def difference_table(runs: Sequence[RunResults]) -> Table:
             kind = "same test tasks" if comparison.complete else f"the {comparison.shared} test tasks of both"
         rows.append((f"{labels[0]} against {label}", interval, f"{comparison.probability:.0%}", kind))
     columns = ("comparison", "difference [95% interval]", "probability of improvement", "pairing")
-    note = "Difference of mean final returns. Probability that the first has the higher return; ties count half."
+    note = (
+        "Difference of mean final returns. Probability that the first has the higher return, on the same task if there"
+        " are any in common; ties count half."
+    )
     return Table("Differences", columns, tuple(rows), note)
 
 

@@ -65,9 +65,11 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "normalize": "`quick`, `smoke`, climb games: rewards are divided by the largest bonus left",
         "clusters": "scikit-learn's KMeans, ten restarts; `quick`, `smoke`, swimmer: members far apart",
         "enough": "at most E policies, and none after 95% of the clusters are covered",
-        "hidden-counts": "neither actor nor critic sees the counts",
+        "hidden-counts": "`paper`: neither actor nor critic sees the counts",
         "explorer-training": "each episode of stage 2 draws one of the training tasks",
+        "explorer-replay": "a policy learns from a replay of all its episodes, not from the last rollout alone",
         "explorer-policy": "an explorer samples its actions, as it was trained",
+        "explorer-snapshot": "`quick`, `smoke`, particle worlds: the kept explorer is the last that is fair",
         "entropy": "`quick`, `smoke`, climb games: explorers have a bonus for entropy",
     },
     "Stage 3: new tasks": {

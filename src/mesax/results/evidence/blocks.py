@@ -172,7 +172,11 @@ def _explorers(evidence: Evidence, words: Sequence[str]) -> str:
             if name in visitors:
                 rows.append((one.env, one.preset, str(one.seed), name, *_reached(visitors[name])))
     columns = ("environment", "preset", "seed", "visitor", "distinct rewarding visits", "high-reward steps")
-    note = "Per episode. Left out most: of all pairs of an unseen task and a target, the one with the fewest steps."
+    note = (
+        "Per episode, before anything is learned. Distinct rewarding visits: configurations that pay the highest reward"
+        " in some training task. High-reward steps: steps that pay it on the unseen task itself. Left out most: of all"
+        " pairs of an unseen task and a target, the one with the fewest steps."
+    )
     return to_markdown(Table("", (*columns, "steps on the target left out most"), tuple(rows), note))
 
 
@@ -206,7 +210,11 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
         )
     columns = ["run", "seeds", "mean [95% interval]", *(["MESA minus it"] if ours else [])]
     columns += ["solved", "worst task", "explorers: steps", "left out most"]
-    note = "MESA minus it: on the same tasks, with its 95% interval. " if ours else ""
+    note = (
+        f"MESA minus it: on the same tasks, with its 95% interval. {NOTHING}: MESA itself, or no explorers. "
+        if ours
+        else ""
+    )
     note += (
         "Steps per episode with the highest reward that explorers reach on unseen tasks before anything is learned, and"
         " on the pair of task and target that they leave out most; means over seeds."

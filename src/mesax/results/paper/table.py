@@ -9,7 +9,7 @@ from mesax.results.curves import area_under_curves, mean_steps_to_optimal
 from mesax.results.labels import PRIVILEGED
 from mesax.results.paper.cells import SEEDS, Found
 from mesax.results.summary import Comparison, compare_runs, final_interval, solved_interval, solved_runs
-from mesax.results.tables import Table
+from mesax.results.tables import WILSON, Table
 from mesax.store.reading import RunResults
 
 STALE = "†"
@@ -38,11 +38,11 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
     note = f"Mean final return over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given, with its 95%"
     note += " interval over seeds and tasks. Intervals allow for outcomes that a few tasks have not shown, so 30 of 30"
     note += " solved is not 100%; in simulations of three seeds of five to ten tasks they cover about 90% or more."
-    note += f" That of one seed is over its tasks alone, and says nothing of other seeds.{_marks(found)}"
+    note += " That of one seed is over its tasks alone, and says nothing of other seeds."
+    note += _marks(rows, "no run of it is planned")
+    note += " ±: as the paper prints it, which does not say of what." if paper else ""
     note += f" {MISSING}: not run yet." if any(not one.shown for one in found) else ""
-    note += (
-        f" {NOTHING}: no such cell. {PRIVILEGED}: told the task's secret (Goal), or all places that may pay (the tour)."
-    )
+    note += f" {PRIVILEGED}: told the task's secret (Goal), or all places that may pay (the tour)."
     return Table("Final return on unseen tasks", ("method", *envs), tuple(rows), note)
 
 
@@ -53,8 +53,8 @@ def mean_table(found: Sequence[Found], paper: Paper) -> Table:
     there = [label for label in labels if any(one.shown for one in found if one.label == label)]
     rows = [(label, *(_mean(places.get((label, env))) for env in envs)) for label in there]
     rows += [(f"{name}, in the paper", *(f"{values[env][0]:g}" for env in envs)) for name, values in paper.items()]
-    note = f"Means over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given.{_marks(found)}"
-    note += " Blank: not run yet, or no such cell." if any("" in row for row in rows) else ""
+    note = f"Means over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given.{_marks(rows)}"
+    note += " Blank: not run yet, or no run of it is planned." if any("" in row for row in rows) else ""
     left_out = [label for label in labels if label not in there]
     note += f" Not run yet: {', '.join(left_out)}." if left_out else ""
     return Table("Final return on unseen tasks", ("method", *envs), tuple(rows), note)
@@ -83,10 +83,11 @@ def _mark(one: Found) -> str:
     return "" if one.runs else STALE
 
 
-def _marks(found: Iterable[Found]) -> str:
-    if not any(one.stale and not one.runs for one in found):
-        return ""
-    return f" {STALE_NOTE}"
+def _marks(rows: Iterable[Sequence[str]], nothing: str = "") -> str:
+    """What the signs in a table's cells mean, a dash among them; nothing of signs that it does not have."""
+    cells = [cell for row in rows for cell in row]
+    marks = f" {STALE_NOTE}" * any(STALE in cell for cell in cells)
+    return marks + f" {NOTHING}: {nothing}." * (NOTHING in cells)
 
 
 def gain_table(found: Sequence[Found]) -> Table:
@@ -95,11 +96,11 @@ def gain_table(found: Sequence[Found]) -> Table:
     columns = ("environment", "solved", "steps to optimum", "area under the curve", "best baseline")
     note = (
         "Solved: task runs of ours whose final return is 0.95 or more in climb games, 60 or more (of 80) in particle"
-        " worlds, 750 or more (of 1000) on the swimmer, with Wilson's 95% interval. Steps until the mean over all task"
+        f" worlds, 750 or more (of 1000) on the swimmer, with {WILSON}. Steps until the mean over all task"
         " runs is first there, if it ends there; area under the curve: the mean return over all of learning. Best"
         " baseline: the highest mean of all methods that are neither MESA, controls nor privileged, nor stale unless"
-        " all are, over as many tasks as it has been run on. Probability that ours has the higher return, ties count"
-        " half." + _marks(found)
+        " all are, over as many tasks as it has been run on. Probability that ours has the higher return on the same"
+        " task, by however little, even if both solve it; ties count half." + _marks(rows, "never, or not run")
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
 
@@ -131,8 +132,11 @@ def controls_table(found: Sequence[Found]) -> Table:
         own = {one.label: one for one in found if one.cell.env == env and one.shown}
         ours = next((one for one in own.values() if one.cell.kind == "ours"), None)
         rows.append((env, *(gain_over(ours, own.get(label)) for label in controls)))
-    note = "Mean final return of ours minus that of the control on the same tasks, with its 95% interval."
-    return Table("What MESA gains over its controls", ("environment", *controls), tuple(rows), note + _marks(found))
+    note = (
+        "Mean final return of ours minus that of the control on the same tasks, with its 95% interval, which allows for"
+    )
+    note += f" tasks that either may leave unsolved.{_marks(rows, 'not run')}"
+    return Table("What MESA gains over its controls", ("environment", *controls), tuple(rows), note)
 
 
 def gain_over(ours: Found | None, other: Found | None) -> str:
