@@ -157,3 +157,13 @@ def test_other_warnings_are_shown_as_ever(tmp_path):
         unreadable.format("jit_g"),
     ]  # the last is of one that is gone
     assert [path.name for path in tmp_path.iterdir()] == ["jit_f-1-cache"]
+
+
+def test_a_cache_that_cannot_be_written_is_told_once(tmp_path):
+    """It may be shared, and read-only: JAX warns of every program."""
+    shown: list[str] = []
+    show = runtime._MendsCache(tmp_path, lambda message, *_: shown.append(str(message)))
+    unwritable = "Error writing persistent compilation cache entry for '{}': OSError: read-only"
+    for message in (unwritable.format("jit_f"), unwritable.format("jit_g"), "anything"):
+        show(UserWarning(message), UserWarning, "file.py", 1)
+    assert shown == [unwritable.format("jit_f"), "anything"]

@@ -37,6 +37,8 @@ POOL = "NPROC"
 CACHE = "MESAX_CACHE_DIR"
 UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([^'/]+)': ")
 """What JAX warns of when it cannot use a program that it has kept, with the name of that program."""
+UNWRITABLE = "Error writing persistent compilation cache entry for "
+"""What JAX warns of for every program that it cannot keep."""
 ZSTD = b"\x28\xb5\x2f\xfd"
 """How what is compressed by zstd begins; JAX uses it where a module for it is installed, and else zlib."""
 ZSTD_MODULES = ("compression.zstd", "zstandard")
@@ -265,12 +267,14 @@ def _mend_cache(directory: Path) -> None:
         warnings.showwarning = _MendsCache(directory, warnings.showwarning)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _MendsCache:
-    """Shows warnings, but for those of programs that are kept anew."""
+    """Shows warnings, but for those of programs that are kept anew; that programs cannot be kept is told once."""
 
     directory: Path
     usual: Callable[[Warning | str, type[Warning], str, int, TextIO | None, str | None], object]
+    told: bool = False
+    """That programs cannot be kept."""
 
     def __call__(
         self,
@@ -282,6 +286,10 @@ class _MendsCache:
         line: str | None = None,
     ) -> None:
         """As Python calls it."""
+        if str(message).startswith(UNWRITABLE):
+            if self.told:
+                return
+            self.told = True
         found = UNREADABLE.match(str(message))
         if found is None or not _remove_damaged(self.directory, found[1]):
             self.usual(message, category, filename, lineno, file, line)
