@@ -6,10 +6,12 @@ import platform
 import subprocess
 import sys
 import textwrap
+import zlib
 from pathlib import Path
 
 import pytest
 
+from mesax import runtime
 from mesax.cli.parser import main
 from mesax.errors import USAGE, UsageError
 from mesax.runtime import CHECKPOINT_SECONDS, THREADS, checkpoint_seconds, host_threads, physical_memory
@@ -102,3 +104,66 @@ def test_memory_of_freed_arrays_is_used_again():
         for extra in ([], ["keep"])
     )
     assert kept < usual / 4
+
+
+KEPT_PROGRAMS = """
+import sys
+from pathlib import Path
+from mesax import runtime
+runtime.configure()
+runtime.configure()  # as often as anybody likes
+import jax, jax.numpy as jnp
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("/cache_hits") else None)
+
+def found():
+    hits.clear()
+    jax.clear_caches()
+    assert jax.jit(lambda x: 3 * x)(jnp.float32(2)) == 6
+    return len(hits)
+
+found()
+kept = sorted(runtime.cache_directory().glob("xla/*-cache"))
+print(found() == len(kept) > 0)
+for path in kept:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if sys.argv[1] == "half" else b"")
+print(found(), found() == len(kept))
+"""
+
+
+@pytest.mark.parametrize("left", ["half", "nothing"])
+def test_a_program_that_was_half_written_is_kept_anew(tmp_path, left):
+    """A process was killed, or the disk was full: JAX alone would warn of it and compile it in every process."""
+    words = [sys.executable, "-c", KEPT_PROGRAMS, left]
+    environment = os.environ | {"MESAX_CACHE_DIR": str(tmp_path)}
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["True", "0", "True"]
+    assert not result.stderr
+
+
+def test_other_warnings_are_shown_as_ever(tmp_path):
+    """Of a program that is whole too, which JAX cannot read for another reason."""
+    shown: list[str] = []
+    show = runtime._MendsCache(tmp_path, lambda message, *_: shown.append(str(message)))
+    (tmp_path / "jit_f-1-cache").write_bytes(zlib.compress(b"a program"))
+    (tmp_path / "jit_g-1-cache").write_bytes(zlib.compress(b"a program")[:-1])
+    unreadable = "Error reading persistent compilation cache entry for '{}': error: why"
+    for message in ("anything", unreadable.format("jit_f"), unreadable.format("jit_g"), unreadable.format("jit_g")):
+        show(UserWarning(message), UserWarning, "file.py", 1)
+    assert shown == [
+        "anything",
+        unreadable.format("jit_f"),
+        unreadable.format("jit_g"),
+    ]  # the last is of one that is gone
+    assert [path.name for path in tmp_path.iterdir()] == ["jit_f-1-cache"]
+
+
+def test_a_cache_that_cannot_be_written_is_told_once(tmp_path):
+    """It may be shared, and read-only: JAX warns of every program."""
+    shown: list[str] = []
+    show = runtime._MendsCache(tmp_path, lambda message, *_: shown.append(str(message)))
+    unwritable = "Error writing persistent compilation cache entry for '{}': OSError: read-only"
+    for message in (unwritable.format("jit_f"), unwritable.format("jit_g"), "anything"):
+        show(UserWarning(message), UserWarning, "file.py", 1)
+    assert shown == [unwritable.format("jit_f"), "anything"]

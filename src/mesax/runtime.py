@@ -10,13 +10,20 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
+import glob
 import math
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
 from mesax.errors import UsageError
 
@@ -28,6 +35,13 @@ QUICK_COMPILE = "--xla_backend_optimization_level=1"
 POOL = "NPROC"
 """How many threads XLA is to have; without it, as many as there are cores."""
 CACHE = "MESAX_CACHE_DIR"
+UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([^'/]+)': ")
+"""What JAX warns of when it cannot use a program that it has kept, with the name of that program."""
+UNWRITABLE = "Error writing persistent compilation cache entry for "
+"""What JAX warns of for every program that it cannot keep."""
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""How what is compressed by zstd begins; JAX uses it where a module for it is installed, and else zlib."""
+ZSTD_MODULES = ("compression.zstd", "zstandard")
 TRIED = "MESAX_TRIED_XLA_FLAGS"
 """For processes that this one starts: flags that XLA has taken already, and that need not be tried again."""
 NUMERIC_DEFAULTS = {
@@ -161,9 +175,11 @@ def _configure_jax() -> None:
     import jax  # noqa: PLC0415  (the flags must be set first)
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    jax.config.update("jax_compilation_cache_dir", _usable_cache())
+    jax.config.update("jax_compilation_cache_dir", directory := _usable_cache())
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if directory is not None:
+        _mend_cache(Path(directory))
     for name, values in IMPOSSIBLE.items():
         if (value := jax.config.values.get(name)) in values:
             raise UsageError(f"mesax cannot work with {name} = {value} (${name.upper()}): leave it as it is by default")
@@ -239,6 +255,71 @@ def _usable_cache() -> str | None:
             raise UsageError(f"${CACHE} {cache_directory()} cannot be used: {error.strerror}") from error
         return None
     return str(directory)
+
+
+def _mend_cache(directory: Path) -> None:
+    """From now on, a kept program that JAX warns it cannot read is removed if it is cut short or damaged.
+
+    JAX writes programs in place (a killed process or a full disk leaves a part), and never writes one that is there: it
+    would warn and compile again in every process. The warning comes before it compiles, so what is gone is kept anew.
+    """
+    if not isinstance(warnings.showwarning, _MendsCache):
+        warnings.showwarning = _MendsCache(directory, warnings.showwarning)
+
+
+@dataclass
+class _MendsCache:
+    """Shows warnings, but for those of programs that are kept anew; that programs cannot be kept is told once."""
+
+    directory: Path
+    usual: Callable[[Warning | str, type[Warning], str, int, TextIO | None, str | None], object]
+    told: bool = False
+    """That programs cannot be kept."""
+
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        """As Python calls it."""
+        if str(message).startswith(UNWRITABLE):
+            if self.told:
+                return
+            self.told = True
+        found = UNREADABLE.match(str(message))
+        if found is None or not _remove_damaged(self.directory, found[1]):
+            self.usual(message, category, filename, lineno, file, line)
+
+
+def _remove_damaged(directory: Path, program: str) -> bool:
+    """Remove the kept programs of this name that are not whole; whether there were any, and they are gone."""
+    try:
+        kept = directory.glob(f"{glob.escape(program)}-*-cache")
+        damaged = [path for path in kept if not _is_whole(path.read_bytes())]
+        for path in damaged:
+            path.unlink(missing_ok=True)  # another process may have done so
+    except OSError:
+        return False
+    return bool(damaged)
+
+
+def _is_whole(compressed: bytes) -> bool:
+    """Whether a kept program can be decompressed; one that nobody here could decompress counts as whole."""
+    try:
+        if not compressed.startswith(ZSTD):
+            zlib.decompress(compressed)
+            return True
+        for name in ZSTD_MODULES:
+            with suppress(ImportError):
+                import_module(name).decompress(compressed)
+                return True
+    except Exception:  # each module has errors of its own
+        return False
+    return True
 
 
 def _check_flags(flags: str) -> None:

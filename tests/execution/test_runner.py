@@ -149,6 +149,16 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tiny, tmp_path, capsys, monkeyp
     assert len(RunDirectory(path).read_rows("clock.jsonl")) == 2
 
 
+def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path, monkeypatch):
+    run = RunDirectory.create(tmp_path / "run", {"method": "vdn", "env": "climb-one"})
+    times = iter([5_000.0, 1_400.0])
+    monkeypatch.setattr(runner, "time", SimpleNamespace(time=lambda: next(times), monotonic=time.monotonic))
+    closes = SimpleNamespace(close=lambda: None)
+    runner._do_stages(run, [], closes, runner.Watchers(True, closes), {})
+    (row,) = run.read_rows("clock.jsonl")
+    assert row["started"] == 5_000.0 and 0.0 <= row["seconds"] < 60.0
+
+
 def wait_for(condition, seconds: float = 240.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():

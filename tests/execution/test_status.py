@@ -11,7 +11,16 @@ from execution.test_runner import command_line
 from fake_store import SMALL, write_run
 from mesax.errors import USAGE
 from mesax.execution import sweep
-from mesax.execution.status import PROGRESS, RunStatus, StatusFile, fitted, runs_below, shortened, status_of
+from mesax.execution.status import (
+    PROGRESS,
+    RunStatus,
+    StatusFile,
+    fitted,
+    kept_status,
+    runs_below,
+    shortened,
+    status_of,
+)
 from mesax.execution.sweep import Planned, status_of_planned
 from mesax.store.run_directory import RunDirectory
 
@@ -30,7 +39,7 @@ def at_work(tmp_path: Path):
     """A run in the middle of its last stage, whose lock somebody holds."""
     run = RunDirectory.create(tmp_path / "runs" / "b", {"id": "b"})
     clock = Clock()
-    status = StatusFile(run.path, STAGES, clock)
+    status = StatusFile(run.path, STAGES, clock, clock)
     status.phase("adapt", 200, 50)
     for done in (70, 90, 110):
         clock.now += 10
@@ -55,9 +64,22 @@ def test_a_run_at_work(at_work):
     assert status_of(run, "b", clock).speed is None, "nobody has said anything for long"
 
 
+def test_a_clock_that_is_set_back_stops_no_news(at_work, monkeypatch):
+    run, clock = at_work
+    clock.now -= 3_600
+    assert status_of(run, "b", clock).left == 45.0, "as of the moment it was written"
+    monkeypatch.setattr("time.time", clock)
+    with kept_status(run.path, STAGES) as status:
+        status.phase("collect", 200, 0)
+        clock.now -= 3_600
+        monkeypatch.setattr("mesax.execution.status.SECONDS_BETWEEN_WRITINGS", 0.0)
+        status.update(100, "")
+        assert json.loads((run.path / PROGRESS).read_text())["done"] == 100
+
+
 def test_status_is_written_seldom_and_removed_when_done(tmp_path):
     clock = Clock()
-    status = StatusFile(tmp_path, STAGES, clock)
+    status = StatusFile(tmp_path, STAGES, clock, clock)
     status.phase("collect", 200, 0)
     clock.now += 0.5
     status.update(100, "")

@@ -241,6 +241,13 @@ def test_a_killed_run_is_tried_once_more(out):
     assert (outcome.ending, outcome.reason) == ("failed", "was killed by signal 9") and len(started(out)) == 4
 
 
+def test_a_log_that_cannot_be_written_is_named(out):
+    (out / "mesa-climb-one-quick-seed0.log").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"mesa-climb-one-quick-seed0\.log cannot be written: Is a directory"):
+        do_all(planned(out, "mesa", "plain"), How(), lambda text: None)
+    assert (out / "plain-climb-one-quick-seed0" / "summary.json").is_file()
+
+
 def test_a_store_that_cannot_be_written_to_costs_no_comparison(out, tmp_path, capsys):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="file"):

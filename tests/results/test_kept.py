@@ -14,6 +14,7 @@ from mesax.execution.sweep import How, Planned, skip_stored, sweep
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.results.comparison import compare_directories
+from mesax.results.evidence.contradictions import contradictions
 from mesax.results.evidence.freshness import changes, freshness, is_of, with_family
 from mesax.results.evidence.kept import Kept, all_kept, command_of, keep, load_results, read_kept
 from mesax.results.evidence.zero_shot import trained_today
@@ -141,6 +142,19 @@ def test_a_result_of_borrowed_explorers_names_no_place(run: Path, tmp_path: Path
     anywhere = Request("mesa", "climb-one", "quick", 0, 4, (("method.explorers-from", "RUN_DIR"),))
     assert kept.config_hash == digest(anywhere.experiment())
     assert freshness(kept) == "fresh", "wherever the explorers lay"
+
+
+def test_a_result_of_another_lender_is_not_replaced(run: Path, tmp_path: Path):
+    """Settings are the same but for a place, which is not kept: the lenders are."""
+    store, places = tmp_path / "store", [tmp_path / name for name in ("first", "second", "third", "gone")]
+    for seed, place in enumerate(places[:3]):
+        write_run(place, FakeRun("mesa", seed=seed, evaluations=8))
+    kept = [keep(borrowing(run, place), store) for place in places]
+    assert len(all_kept(store)) == len(set(kept)) == 4
+    assert not [problem for one in kept for problem in contradictions(read_kept(one)) if "name" in problem]
+    described(places[1], config_hash="of other settings")
+    assert [keep(borrowing(run, place), store) for place in places] == kept, "with its lender as it is today"
+    assert read_kept(kept[1]).facts["borrowed"][0]["config_hash"] == "of other settings"
 
 
 @pytest.mark.parametrize(

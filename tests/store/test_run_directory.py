@@ -264,6 +264,21 @@ def test_a_killed_process_gives_its_lock_back(run: RunDirectory):
         pytest.fail("two at once")
 
 
+def test_a_full_disk_is_named_by_whoever_begins_to_work(run: RunDirectory, monkeypatch: pytest.MonkeyPatch):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(StoreError, match=r"/\.lock cannot be written: File too large"), run.lock():
+            pytest.fail("nothing can be written")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with run.lock():
+        pass
+    monkeypatch.setattr(store, "open_regular_file", lambda *_: os.open(run.path / "missing" / "file", os.O_RDWR))
+    with pytest.raises(StoreError, match=r"/\.workers cannot be opened: No such file"):
+        run.attend()
+
+
 def test_whoever_only_looks_keeps_nobody_out(run: RunDirectory, monkeypatch: pytest.MonkeyPatch):
     """As `mesax status` does, which asks for an instant whether somebody is at work."""
     with run.lock():

@@ -16,6 +16,7 @@ from mesax.methods.adapt import adapt_stage
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
 from mesax.policy import EXPLORER, LEARNER, UniformPolicy
+from mesax.rewards.counts import CountReward, ProjectedKeys
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree, open_tree, save_tree
 from mesax.training.behavior import Mixing
@@ -364,6 +365,13 @@ def test_an_on_policy_learner_has_no_replay_to_fill():
 def test_a_loop_that_cannot_run_is_refused_when_it_is_made(learner, schedule, behavior, message):
     with pytest.raises(UsageError, match=message):
         LearningLoop(ENV, learner, schedule, *([] if behavior is None else [behavior]))
+
+
+def test_what_goes_on_at_fresh_starts_is_not_replayed():
+    counts = CountReward(ProjectedKeys())
+    LearningLoop(ENV, Fleeting(), Budget(80), reward_model=counts)
+    with pytest.raises(UsageError, match="Constant would value that with an old memory: choose an on-policy learner"):
+        LearningLoop(ENV, Constant(), SCHEDULE, reward_model=counts)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def _do_stages(
     watchers: Watchers,
     changed: dict[str, Any],
 ) -> None:
-    started = time.time()
+    started, clock = time.time(), time.monotonic()
     title = f"{run.run['method']} on {run.run['env']}"
     try:
         with Progress(title, quiet=watchers.quiet) as progress, kept_status(run.path, stages) as status:
@@ -119,7 +119,7 @@ def _do_stages(
         pool.close()
         watchers.telling.close()
         with suppress(StoreError):  # a clock must not hide what went wrong
-            row = {"started": started, "seconds": time.time() - started}
+            row = {"started": started, "seconds": time.monotonic() - clock}
             run.append_rows("clock.jsonl", [row | ({"changed": changed} if changed else {})])
 
 

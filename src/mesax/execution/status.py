@@ -52,10 +52,16 @@ class HasSteps(Protocol):
 class StatusFile:
     """Writes how far a run is, seldom enough to cost nothing; that it cannot be written costs nothing either."""
 
-    def __init__(self, directory: Path, stages: Sequence[HasSteps], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        stages: Sequence[HasSteps],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._path = directory / PROGRESS
         self._stages = [stage.name for stage in stages]
-        self._clock = clock
+        self._clock, self._now = clock, now
         self._phase: Phase | None = None
         self._written = 0.0
 
@@ -88,7 +94,7 @@ class StatusFile:
             "total": phase.total,
             "speed": phase.speed,
             "note": phase.note,
-            "updated": self._written,
+            "updated": self._now(),
         }
         hidden = self._path.with_name(f".{PROGRESS}")
         with suppress(OSError, StoreError):  # not durable: it is of interest only while the run is alive
@@ -202,9 +208,10 @@ def status_of(run: RunDirectory, name: str, now: Callable[[], float] = time.time
     with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
         phase = f"{known['phase']} ({known['number']}/{known['phases']})"
         share = min(1.0, known["done"] / known["total"])
-        if state == "running" and known["speed"] > 0 and now() - known["updated"] < STALE:
+        age = max(0.0, now() - known["updated"])  # of a clock that was set back, nobody knows
+        if state == "running" and known["speed"] > 0 and age < STALE:
             speed = float(known["speed"])
-            left = max(0.0, (known["total"] - known["done"]) / speed - (now() - known["updated"]))
+            left = max(0.0, (known["total"] - known["done"]) / speed - age)
     return RunStatus(name, state, phase, share, speed, left, last_return(run))
 
 

@@ -362,8 +362,10 @@ def _attempt(run: Planned, how: How, received: list[int]) -> tuple[int, str]:
     """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
     command = [*PROGRAM, *run.command, *how.options]
     handed_on = 0  # one that came just now has been handed to nobody
-    _log(run).unlink(missing_ok=True)  # whatever it is, even a link
-    with open(_log(run), "x", encoding="utf-8") as log:
+    with store_errors(_log(run), "written"):
+        _log(run).unlink(missing_ok=True)  # whatever it is, even a link
+        log = open(_log(run), "x", encoding="utf-8")  # noqa: SIM115 (closed below)
+    with log:
         # In a session of its own, or Ctrl-C would reach it twice, and a second signal means "at once, saving nothing".
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
     try:

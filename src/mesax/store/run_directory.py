@@ -224,9 +224,9 @@ class RunDirectory:
                 raise UsageError(f"{self.path} is in use by process {owner}") from error
             except OSError as error:
                 raise StoreError(f"{path} cannot be locked: {error.strerror}") from error
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+            with store_errors(path, "written"):
+                file.truncate(0)
+                os.write(file.fileno(), f"{os.getpid()}\n".encode())  # not left to be tried again when it is closed
             self._await_stragglers()
             try:
                 yield
@@ -236,8 +236,9 @@ class RunDirectory:
 
     def attend(self) -> None:
         """Say, for the life of this process, that a worker is at work here."""
-        descriptor = open_regular_file(self.path / ".workers", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        path = self.path / ".workers"
+        with store_errors(path, "opened"):
+            fcntl.flock(open_regular_file(path, os.O_RDWR | os.O_CREAT), fcntl.LOCK_SH)
 
     def _await_stragglers(self) -> None:
         """Workers leave when the process that started them is killed, but not in the same instant."""

@@ -23,6 +23,7 @@ from mesax.errors import UsageError
 from mesax.policy import Policy, Relabeled, UniformPolicy
 from mesax.replay import Replay
 from mesax.rewards.base import RewardModel, TaskReward
+from mesax.rewards.counts import CountReward
 from mesax.runtime import physical_memory
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.loop import LoopState, RoundLog, Start, returns_of
@@ -68,6 +69,11 @@ class LearningLoop:
             raise UsageError(
                 "an on-policy learner cannot learn from another's episodes: choose an off-policy learner (--learner),"
                 " or run it alone"
+            )
+        if replays and isinstance(self.reward_model, CountReward):
+            raise UsageError(
+                f"CountReward goes on at a fresh start where the task ends, and {learner} would value that with an old"
+                " memory: choose an on-policy learner, such as Mappo"
             )
         self.check_lanes(1)
         self.algorithm.check(self.learner_spec, self.schedule.num_envs)

@@ -26,7 +26,7 @@ from mesax.results.evidence.form import NEEDED, malformed
 from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
-from mesax.store.files import write_file
+from mesax.store.files import checksum, write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_ready, json_text
 from mesax.store.modules import file_name
@@ -41,6 +41,8 @@ DECIMALS = 4
 """Of returns and angles."""
 ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
+LENDER = ("method", "env", "preset", "seed", "overrides")
+"""What tells the runs apart whose policies are borrowed."""
 PLACES = ("explorers_from", "pretrained_from")
 """Settings of a method that name such a directory: that of the run whose policies are borrowed."""
 
@@ -178,7 +180,7 @@ def keep(directory: Path, store: Path) -> Path:
     facts = facts_of(directory)
     first, second = file_names(facts)
     path = store / f"{first}.json"
-    if path.exists() and _is_another_request(path, facts):
+    if path.exists() and _is_of_something_else(path, facts):
         path = store / f"{second}.json"
     write_file(path, json_text(facts).encode())
     return path
@@ -245,7 +247,7 @@ def _lender(directory: Path, explorers: bool) -> Json | None:
         run = RunDirectory.open(directory).run
     except (StoreError, UsageError):
         return None
-    known = {name: run.get(name) for name in ("method", "env", "preset", "seed", "overrides", "config_hash")}
+    known = {name: run.get(name) for name in (*LENDER, "config_hash")}
     config = run.get("config") or {}
     # Pre-trained policies must have been trained as their borrower would; explorers may be of any world and settings.
     if explorers and all(name in config for name in ("method", *TRAINING)):
@@ -280,18 +282,26 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def file_names(facts: Json) -> tuple[str, str]:
-    """What the file of a result is called; the second, if the first is that of another request."""
+    """What the file of a result is called; the second, if the first is that of another request or another lender."""
     digest = (facts.get("made_with") or {}).get("config_hash")
     name = file_name(f"{facts['method']}-{facts['env']}-{facts['preset']}-seed{facts['seed']}")
     first = f"{name}-{digest}" if facts.get("overrides") else name
-    return first, f"{first}-{digest}"
+    lenders = _lenders(facts)
+    return first, f"{first}-{checksum(json_text(lenders).encode())['sha256'][:12] if lenders else digest}"
 
 
-def _is_another_request(path: Path, facts: Json) -> bool:
-    """Whether a file is about something else; a result of the same request, with older settings, is replaced."""
+def _is_of_something_else(path: Path, facts: Json) -> bool:
+    """Whether a file is of another request, or of policies of another run; one of the same, with older settings, is
+    replaced."""
     try:
         there = read_kept(path).facts
     except StoreError:
         return False
     known = there.get("request"), facts.get("request")
-    return None not in known and known[0] != json_ready(known[1])
+    another_request = None not in known and known[0] != json_ready(known[1])
+    return another_request or _lenders(there) != json_ready(_lenders(facts))
+
+
+def _lenders(facts: Json) -> list[Json | None]:
+    """What was asked for of the runs whose policies are borrowed; None for one that was there no more."""
+    return [lender and {name: lender.get(name) for name in LENDER} for lender in facts.get("borrowed") or ()]
