@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 
 from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Running, close, made_by
+from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Running, UnlikeTask, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.adapters.layout import Layout
 from mesax.envs.adapters.limits import LIMITS, own_limit
@@ -83,6 +83,8 @@ def unusable_task(family: ForeignFamily) -> tuple[str, str] | None:
     try:
         for seed in seeds:
             close(family.env.open(seed).env)
+    except UnlikeTask as fault:
+        return str(fault), "give every task the spaces of the largest, and fill up with zeros what a smaller one lacks"
     except EnvironmentFault as fault:
         return str(fault), advice
     return None
