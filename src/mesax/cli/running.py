@@ -349,14 +349,13 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
 def _print_own(differences: Sequence[Sequence[object]], env: str, family: TaskFamily) -> None:
     """The same for a world that the paper does not have, and what was found out or guessed of it."""
     from mesax.envs.adapters.family import ForeignFamily
-    from mesax.suites.foreign.families import around
 
     print(
         f"episodes of {env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ from"
         " preset paper (run.json, mesax report)",
         file=sys.stderr,
     )
-    if isinstance(family, ForeignFamily) and family.optimal_return == around(family.env).optimal_return:
+    if isinstance(family, ForeignFamily) and family.optimal_return == family.env.spec.horizon:
         print(
             f"solved is a return from {family.optimal_threshold:g} on, for the best is taken to be"
             f" {family.optimal_return:g}: a reward of 1 at every step (--family.optimal-return says better)",
