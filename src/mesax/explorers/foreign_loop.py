@@ -134,9 +134,15 @@ class Player:
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """Joint action for a joint observation `[agents, obs]`, or for `[copies, agents, obs]`."""
-        seen = np.asarray(obs, np.float32)
-        seen = seen[None] if self._single else seen
         expected = (len(self._keys), self.spec.num_agents, self.spec.obs_size)
+        try:
+            seen = np.asarray(obs, np.float32)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"observations are no array of numbers ({error}): flatten each agent's (gymnasium.spaces.flatten) and"
+                f" fill it up with zeros to {self.spec.obs_size} numbers, as mesax does"
+            ) from error
+        seen = seen[None] if self._single else seen
         if seen.shape != expected:
             shown = expected[1:] if self._single else expected
             raise UsageError(f"observations have shape {np.shape(obs)}, and this policy expects {shown}")
