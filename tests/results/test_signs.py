@@ -6,7 +6,7 @@ import pytest
 
 from fake_store import SMALL, write_run
 from mesax.results.page.sections import run_section
-from mesax.results.signs import signs
+from mesax.results.summary import signs
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, RunResults, load_run
 
 

@@ -202,7 +202,7 @@ def leave_cluster(on: OnRay | None) -> None:
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
     """Table, figures and files of a finished run."""
     from mesax.results.safe_drawing import draw_run_safely
-    from mesax.results.signs import signs
+    from mesax.results.summary import signs
     from mesax.results.tables import comparison_table, print_table, task_table
     from mesax.store.reading import load_run
 
@@ -348,17 +348,17 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
 
 def _print_own(differences: Sequence[Sequence[object]], env: str, family: TaskFamily) -> None:
     """The same for a world that the paper does not have, and what was found out or guessed of it."""
-    from mesax.envs.adapters.family import ForeignFamily
+    from mesax.suites.foreign.families import guessed_best
 
     print(
         f"episodes of {env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ from"
         " preset paper (run.json, mesax report)",
         file=sys.stderr,
     )
-    if isinstance(family, ForeignFamily) and family.optimal_return == family.env.spec.horizon:
+    if (best := guessed_best(family)) is not None:
         print(
             f"solved is a return from {family.optimal_threshold:g} on, for the best is taken to be"
-            f" {family.optimal_return:g}: a reward of 1 at every step (--family.optimal-return says better)",
+            f" {best:g}: a reward of 1 at every step (--family.optimal-return says better)",
             file=sys.stderr,
         )
 

@@ -132,7 +132,7 @@ class Player:
         keys = key[None] if copies is None else jax.random.split(key, copies)
         return Player(spec, number, policy, keys, compiled(_start)(policy, keys), copies is None)
 
-    def act(self, obs: np.ndarray) -> np.ndarray:
+    def act(self, obs: np.ndarray | Sequence[object]) -> np.ndarray:
         """Joint action for a joint observation `[agents, obs]`, or for `[copies, agents, obs]`."""
         expected = (len(self._keys), self.spec.num_agents, self.spec.obs_size)
         try:
@@ -144,8 +144,8 @@ class Player:
             ) from error
         seen = seen[None] if self._single else seen
         if seen.shape != expected:
-            shown = expected[1:] if self._single else expected
-            raise UsageError(f"observations have shape {np.shape(obs)}, and this policy expects {shown}")
+            found, shown = (seen.shape[1:], expected[1:]) if self._single else (seen.shape, expected)
+            raise UsageError(f"observations have shape {found}, and this policy expects {shown}")
         self._step += 1
         action, self._memory = compiled(_act)(self._policy, self._memory, seen, self._keys, np.int32(self._step))
         chosen = np.asarray(action)

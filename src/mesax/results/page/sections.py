@@ -15,7 +15,7 @@ from mesax.rendering import canvas
 from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import RUN_FIGURES
 from mesax.results.safe_drawing import attempt
-from mesax.results.signs import signs
+from mesax.results.summary import signs
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, task_table, to_html
 from mesax.store.json_values import flatten
 from mesax.store.reading import RunResults

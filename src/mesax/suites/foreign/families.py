@@ -154,6 +154,17 @@ def around(env: ForeignEnvironment | JaxMarlEnvironment) -> ForeignFamily:
     return ForeignFamily(env, optimal_return=float(env.spec.horizon))
 
 
+def guessed_best(family: TaskFamily) -> float | None:
+    """The best return, if it is the one that `around` takes for it; None if somebody has said better."""
+    guessed = isinstance(family, ForeignFamily) and family.optimal_return == family.env.spec.horizon
+    return family.optimal_return if guessed else None
+
+
+def tasks_are_seeds(family: TaskFamily) -> bool:
+    """Whether mesax draws the tasks of a user's world, as numbers."""
+    return isinstance(family, ForeignFamily)
+
+
 @lru_cache(maxsize=16)
 def environment_of(make: Callable[[int], Any]) -> ForeignEnvironment | JaxMarlEnvironment:
     """The adapter for what a factory makes."""
