@@ -96,6 +96,18 @@ def test_a_run_and_the_check_refuse_the_same(make, capsys):
     assert "the length of its episodes is unknown" in capsys.readouterr().err
 
 
+def wider(seed: int) -> Line:
+    env = Line(seed)
+    env.observation_spaces["tall"] = spaces.Box(-9, 9, (2 + seed % 5,))
+    return env
+
+
+def test_tasks_of_different_sizes_are_told_what_helps():
+    (problem,) = problems(wider)
+    assert "all tasks need the same agents and spaces" in problem.detail
+    assert "spaces of the largest" in problem.advice and "seed % n" not in problem.advice
+
+
 SIX = [5, 3, 8, 1, 9, 2]
 
 

@@ -116,6 +116,11 @@ def test_steering_pushes_coasts_and_brakes():
     assert jax.jit(jax.vmap(steer))(offset, velocity).tolist() == list(cases.values())
 
 
+def test_tasks_are_those_of_the_stored_results():
+    train, test = spread_family().seeds(0, 2, 2)
+    assert (train.tolist(), test.tolist()) == ([53693420, 2530958258], [687323847, 3469132423])
+
+
 @pytest.mark.parametrize("number", MEASURED)
 def test_the_controller_covers_all_landmarks_and_beats_chance_by_far(number: int):
     family = spread_family(number)

@@ -19,8 +19,10 @@ from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.overrides import apply_all, digest, digest_of_plain
 from mesax.experiments.provenance import git_commit, versions
 from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
+from mesax.experiments.request import described as described_tasks
 from mesax.methods.base import Experiment
 from mesax.store import settings
+from mesax.store.json_values import json_ready
 from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
 from mesax.store.settings import FROM_STRANGERS, from_plain, name_of, settings_in, to_plain
 from mesax.suites.registry import suite_of
@@ -163,6 +165,15 @@ def test_what_cannot_be_rebuilt_is_one_line(change, message: str):
     with pytest.raises(UsageError, match=message) as refused:
         experiment_of(resealed(run), [HERE])
     assert "\n" not in str(refused.value)
+
+
+def test_a_run_whose_tasks_were_drawn_otherwise_is_refused():
+    entry = own()
+    run = described(entry) | {"test_tasks": json_ready(described_tasks(entry.family, entry.split.test))}
+    assert experiment_of(run, [HERE]) == entry
+    run["test_tasks"][0]["target"] = [[1]]
+    with pytest.raises(UsageError, match=r"run x cannot be rebuilt .*: its test tasks are drawn otherwise now"):
+        experiment_of(run, [HERE])
 
 
 def test_the_version_is_blamed_only_if_it_is_another():

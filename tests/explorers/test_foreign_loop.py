@@ -120,6 +120,9 @@ def test_wrong_observations_and_numbers_are_refused(saved: Path):
     explorers = load_explorers(saved)
     with pytest.raises(UsageError, match=r"have shape \(2, 5\), and this policy expects \(2, 3\)"):
         explorers.start(0).act(np.zeros((2, 5)))
+    for unlike in ([np.zeros(3), np.zeros(2)], [np.zeros(3), {"own": np.zeros(3)}]):
+        with pytest.raises(UsageError, match=r"no array of numbers .*fill it up with zeros to 3 numbers"):
+            explorers.start(0).act(unlike)
     with pytest.raises(UsageError, match="no explorer 4; there are 1 to 3"):
         explorers.start(0, which=4)
 

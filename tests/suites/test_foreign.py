@@ -183,7 +183,11 @@ def test_a_run_says_where_it_cuts_episodes(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr("mesax.cli.running._execute", lambda *arguments: 0)
     words = ["run", "plain", f"{__name__}:short", "--preset", "smoke", "--out"]
     assert main([*words, str(tmp_path / "said")]) == 0
-    assert f"episodes of {__name__}:short are cut after 4 steps; " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"episodes of {__name__}:short are cut after 4 steps; " in said
+    assert "solved is a return from 3.8 on, for the best is taken to be 4: a reward of 1 at every step" in said
+    assert main([*words, str(tmp_path / "told"), "--family.optimal-return", "1"]) == 0
+    assert "taken to be" not in capsys.readouterr().err
     assert main([*words, str(tmp_path / "quiet"), "--quiet"]) == 0
     assert "cut after" not in capsys.readouterr().err
 

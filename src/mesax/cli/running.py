@@ -17,6 +17,7 @@ from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 from mesax.tracking.sinks import check_trackers
 
 if TYPE_CHECKING:
+    from mesax.envs.base import TaskFamily
     from mesax.execution.ray_cluster.where import OnRay
     from mesax.execution.sweep import How
     from mesax.experiments.rebuild import ModuleNeeded
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
         if is_reference(options.env):
-            _print_own(directory.run["paper_diff"], options.env, experiment.family.env.spec.horizon)
+            _print_own(directory.run["paper_diff"], options.env, experiment.family)
         else:
             _print_difference(directory.run["paper_diff"])
     return _execute(directory, experiment, options)
@@ -201,6 +202,7 @@ def leave_cluster(on: OnRay | None) -> None:
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
     """Table, figures and files of a finished run."""
     from mesax.results.safe_drawing import draw_run_safely
+    from mesax.results.summary import signs
     from mesax.results.tables import comparison_table, print_table, task_table
     from mesax.store.reading import load_run
 
@@ -210,6 +212,8 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     if "largest_cut_short" in summary:
         share = summary["largest_cut_short"]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
+    for sign in signs(result):
+        print(f"note     {sign}")
     for picture in draw_run_safely(path):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
@@ -342,13 +346,21 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
     print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
 
 
-def _print_own(differences: Sequence[Sequence[object]], env: str, horizon: int) -> None:
-    """The same for a world that the paper does not have; how long its episodes are may have been found by playing."""
+def _print_own(differences: Sequence[Sequence[object]], env: str, family: TaskFamily) -> None:
+    """The same for a world that the paper does not have, and what was found out or guessed of it."""
+    from mesax.suites.foreign.families import guessed_best
+
     print(
-        f"episodes of {env} are cut after {horizon} steps; {len(differences)} settings differ from preset paper"
-        " (run.json, mesax report)",
+        f"episodes of {env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ from"
+        " preset paper (run.json, mesax report)",
         file=sys.stderr,
     )
+    if (best := guessed_best(family)) is not None:
+        print(
+            f"solved is a return from {family.optimal_threshold:g} on, for the best is taken to be"
+            f" {best:g}: a reward of 1 at every step (--family.optimal-return says better)",
+            file=sys.stderr,
+        )
 
 
 def _short(value: object) -> str:

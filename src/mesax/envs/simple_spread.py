@@ -118,7 +118,16 @@ class SimpleSpread:
         return jnp.concatenate(parts, axis=1)
 
 
-def spread_family(num_agents: int = 3) -> ForeignFamily:
+@dataclass(frozen=True)
+class SpreadFamily(ForeignFamily):
+    """Starts as tasks."""
+
+    def seeds(self, seed: int, num_train: int, num_test: int) -> tuple[np.ndarray, np.ndarray]:
+        """Even ones to train and odd ones to test on, as when the stored results were made."""
+        return 2 * self.draw(seed, 0, num_train), 2 * self.draw(seed, 1, num_test) + 1
+
+
+def spread_family(num_agents: int = 3) -> SpreadFamily:
     """Starts as tasks, with the returns of uniform play and of the controller as the ends of the scale."""
     if num_agents not in MEASURED:
         sizes = ", ".join(map(str, MEASURED))
@@ -126,7 +135,7 @@ def spread_family(num_agents: int = 3) -> ForeignFamily:
             f"returns are known for {sizes} agents, not {num_agents}; give ForeignFamily those of your world"
         )
     uniform, scripted = MEASURED[num_agents]
-    return ForeignFamily(SimpleSpread(num_agents), optimal_return=scripted, suboptimal_return=uniform, high_reward=0.0)
+    return SpreadFamily(SimpleSpread(num_agents), optimal_return=scripted, suboptimal_return=uniform, high_reward=0.0)
 
 
 class AssignmentPolicy(eqx.Module):

@@ -9,10 +9,12 @@ from types import ModuleType
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.overrides import digest, digest_of_plain
 from mesax.experiments.provenance import git_commit, versions
+from mesax.experiments.request import described
 from mesax.methods.base import Experiment
-from mesax.store.json_values import flatten
+from mesax.store.json_values import flatten, json_ready
 from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import FROM_RUNS, Named, UnknownName, foreign_modules, from_plain, settings_in, to_plain
+from mesax.suites.foreign.families import tasks_are_seeds
 
 PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "rewards", "training", "types")
 """Parts of mesax that define settings."""
@@ -56,7 +58,17 @@ def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ())
             f"run {name} {_otherwise(run)}: the same configuration now reads otherwise:"
             f" {stored_difference(run, experiment)}"
         )
+    _check_tasks(run, experiment)
     return experiment
+
+
+def _check_tasks(run: Mapping[str, object], experiment: Experiment) -> None:
+    """Refuse a run whose seeds were drawn otherwise: what it learned would be judged on other tasks."""
+    family = experiment.family
+    if not tasks_are_seeds(family) or "test_tasks" not in run:
+        return
+    if run["test_tasks"] != json_ready(described(family, experiment.split.test)):
+        raise UsageError(f"run {run.get('id')} {_otherwise(run)}: its test tasks are drawn otherwise now; run it anew")
 
 
 def check_found_again(experiment: Experiment) -> None:

@@ -132,14 +132,20 @@ class Player:
         keys = key[None] if copies is None else jax.random.split(key, copies)
         return Player(spec, number, policy, keys, compiled(_start)(policy, keys), copies is None)
 
-    def act(self, obs: np.ndarray) -> np.ndarray:
+    def act(self, obs: np.ndarray | Sequence[object]) -> np.ndarray:
         """Joint action for a joint observation `[agents, obs]`, or for `[copies, agents, obs]`."""
-        seen = np.asarray(obs, np.float32)
-        seen = seen[None] if self._single else seen
         expected = (len(self._keys), self.spec.num_agents, self.spec.obs_size)
+        try:
+            seen = np.asarray(obs, np.float32)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"observations are no array of numbers ({error}): flatten each agent's (gymnasium.spaces.flatten) and"
+                f" fill it up with zeros to {self.spec.obs_size} numbers, as mesax does"
+            ) from error
+        seen = seen[None] if self._single else seen
         if seen.shape != expected:
-            shown = expected[1:] if self._single else expected
-            raise UsageError(f"observations have shape {np.shape(obs)}, and this policy expects {shown}")
+            found, shown = (seen.shape[1:], expected[1:]) if self._single else (seen.shape, expected)
+            raise UsageError(f"observations have shape {found}, and this policy expects {shown}")
         self._step += 1
         action, self._memory = compiled(_act)(self._policy, self._memory, seen, self._keys, np.int32(self._step))
         chosen = np.asarray(action)

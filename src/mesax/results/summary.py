@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from mesax.errors import UsageError
+from mesax.formatting import format_number
 from mesax.results.curves import (
     area_under_curves,
     group_means,
@@ -29,7 +30,9 @@ from mesax.results.intervals import (
 )
 from mesax.results.returns import levels_of, returns_interval
 from mesax.store.json_values import Json
-from mesax.store.reading import Curve, RunResults, curves_from_rows, final_return
+from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, Curve, RunResults, curves_from_rows, final_return
+
+WHERE_TO_LOOK = "docs/methods/mesa.md, When it fails"
 
 
 def summarize(
@@ -121,6 +124,38 @@ def explorer_figures(coverage: Json) -> Json:
         for visitor in coverage["visitors"]
     }
     return {"visitors": figures, "leaks": coverage.get("leaks")}
+
+
+def signs(run: RunResults) -> list[str]:
+    """Signs that explorers could not help, a sentence each; none if there is nothing to worry about, or to know."""
+    return [sign for sign in (_collected(run), _reached(run)) if sign is not None]
+
+
+def _collected(run: RunResults) -> str | None:
+    """Training tasks on which stage 1 found nothing."""
+    pairs = {row["task"]: row["high_reward_pairs"] for row in run.metrics if "high_reward_pairs" in row}
+    without = sum(not number for number in pairs.values())
+    if not without:
+        return None
+    return (
+        f"stage 1 found no high reward on {without} of {len(pairs)} training tasks: explorers learn nothing"
+        " of where these pay (collect longer: --method.collect.total-steps)"
+    )
+
+
+def _reached(run: RunResults) -> str | None:
+    """Whether explorers meet the high reward of unseen tasks no more often than random play does."""
+    steps = {one["name"]: one["high_reward_steps"] for one in (run.coverage or {}).get("visitors", ())}
+    uniform = steps.pop(UNIFORM_PLAY, None)
+    together = steps.get(ALL_EXPLORERS, max(steps.values(), default=None))
+    if uniform is None or together is None or together > uniform:
+        return None
+    if not uniform:
+        return f"on unseen tasks neither explorers nor random play met the high reward ({WHERE_TO_LOOK})"
+    return (
+        f"on unseen tasks explorers meet the high reward in {format_number(together)} steps an episode, random play in"
+        f" {format_number(uniform)}, which they should exceed ({WHERE_TO_LOOK})"
+    )
 
 
 def _worst_target(visitor: Json) -> Json:

@@ -488,6 +488,12 @@ def test_surplus_actions_are_of_their_space(number, start, action):
     assert action >= number or foreign == action + start
 
 
+@pytest.mark.parametrize("maps", range(2, 9))
+def test_a_few_maps_by_seed_modulo_are_all_trained_and_tested_on(maps: int):
+    for seeds in ForeignFamily(ForeignEnvironment(line, 6), 9.0).seeds(0, 100, 100):
+        assert set(seeds % maps) == set(range(maps)) and seeds.max() < 2**32
+
+
 def test_family():
     family = ForeignFamily(ForeignEnvironment(line, 6), optimal_return=9.0, suboptimal_return=3.0)
     split = family.split(0, 50, 20)

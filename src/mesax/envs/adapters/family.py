@@ -89,10 +89,13 @@ class ForeignFamily:
         return TaskSplit(jnp.asarray(train.astype(np.uint32)), jnp.asarray(test.astype(np.uint32)))
 
     def seeds(self, seed: int, num_train: int, num_test: int) -> tuple[np.ndarray, np.ndarray]:
-        """Even ones to train and odd ones to test on, or the two ends of a shuffled list."""
+        """Those of the lower half to train and of the upper to test on, or the two ends of a shuffled list.
+
+        Not even and odd ones: a factory that takes `seed % n` would then train on half of its tasks, test on the other.
+        """
         if self.num_tasks is None:
-            train = 2 * self._draw(seed, 0, num_train)
-            test = 2 * self._draw(seed, 1, num_test) + 1
+            train = self.draw(seed, 0, num_train)
+            test = self.draw(seed, 1, num_test) + SEEDS
         else:
             if num_train + num_test > self.num_tasks:
                 raise UsageError(
@@ -103,7 +106,7 @@ class ForeignFamily:
             train, test = shuffled[:num_train], shuffled[::-1][:num_test]
         return train, test
 
-    def _draw(self, seed: int, which: int, number: int) -> np.ndarray:
+    def draw(self, seed: int, which: int, number: int) -> np.ndarray:
         """Different numbers; asking for more keeps those that came before."""
         random = np.random.default_rng((seed, 0xF0E1, which))
         drawn: dict[int, None] = {}

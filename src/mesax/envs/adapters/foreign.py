@@ -38,6 +38,10 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
+class UnlikeTask(EnvironmentFault):
+    """A task has other agents or spaces than the first one."""
+
+
 @dataclass(frozen=True)
 class ForeignEnvironment:
     """Environments that a function makes from a seed: one task per seed, all with the same agents and spaces."""
@@ -80,7 +84,7 @@ class ForeignEnvironment:
         env = _made(self.make, task_seed)
         difference = self.layout.difference(layout_of(env))
         if difference is not None:
-            raise EnvironmentFault(
+            raise UnlikeTask(
                 f"task seed {task_seed} is not like task seed {PROBE_SEED}: {difference};"
                 " all tasks need the same agents and spaces"
             )

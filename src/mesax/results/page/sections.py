@@ -15,6 +15,7 @@ from mesax.rendering import canvas
 from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import RUN_FIGURES
 from mesax.results.safe_drawing import attempt
+from mesax.results.summary import signs
 from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, task_table, to_html
 from mesax.store.json_values import flatten
 from mesax.store.reading import RunResults
@@ -30,7 +31,7 @@ ELSEWHERE = (
 def run_section(label: str, run: RunResults) -> str:
     """A run in full."""
     parts = [f"<h2>{escape(label)}: {escape(str(run.run['env']))}</h2>"]
-    parts += ["<h3>Test tasks</h3>", to_html(task_table(run))]
+    parts += ["<h3>Test tasks</h3>", to_html(task_table(run)), *(note(f"Note: {sign}.") for sign in signs(run))]
     parts += _figures(run, world_figures(run))
     for table in (explorer_table(run), leak_table(run)):
         parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 
 from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Running, close, made_by
+from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Running, UnlikeTask, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.adapters.layout import Layout
 from mesax.envs.adapters.limits import LIMITS, own_limit
@@ -83,6 +83,8 @@ def unusable_task(family: ForeignFamily) -> tuple[str, str] | None:
     try:
         for seed in seeds:
             close(family.env.open(seed).env)
+    except UnlikeTask as fault:
+        return str(fault), "give every task the spaces of the largest, and fill up with zeros what a smaller one lacks"
     except EnvironmentFault as fault:
         return str(fault), advice
     return None
@@ -150,6 +152,17 @@ def takes_a_seed(factory: Callable[..., object]) -> bool:
 def around(env: ForeignEnvironment | JaxMarlEnvironment) -> ForeignFamily:
     """Seeds as tasks; the best return is taken to be a reward of 1 at every step."""
     return ForeignFamily(env, optimal_return=float(env.spec.horizon))
+
+
+def guessed_best(family: TaskFamily) -> float | None:
+    """The best return, if it is the one that `around` takes for it; None if somebody has said better."""
+    guessed = isinstance(family, ForeignFamily) and family.optimal_return == family.env.spec.horizon
+    return family.optimal_return if guessed else None
+
+
+def tasks_are_seeds(family: TaskFamily) -> bool:
+    """Whether mesax draws the tasks of a user's world, as numbers."""
+    return isinstance(family, ForeignFamily)
 
 
 @lru_cache(maxsize=16)
