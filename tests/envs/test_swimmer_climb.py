@@ -12,10 +12,13 @@ import pytest
 from gymnasium_robotics import mamujoco_v1
 from hypothesis import given
 
+from mesax.cli.parser import main
 from mesax.envs.base import HostEnvironment
 from mesax.envs.host import HostActionRepeat
 from mesax.envs.swimmer_climb import COORDINATES, SwimmerBatch, SwimmerClimb, SwimmerFamily, SwimmerTask
-from mesax.errors import TrainingError, UsageError
+from mesax.errors import USAGE, TrainingError, UsageError
+from mesax.execution.run_experiment import run_experiment
+from mesax.experiments.catalogue import experiment
 from mesax.rewards.features import JointAngles
 from mesax.types import Box, EnvSpec, Transition, tree_index, tree_stack
 
@@ -361,6 +364,27 @@ def test_missing_mujoco_is_named_with_its_cure(monkeypatch):
     with pytest.raises(UsageError, match=r"pip install 'mesax\[mujoco\]'"):
         SwimmerClimb().batch(1, 1)
     assert SwimmerClimb().spec.num_agents == 2, "all but running it works without"
+
+
+def test_a_run_without_mujoco_is_refused_before_it_has_a_directory(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    assert main(["run", "plain", "swimmer", "--preset", "smoke", "--out", str(tmp_path / "run")]) == USAGE
+    assert "pip install 'mesax[mujoco]'" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="needs MuJoCo"):
+        run_experiment(experiment("plain", "swimmer", "smoke"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    planned = [
+        "--methods",
+        "plain",
+        "--envs",
+        "swimmer",
+        "--preset",
+        "smoke",
+        "--out",
+        str(tmp_path / "runs"),
+        "--plan",
+    ]
+    assert main(["sweep", *planned]) == 0, "whoever plans need not have it"
 
 
 # The family

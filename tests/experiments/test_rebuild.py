@@ -227,11 +227,13 @@ def test_a_script_that_is_called_like_a_module_is_refused(tmp_path):
     [
         ("raise SystemExit('bye')", "module 'broken_one' cannot be imported: SystemExit: bye"),
         ("1 / 0", "module 'broken_one' cannot be imported: ZeroDivisionError: division by zero"),
+        ("import gymnasium", r"broken_one.*gymnasium.* \(pip install 'mesax\[envs\]'\)$"),
         ("def make(:", "module 'broken_one' cannot be imported: SyntaxError"),
     ],
 )
 def test_modules_that_break_are_one_line(tmp_path, monkeypatch, text: str, message: str):
     (tmp_path / "broken_one.py").write_text(text)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(UsageError, match=message):

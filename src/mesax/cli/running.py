@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     request = request_of(options)
     experiment = request.experiment()
     experiment.check()  # what does not fit is refused before there is a directory
+    if on is None:
+        experiment.check_engine()
     check_found_again(experiment)
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:

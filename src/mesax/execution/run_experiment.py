@@ -60,6 +60,7 @@ def run_experiment(
     expected = _digest(experiment)
     experiment.check()  # what does not fit is refused before there is a directory
     if on is None:
+        experiment.check_engine()
         workers = workers or 1
     if on is not None or workers != 1:
         check_found_again(experiment)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
-from mesax.envs.base import AnyEnvironment, Task, TaskFamily, TaskSplit
+from mesax.envs.base import AnyEnvironment, HostEnvironment, Task, TaskFamily, TaskSplit
 from mesax.envs.contract import check_family
 from mesax.envs.host import shortened
 from mesax.errors import UsageError
@@ -173,6 +173,12 @@ class Experiment:
         if foreign_modules((type(self.algorithm), self.algorithm)):
             check_learner(self.algorithm, self.reward_model.learner_spec(self.training_env.spec), self.schedule)
         self.method.check(self)
+
+    def check_engine(self) -> None:
+        """Refuse a world of ours whose engine is not installed: not part of `check`, for jobs may be done elsewhere."""
+        env = self.family.env
+        if isinstance(env, HostEnvironment) and not foreign_modules(self.family):  # users' own were tried by `check`
+            env.batch(1, 1).close()
 
     @property
     def env(self) -> AnyEnvironment:

@@ -18,6 +18,8 @@ from mesax.errors import StoreError, UsageError
 from mesax.store.settings import Named, foreign_modules, module_of, name_of, script_name, script_path
 
 SHOWN_NAMES = 12
+EXTRAS = {"gymnasium": "envs", "pettingzoo": "envs", "jaxmarl": "jaxmarl", "mujoco": "mujoco"}
+"""Libraries that users' modules import, and the extra that installs each."""
 _loading: list[str] = []
 """What is being loaded at this moment, outermost first."""
 
@@ -109,9 +111,15 @@ def load_module(name: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"module '{name}' cannot be imported: {text}") from error
+        raise UsageError(f"module '{name}' cannot be imported: {text}{_cure(error)}") from error
     finally:
         _loading.pop()
+
+
+def _cure(error: BaseException) -> str:
+    """How to install what a user's module could not import, if an extra of mesax brings it."""
+    extra = EXTRAS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+    return f" (pip install 'mesax[{extra}]')" if extra else ""
 
 
 def refuse_while_loading(what: str) -> None:
