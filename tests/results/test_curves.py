@@ -129,7 +129,7 @@ def test_group_means_average_over_the_tasks_that_have_the_group():
         curve(0, [1, 2], [0, 0], k_1=[1.0, 1.0], k_2=[0.0, 1.0]),
         curve(1, [1, 2], [0, 0], k_1=[0.5, 0.5]),
     ]
-    assert group_means(curves) == {"k=1": 0.75, "k=2": 0.5}
+    assert group_means(curves) == {"k=1": 0.75, "k=2": 1.0}
 
 
 def test_a_group_that_is_the_whole_says_nothing_more():

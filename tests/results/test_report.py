@@ -370,12 +370,9 @@ def test_what_final_returns_are_the_mean_of(store):
         curves = [replace(run.curves[0], returns=run.curves[0].returns[:number]) for number in numbers]
         return replace(run, curves=tuple(curves))
 
-    assert tables.final_words([evaluated(9, 9)]) == "mean of the last 5 evaluations"
-    assert tables.final_words([evaluated(6)]) == "mean of the last 5 evaluations"
-    included = ", the one before any learning included where there are no more than 5"
-    assert tables.final_words([evaluated(5)]) == f"mean of the last 5 evaluations{included}"
-    assert tables.final_words([evaluated(2, 2)]) == f"mean of the last 2 evaluations{included}"
-    assert tables.final_words([evaluated(2), evaluated(9)]) == f"mean of the last 2 or 5 evaluations{included}"
+    assert tables.final_words([evaluated(9, 9)]) == "mean of the last 3 evaluations"
+    assert tables.final_words([evaluated(2, 2)]) == "its last evaluation"
+    assert tables.final_words([evaluated(2), evaluated(9)]) == "mean of the last 1 or 3 evaluations"
     assert tables.final_words([evaluated(1)]) == "its only evaluation"
 
 

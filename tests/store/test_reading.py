@@ -10,7 +10,7 @@ import pytest
 from fake_store import SMALL, eval_row, run_json, seal, write_run
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.store.json_files import CHECKSUMS, read_json, read_rows
-from mesax.store.reading import curves_from_rows, final_return, load_run
+from mesax.store.reading import curves_from_rows, final_return, final_window, load_run
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +195,9 @@ def test_a_task_with_a_group_counts_for_it_without_group_rows():
     assert {name: values.tolist() for name, values in only.groups.items()} == {"k=2": [0.3]}
 
 
-def test_final_return_is_the_mean_of_the_last_five():
-    assert final_return(np.array([9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0])) == 3.0
-    assert final_return(np.array([1.0, 2.0])) == 1.5
+@pytest.mark.parametrize("evaluations, window", [(1, 1), (2, 1), (5, 1), (6, 2), (14, 4), (15, 5), (16, 5), (51, 5)])
+def test_a_final_return_is_about_the_end(evaluations: int, window: int):
+    """What a short run had not learned at first is no part of how it ends."""
+    returns = np.arange(evaluations, dtype=float)
+    assert final_window(evaluations) == window
+    assert final_return(returns) == pytest.approx(np.mean(np.arange(evaluations - window, evaluations)))

@@ -19,7 +19,7 @@ from mesax.results.curves import groups_of, steps_to_solve
 from mesax.results.labels import PRIVILEGED, method_label
 from mesax.results.summary import compare_runs, run_figures
 from mesax.store.json_values import Json
-from mesax.store.reading import FINAL_WINDOW, Curve, RunResults, final_return
+from mesax.store.reading import Curve, RunResults, final_return, final_window
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -136,13 +136,10 @@ def _training_steps(labels: Sequence[str], figures: Sequence[Json]) -> str:
 def final_words(runs: Sequence[RunResults]) -> str:
     """What the final return of a task run is the mean of, for the evaluations that these runs have."""
     evaluations = {len(curve.returns) for run in runs for curve in run.curves}
-    numbers = sorted({min(number, FINAL_WINDOW) for number in evaluations})
+    numbers = sorted({final_window(number) for number in evaluations})
     if numbers == [1]:
-        return "its only evaluation"
-    words = f"mean of the last {' or '.join(map(str, numbers))} evaluations"
-    if min(evaluations) > FINAL_WINDOW:
-        return words
-    return f"{words}, the one before any learning included where there are no more than {FINAL_WINDOW}"
+        return "its only evaluation" if evaluations == {1} else "its last evaluation"
+    return f"mean of the last {' or '.join(map(str, numbers))} evaluations"
 
 
 def _comparison_row(label: str, figures: Json, groups: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:

@@ -45,9 +45,14 @@ class Curve:
     """Return of what was learned on training tasks, before the first update on this one; None: nothing was."""
 
 
+def final_window(evaluations: int) -> int:
+    """How many evaluations at the end a final return is the mean of: five, or the last third of a short run's."""
+    return max(1, min(FINAL_WINDOW, evaluations // 3))
+
+
 def final_return(returns: np.ndarray) -> float:
-    """The mean of the last five evaluations (of all if there are no more, the one before any learning among them)."""
-    return float(np.mean(returns[-FINAL_WINDOW:]))
+    """The mean of the last evaluations."""
+    return float(np.mean(returns[-final_window(len(returns)) :]))
 
 
 @dataclass(frozen=True, eq=False)
