@@ -118,7 +118,6 @@ class SimpleSpread:
         return jnp.concatenate(parts, axis=1)
 
 
-@dataclass(frozen=True)
 class SpreadFamily(ForeignFamily):
     """Starts as tasks."""
 
