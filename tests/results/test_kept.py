@@ -15,7 +15,7 @@ from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.results.comparison import compare_directories
 from mesax.results.evidence.contradictions import contradictions
-from mesax.results.evidence.freshness import changes, freshness, is_of, with_family
+from mesax.results.evidence.freshness import changes, freshness, is_of, request_of, requested, with_family
 from mesax.results.evidence.kept import Kept, all_kept, command_of, keep, load_results, read_kept
 from mesax.results.evidence.zero_shot import trained_today
 from mesax.results.labels import method_label
@@ -240,19 +240,20 @@ def test_a_result_is_fresh_until_its_settings_change():
 
 @pytest.mark.parametrize("named", [{"env": "stranger:make"}, {"method": "plain+stranger:Learner"}])
 def test_nothing_that_a_result_names_is_imported(named: dict[str, str], tmp_path: Path, monkeypatch):
-    (tmp_path / "stranger.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    (tmp_path / "stranger.py").write_text("import pathlib\npathlib.Path('imported').touch()", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     kept = of_catalogue(Request("plain", "climb-one", "quick", 1, 10), **named)
     assert freshness(kept) == "unverified"
     lender = {"method": "mesa", "env": "climb-one", "preset": "quick", "trained_with": "0"} | named
-    assert (
-        freshness(replace(kept, facts=kept.facts | {"env": "climb-one", "method": "plain", "borrowed": [lender]}))
-        == "stale"
-    )
+    borrower = kept.facts | {"env": "climb-one", "method": "plain", "borrowed": [lender]}
+    assert freshness(replace(kept, facts=borrower)) == "unverified"
     assert trained_today(f"mesa {named.get('env', 'x:y')}, preset quick") is None
+    with pytest.raises(UsageError, match="somebody's own module"):
+        requested(request_of(kept))
     if "env" in named:
         with pytest.raises(UsageError, match="somebody's own module"):
             with_family(kept)
+    assert not Path("imported").exists()
 
 
 def test_a_sweep_skips_what_is_kept_and_keeps_what_is_finished(run: Path, tmp_path: Path, capsys):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fake_store import SMALL, write_run
@@ -12,7 +13,8 @@ from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, RunResults, load_ru
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> RunResults:
-    return load_run(write_run(tmp_path_factory.mktemp("signs") / "run", SMALL))
+    found = load_run(write_run(tmp_path_factory.mktemp("signs") / "run", SMALL))
+    return replace(found, curves=tuple(replace(curve, returns=0.5 * np.ones(9)) for curve in found.curves))
 
 
 def visited(run: RunResults, **steps: float) -> RunResults:
@@ -35,7 +37,13 @@ def test_explorers_that_reach_no_more_than_random_play_are_told(run: RunResults)
     (sign,) = signs(visited(run, **{UNIFORM_PLAY: 0.0, "explorer 1": 0.0}))
     assert "neither explorers nor random play" in sign
     assert signs(visited(run, **{UNIFORM_PLAY: 0.25, ALL_EXPLORERS: 0.5})) == []
+    assert signs(visited(run, **{UNIFORM_PLAY: 0.25, ALL_EXPLORERS: 0.24})) == [], "as often, by all that is known"
     assert signs(visited(run)) == []
+
+
+def test_where_all_is_solved_there_is_nothing_to_explain(run: RunResults):
+    solved = replace(run, curves=tuple(replace(curve, returns=np.ones(9)) for curve in run.curves))
+    assert signs(visited(solved, **{UNIFORM_PLAY: 0.25, ALL_EXPLORERS: 0.125})) == []
 
 
 def test_reports_have_them(run: RunResults):

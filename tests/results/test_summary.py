@@ -49,6 +49,13 @@ def test_two_that_do_not_differ_may_do_so_either_way(small):
         assert -0.5 < one.low < -0.05 and 0.05 < one.high < 0.5
 
 
+def test_an_interval_turned_round_is_that_of_the_difference_turned_round():
+    """Also where every difference is exactly half of the step between the levels."""
+    for differences in (np.full(5, 0.25), np.array([0.0, 0.25, -0.25, 0.5, 0.0]), np.array([-0.5, 0.1, 0.0, 0.0, 0.0])):
+        one, other = (paired_interval(sign * differences, np.zeros(5), Levels(0.5, 1.0)) for sign in (1, -1))
+        assert (one.low, one.high) == (pytest.approx(-other.high), pytest.approx(-other.low))
+
+
 def test_a_task_that_only_one_solves_says_which_way_others_may_go(small):
     run = load_run(small)
     ours, theirs = with_returns(run, [1.0, 1.0, 1.0, 1.0]), with_returns(run, [0.5, 0.5, 0.5, 0.5])

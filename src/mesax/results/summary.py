@@ -33,6 +33,8 @@ from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, Curve, RunResults, curves_from_rows, final_return
 
 WHERE_TO_LOOK = "docs/methods/mesa.md, When it fails"
+CLEARLY_LESS = 0.9
+"""Both are means of a few hundred episodes: a smaller share than this of what random play meets is no accident."""
 
 
 def summarize(
@@ -127,7 +129,9 @@ def explorer_figures(coverage: Json) -> Json:
 
 
 def signs(run: RunResults) -> list[str]:
-    """Signs that explorers could not help, a sentence each; none if there is nothing to worry about, or to know."""
+    """Signs of why tasks were left unsolved, a sentence each; none if there is nothing to explain, or to know."""
+    if solved_runs(run) == len(run.curves):
+        return []
     return [sign for sign in (_collected(run), _reached(run)) if sign is not None]
 
 
@@ -138,17 +142,17 @@ def _collected(run: RunResults) -> str | None:
     if not without:
         return None
     return (
-        f"stage 1 found no high reward on {without} of {len(pairs)} training tasks: explorers learn nothing"
-        " of where these pay (collect longer: --method.collect.total-steps)"
+        f"stage 1 found no high reward on {without} of {len(pairs)} training tasks: nothing is learned of where these"
+        " pay (collect longer: --method.collect.total-steps)"
     )
 
 
 def _reached(run: RunResults) -> str | None:
-    """Whether explorers meet the high reward of unseen tasks no more often than random play does."""
+    """Whether explorers meet the high reward of unseen tasks clearly less often than random play does, or never."""
     steps = {one["name"]: one["high_reward_steps"] for one in (run.coverage or {}).get("visitors", ())}
     uniform = steps.pop(UNIFORM_PLAY, None)
     together = steps.get(ALL_EXPLORERS, max(steps.values(), default=None))
-    if uniform is None or together is None or together > uniform:
+    if uniform is None or together is None or together > CLEARLY_LESS * uniform:
         return None
     if not uniform:
         return f"on unseen tasks neither explorers nor random play met the high reward ({WHERE_TO_LOOK})"
@@ -224,10 +228,11 @@ def paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels |
     if levels is None:
         return mean_interval(differences, seeds=seeds)
     gap = levels.best - levels.safe
-    better, worse = (mean_interval(differences, seeds=seeds, levels=one) for one in (Levels(0, gap), Levels(-gap, 0)))
-    more, fewer = np.sum(differences >= gap / 2), np.sum(differences < -gap / 2)
-    low = better.low if more > fewer else worse.low
-    return replace(better, low=low, high=worse.high if fewer > more else better.high)
+    # Seen from the other side, so that the interval of -differences is this one turned round.
+    better, worse = (mean_interval(sign * differences, seeds=seeds, levels=Levels(0, gap)) for sign in (1, -1))
+    more, fewer = np.sum(differences >= gap / 2), np.sum(-differences >= gap / 2)
+    low = better.low if more > fewer else -worse.high
+    return replace(better, low=low, high=-worse.low if fewer > more else better.high)
 
 
 Identity: TypeAlias = Literal["target", "label"]

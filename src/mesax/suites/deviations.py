@@ -87,7 +87,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "structured-explorers": "beside `mesa` there is `structured`, with shared randomness and relations",
     },
     "Evaluation": {
-        "evaluation": "greedy policies on episodes of their own; final: mean of the last five evaluations",
+        "evaluation": "greedy policies, episodes of their own; final: mean of the last five evaluations or third",
         "spread": "95% intervals over seeds and tasks beside the standard deviation",
     },
     "Baselines that learn on training tasks": {

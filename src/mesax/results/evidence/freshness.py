@@ -3,8 +3,8 @@
 fresh        its settings are those that its command has now; settings that did not exist then may have been added,
              as long as they are at their defaults; explorers that it has borrowed would be trained alike
 stale        its command has other settings now, or the run whose explorers it has borrowed
-unverified   nobody wrote its settings down, or whose explorers it has borrowed; or its world or its learner is of
-             somebody's own module, which is not loaded because a file names it
+unverified   nobody wrote its settings down, or whose explorers it has borrowed; or its world or its learner, or those
+             of the lender, are of somebody's own module, which is not loaded because a file names it
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def freshness(kept: Kept) -> Freshness:
     lenders = [lender for lender in kept.lenders if lender is not None]
     if kept.config_hash is None or len(lenders) < len(kept.lenders):
         return "unverified"
-    if is_reference(kept.env) or is_reference(kept.method):
+    if any(is_reference(name) for one in (kept.facts, *lenders) for name in (one["env"], one["method"])):
         return "unverified"
     try:
         is_fresh = is_of(kept, requested(request_of(kept))) and all(map(_trains_as_it_did, lenders))

@@ -285,9 +285,9 @@ def file_names(facts: Json) -> tuple[str, str]:
     """What the file of a result is called; the second, if the first is that of another request or another lender."""
     digest = (facts.get("made_with") or {}).get("config_hash")
     name = file_name(f"{facts['method']}-{facts['env']}-{facts['preset']}-seed{facts['seed']}")
-    first = f"{name}-{digest}" if facts.get("overrides") else name
-    lenders = _lenders(facts)
-    return first, f"{first}-{checksum(json_text(lenders).encode())['sha256'][:12] if lenders else digest}"
+    whole, lenders = f"{name}-{digest}", _lenders(facts)
+    first = whole if facts.get("overrides") else name
+    return first, f"{whole}-{checksum(json_text(lenders).encode())['sha256'][:12]}" if lenders else f"{first}-{digest}"
 
 
 def _is_of_something_else(path: Path, facts: Json) -> bool:
