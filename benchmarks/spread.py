@@ -30,7 +30,7 @@ from mesax.envs.simple_spread import AssignmentPolicy, spread_family  # noqa: E4
 from mesax.nets import Adam, Mlp  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.results.intervals import Interval, mean_interval  # noqa: E402
-from mesax.results.tables import Table, format_count, format_interval, format_seconds, to_markdown  # noqa: E402
+from mesax.results.tables import Table, format_count, format_duration, format_interval, to_markdown  # noqa: E402
 from mesax.store.settings import to_plain  # noqa: E402
 from mesax.training.driver import Loop, learn, play_episodes  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
@@ -133,7 +133,7 @@ def table(results: list[dict[str, Any]]) -> Table:
             *(format_interval(Interval(**result[who])) for who in ("random", "scripted", "learnt")),
             f"{result['gap_closed']:.0%}{'' if result['gap_closed'] >= BAR else ' MISSED'}",
             format_count(result["env_steps"]),
-            format_seconds(result["wall_seconds"]),
+            format_duration(result["wall_seconds"]),
         )
         for result in results
     ]

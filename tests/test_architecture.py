@@ -1,6 +1,8 @@
 """The house stays as drawn: layers, the one place that compiles, what nobody imports, what is documented."""
 
 import ast
+import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -184,3 +186,20 @@ def test_constraints_are_names_and_versions():
     line = re.compile(r"[a-z0-9-]+==[0-9][\w.]*( ; [a-z_]+ (?:<|>=|==|!=) '[\w.]+')?")
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert [text for text in lines if not line.fullmatch(text)] == []
+
+
+def test_scripts_find_what_they_import():
+    """Benchmarks are seldom run, so a name that has moved would stay unnoticed until somebody types the command."""
+    missing = []
+    for path in [path for folder in ("benchmarks", "tools") for path in sorted((ROOT / folder).glob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mesax":
+                missing += [f"{path.name}: {node.module}.{one.name}" for one in node.names if not is_there(node, one)]
+    assert missing == []
+
+
+def is_there(node: ast.ImportFrom, alias: ast.alias) -> bool:
+    module = importlib.import_module(str(node.module))
+    if hasattr(module, alias.name):
+        return True
+    return hasattr(module, "__path__") and importlib.util.find_spec(f"{module.__name__}.{alias.name}") is not None
