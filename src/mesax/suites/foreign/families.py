@@ -84,7 +84,7 @@ def unusable_task(family: ForeignFamily) -> tuple[str, str] | None:
         for seed in seeds:
             close(family.env.open(seed).env)
     except UnlikeTask as fault:
-        return str(fault), "give every task the spaces of the largest, and fill up with zeros what a smaller one lacks"
+        return str(fault), fault.advice
     except EnvironmentFault as fault:
         return str(fault), advice
     return None
