@@ -41,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
     request = request_of(options)
     experiment = request.experiment()
     experiment.check()  # what does not fit is refused before there is a directory
-    if on is None:
-        experiment.check_engine()
     check_found_again(experiment)
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), experiment, options)
+    if on is None:
+        experiment.check_engine()
     join(on, options)
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
@@ -86,7 +86,7 @@ def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Na
     damage = _damage(directory)
     if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
-    return _execute(directory, experiment, options, damage)
+    return _continue(directory, experiment, options, damage)
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -102,6 +102,15 @@ def resume(options: argparse.Namespace) -> int:
         return _show(directory.path, options, directory.read_json("summary.json"))
     prepare_jax()
     experiment, _ = stored_experiment(directory, options)
+    return _continue(directory, experiment, options, damage)
+
+
+def _continue(
+    directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, damage: DamageError | None
+) -> int:
+    """Do what is left of a run, or mend its results, which takes no engine."""
+    if options.on is None and damage is None:
+        experiment.check_engine()
     return _execute(directory, experiment, options, damage)
 
 
