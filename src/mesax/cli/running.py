@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
         if is_reference(options.env):
-            _print_own(directory.run["paper_diff"], options.env, experiment.family)
+            _print_own(directory.run["paper_diff"], request, experiment.family)
         else:
             _print_difference(directory.run["paper_diff"])
     return _execute(directory, experiment, options)
@@ -357,19 +357,18 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
     print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
 
 
-def _print_own(differences: Sequence[Sequence[object]], env: str, family: TaskFamily) -> None:
+def _print_own(differences: Sequence[Sequence[object]], request: Request, family: TaskFamily) -> None:
     """The same for a world that the paper does not have, and what was found out or guessed of it."""
-    from mesax.suites.foreign.families import guessed_best
-
     print(
-        f"episodes of {env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ from"
-        " preset paper (run.json, mesax report)",
+        f"episodes of {request.env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ"
+        " from preset paper (run.json, mesax report)",
         file=sys.stderr,
     )
-    if (best := guessed_best(family)) is not None:
+    if request.guesses_best:
+        best = family.optimal_return
         print(
             f"solved is a return from {family.optimal_threshold:g} on, for the best is taken to be"
-            f" {best:g}: a reward of 1 at every step (--family.optimal-return says better)",
+            f" {best:g}: a reward of 1 at each of {best:g} steps (--family.optimal-return says better)",
             file=sys.stderr,
         )
 
