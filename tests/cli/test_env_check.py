@@ -108,6 +108,60 @@ def test_tasks_of_different_sizes_are_told_what_helps():
     assert "spaces of the largest" in problem.advice and "seed % n" not in problem.advice
 
 
+def unlike(change):
+    """Tasks that are not like the first one."""
+
+    def make(seed: int) -> Line:
+        env = Line(seed)
+        if seed:
+            change(env)
+        return env
+
+    return make
+
+
+def set_agents(*names):
+    return lambda env: setattr(env, "possible_agents", list(names))
+
+
+def set_space(kind: str, space: spaces.Space):
+    return lambda env: getattr(env, f"{kind}_spaces").update(tall=space)
+
+
+@pytest.mark.parametrize(
+    "change, advice",
+    [
+        (set_agents("tall"), "the agents of the largest"),
+        (set_agents("small", "tall"), "in the same order"),
+        (set_space("action", spaces.Discrete(3)), "the action spaces of the largest"),
+        (set_space("observation", spaces.Discrete(5)), "the same kind of observation space"),
+        (set_space("observation", spaces.Box(-1, 1, (2,))), "the very same observation space, bounds"),
+    ],
+)
+def test_tasks_that_differ_otherwise_are_told_what_helps_there(change, advice):
+    (problem,) = problems(unlike(change))
+    assert "all tasks need the same agents and spaces" in problem.detail
+    assert advice in problem.advice and ("largest" in advice or "largest" not in problem.advice)
+
+
+def test_agents_with_other_names_are_told_so():
+    env = Line(0)
+    env.possible_agents = ["tall", "tiny"]
+    env.observation_spaces["tiny"], env.action_spaces["tiny"] = env.observation_space("small"), spaces.Discrete(2)
+    (problem,) = problems(lambda seed: env if seed else Line(seed))
+    assert problem.advice == "give the agents of every task the same names"
+
+
+def unlike_once(seed: int) -> Line:
+    """Only a task that no run would have tried before it began."""
+    return unlike(set_agents("tall"))(int(seed == 1))
+
+
+def test_what_helps_is_said_of_tasks_that_are_only_played():
+    (problem,) = problems(unlike_once)
+    assert problem.detail.startswith("task seed 1 is not like task seed 0") and "the agents of" in problem.advice
+
+
 SIX = [5, 3, 8, 1, 9, 2]
 
 

@@ -12,6 +12,7 @@ import pytest
 from gymnasium_robotics import mamujoco_v1
 from hypothesis import given
 
+from mesax.cli import running
 from mesax.cli.parser import main
 from mesax.envs.base import HostEnvironment
 from mesax.envs.host import HostActionRepeat
@@ -20,6 +21,7 @@ from mesax.errors import USAGE, TrainingError, UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.experiments.catalogue import experiment
 from mesax.rewards.features import JointAngles
+from mesax.store.run_directory import RunDirectory
 from mesax.types import Box, EnvSpec, Transition, tree_index, tree_stack
 
 DEGREES = np.pi / 180
@@ -385,6 +387,27 @@ def test_a_run_without_mujoco_is_refused_before_it_has_a_directory(monkeypatch, 
         "--plan",
     ]
     assert main(["sweep", *planned]) == 0, "whoever plans need not have it"
+
+
+def test_without_mujoco_a_run_that_is_done_is_shown_and_another_not_gone_on_with(monkeypatch, tmp_path, capsys):
+    path, asked = tmp_path / "run", experiment("plain", "swimmer", "smoke")
+    words = ["run", "plain", "swimmer", "--preset", "smoke", "--out", str(path), "--reuse", "--quiet"]
+    monkeypatch.setattr(running, "_execute", lambda *_: 0)
+    monkeypatch.setattr(running, "_show", lambda *_: 0)
+    assert main(words) == 0
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    for refused in (words, ["resume", str(path)]):
+        assert main(refused) == USAGE
+        assert "pip install 'mesax[mujoco]'" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="needs MuJoCo"):
+        run_experiment(asked, path)
+    run, summary = RunDirectory.open(path), {"mean_return": 1.0}
+    run.write_json("summary.json", summary)
+    run.seal(["summary.json"])
+    run.set_status("done")
+    monkeypatch.setattr(RunDirectory, "check_results", lambda self: None)
+    assert main(words) == 0
+    assert run_experiment(asked, path) == summary
 
 
 # The family

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from mesax.cli.parser import main
+from mesax.envs.adapters.family import ForeignFamily
+from mesax.envs.simple_spread import SimpleSpread
 from mesax.errors import USAGE, UsageError
 from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json, run_experiment
@@ -69,6 +71,21 @@ def test_a_stopped_run_goes_on_with_its_finished_jobs(tmp_path: Path):
     again = run_experiment(own, tmp_path / "run", quiet=True)
     assert again["per_task"] == first["per_task"]
     assert (run.job_directory("adapt", 0) / "done.json").stat().st_mtime_ns == kept
+
+
+def test_a_run_whose_tasks_are_drawn_otherwise_now_learns_no_more_but_can_be_merged(tmp_path: Path):
+    own = replace(OWN, family=ForeignFamily(SimpleSpread(3), 1.0))
+    first = run_experiment(own, tmp_path / "run", quiet=True)
+    run = RunDirectory.open(tmp_path / "run")
+    run.unseal()
+    elsewhere = [task | {"target": [[9]]} for task in run.run["test_tasks"]]
+    run.write_json("run.json", run.run | {"test_tasks": elsewhere})
+    run.set_status("failed")
+    assert run_experiment(own, run.path, quiet=True)["mean_return"] == first["mean_return"]
+    (run.job_directory("adapt", 0) / "done.json").unlink()
+    run.set_status("preempted")
+    with pytest.raises(UsageError, match="its test tasks are drawn otherwise now; run it anew"):
+        run_experiment(own, run.path, quiet=True)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from mesax.rewards.rnd import Rnd
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.proofs import suite as proofs
 from mesax.suites.registry import suite_of
-from mesax.training.schedule import Schedule
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box
 
 EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
@@ -311,7 +311,7 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
         experiment("mesa", "climb-one", "quick", "")
     with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, structured, plain, "):
         experiment("mappo", "climb-one", "quick", "qmix")
-    for method in (name for name in AROUND_ANY if WRAPPERS[name].learner is None):
+    for method in (name for name in AROUND_ANY if not WRAPPERS[name].takes_on_policy):
         with pytest.raises(
             UsageError, match=r"'mappo' learns on-policy.*; choose one of maddpg, .*qplex, .*or run it alone"
         ):
@@ -373,15 +373,43 @@ class Hungry(mesax.OffPolicy):
 WITH_SETTINGS = Mine(bonus=2.0)
 WITH_BUDGET = mesax.NamedLearner(Mine(), mesax.Schedule(640, 4, 2, warmup_steps=320, batch_size=4, replay_capacity=20))
 NO_LEARNER = "nothing"
+NAMED_NOTHING = mesax.NamedLearner("nothing")
+NAMED_CLASS = mesax.NamedLearner(Mine)
 ON_POLICY = mesax.Mappo()
+WRONG_BUDGET = mesax.NamedLearner(Mine(), mesax.Budget(640))
+WRONG_SCHEDULE = mesax.NamedLearner(mesax.Mappo(), mesax.Schedule())
+
+class Breaks(Mine):
+    def __init__(self):
+        raise ValueError("no such\\nfile")
+
+class Refuses(Mine):
+    def __init__(self):
+        raise mesax.UsageError("not on this machine")
+
+@dataclass(frozen=True)
+class On(mesax.OnPolicy):
+    rate: float = 0.1
+
+    def init(self, spec, key): ...
+    def behavior(self, spec, state, elapsed): ...
+    def greedy(self, spec, state): ...
+    def update(self, spec, state, batch, elapsed, key): ...
 """
 
 
-def test_a_learner_of_ones_own_is_named_by_its_module(tmp_path, monkeypatch):
+@pytest.fixture
+def own_learners(tmp_path, monkeypatch):
+    """A module of the user's in the current directory."""
     (tmp_path / "own_learners.py").write_text(OWN_LEARNERS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "own_learners", None)  # so that it is taken away again
     del sys.modules["own_learners"]
+
+
+@pytest.mark.usefixtures("own_learners")
+def test_a_learner_of_ones_own_is_named_by_its_module():
     request = Request("mesa", "climb-one", "smoke", learner="own_learners:Mine")
     found, usual = request.experiment(), experiment("mesa", "climb-one", "smoke")
     own = sys.modules["own_learners"]
@@ -391,14 +419,49 @@ def test_a_learner_of_ones_own_is_named_by_its_module(tmp_path, monkeypatch):
     assert described["modules"] == ["own_learners"] and experiment_of(described, [own]) == found
     assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_SETTINGS").algorithm.bonus == 2.0
     assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_BUDGET").schedule == own.WITH_BUDGET.schedule
-    for name, message in (
+
+
+@pytest.mark.usefixtures("own_learners")
+@pytest.mark.parametrize(
+    "name, message",
+    [
         ("Nobody", "has no 'Nobody'; it has .*Mine"),
-        ("Hungry", "cannot be a learner as it stands: .*needed"),
-        ("NO_LEARNER", "str is no learner: it has no init"),
-        ("ON_POLICY", "learns on-policy"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            experiment("mesa", "climb-one", "smoke", f"own_learners:{name}")
+        ("Hungry", "cannot be a learner as it stands: TypeError: .*needed"),
+        ("Breaks", "'own_learners:Breaks' cannot be a learner as it stands: ValueError: no such file$"),
+        ("Refuses", "^not on this machine$"),
+        ("NO_LEARNER", "'own_learners:NO_LEARNER' cannot be a learner: str is no learner: it has no init"),
+        ("NAMED_NOTHING", "'own_learners:NAMED_NOTHING' cannot be a learner: str is no learner: it has no init"),
+        ("NAMED_CLASS", r"Mine is a class, and a learner is one of its instances: Mine\(\)"),
+        ("WRONG_BUDGET", "learns from replay, and its schedule is a Budget: give it a mesax.Schedule, or none"),
+        ("WRONG_SCHEDULE", "learns on-policy, and its schedule is a Schedule: give it a mesax.Budget, or none"),
+        ("ON_POLICY", "on-policy.* by 'mesa'; .* or run it alone: plain with --learner own_learners:ON_POLICY$"),
+    ],
+)
+def test_what_is_no_learner_to_wrap_is_one_line(name: str, message: str):
+    with pytest.raises(UsageError, match=message) as refused:
+        experiment("mesa", "climb-one", "smoke", f"own_learners:{name}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("own_learners")
+def test_a_learner_of_ones_own_that_learns_on_policy_runs_wherever_nobody_else_plays():
+    """For as long as MESA's would, alone or from what it has learned before."""
+    usual = experiment("mesa", "climb-one", "smoke").schedule
+    for method in ("plain", "pretrain", "goal"):
+        found = experiment(method, "climb-one", "smoke", "own_learners:On")
+        assert type(found.algorithm).__name__ == "On"
+        assert found.schedule == Budget(usual.total_steps, usual.num_envs, usual.num_evaluations)
+    experiment("plain", "climb-one", "smoke", "own_learners:ON_POLICY").check()
+    experiment("pretrain", "climb-one", "smoke", "own_learners:ON_POLICY").check()
+    experiment("cbet", "climb-one", "smoke", "own_learners:ON_POLICY").check()
+    with pytest.raises(UsageError, match="not to those of On: its learner is mappo or mappo-rnd"):
+        experiment("cbet", "climb-one", "smoke", "own_learners:On").check()
+    with pytest.raises(UsageError, match=r"'own_learners:On' is no method; .*: plain with --learner own_learners:On$"):
+        experiment("own_learners:On", "climb-one", "smoke")
+
+
+def test_named_learners_that_learn_on_policy_run_alone_by_either_name():
+    assert experiment("plain", "climb-one", "smoke", "mappo") == experiment("mappo", "climb-one", "smoke")
 
 
 def test_seeds_that_jax_would_cut_are_refused():

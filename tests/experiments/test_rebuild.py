@@ -18,7 +18,7 @@ from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.overrides import apply_all, digest, digest_of_plain
 from mesax.experiments.provenance import git_commit, versions
-from mesax.experiments.rebuild import ModuleNeeded, check_found_again, experiment_of, own_kinds
+from mesax.experiments.rebuild import ModuleNeeded, check_found_again, check_tasks, experiment_of, own_kinds
 from mesax.experiments.request import described as described_tasks
 from mesax.methods.base import Experiment
 from mesax.store import settings
@@ -167,13 +167,16 @@ def test_what_cannot_be_rebuilt_is_one_line(change, message: str):
     assert "\n" not in str(refused.value)
 
 
-def test_a_run_whose_tasks_were_drawn_otherwise_is_refused():
+def test_a_run_whose_tasks_were_drawn_otherwise_is_refused_where_these_are_needed():
     entry = own()
     run = described(entry) | {"test_tasks": json_ready(described_tasks(entry.family, entry.split.test))}
-    assert experiment_of(run, [HERE]) == entry
+    check_tasks(run, entry)
+    run["test_tasks"][0]["label"] = "as another version called it"
+    check_tasks(run, entry)
     run["test_tasks"][0]["target"] = [[1]]
     with pytest.raises(UsageError, match=r"run x cannot be rebuilt .*: its test tasks are drawn otherwise now"):
-        experiment_of(run, [HERE])
+        check_tasks(run, entry)
+    assert experiment_of(run, [HERE]) == entry, "its policies can be loaded"
 
 
 def test_the_version_is_blamed_only_if_it_is_another():

@@ -185,11 +185,33 @@ def test_a_run_says_where_it_cuts_episodes(tmp_path: Path, monkeypatch, capsys):
     assert main([*words, str(tmp_path / "said")]) == 0
     said = capsys.readouterr().err
     assert f"episodes of {__name__}:short are cut after 4 steps; " in said
-    assert "solved is a return from 3.8 on, for the best is taken to be 4: a reward of 1 at every step" in said
-    assert main([*words, str(tmp_path / "told"), "--family.optimal-return", "1"]) == 0
-    assert "taken to be" not in capsys.readouterr().err
+    assert "solved is a return from 3.8 on, for the best is taken to be 4: a reward of 1 at each of 4 steps" in said
     assert main([*words, str(tmp_path / "quiet"), "--quiet"]) == 0
     assert "cut after" not in capsys.readouterr().err
+
+
+FOUR_STEPS = ForeignEnvironment(short, 4)
+KNOWN = ForeignFamily(FOUR_STEPS, optimal_return=4.0)
+
+
+@pytest.mark.parametrize(
+    "name, words, guessed",
+    [
+        ("short", ["--family.env.horizon", "3"], True),
+        ("short", ["--family.suboptimal-return", "1"], True),
+        ("FOUR_STEPS", [], True),
+        ("short", ["--family.optimal-return", "4"], False),
+        ("short", ["--family.optimal_return=4"], False),
+        ("short", ["--family.optimal-return", "1"], False),
+        ("KNOWN", [], False),
+        ("KNOWN", ["--family.env.horizon", "3"], False),
+    ],
+)
+def test_the_best_return_is_a_guess_unless_somebody_has_said_it(name, words, guessed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("mesax.cli.running._execute", lambda *arguments: 0)
+    named = ["run", "plain", f"{__name__}:{name}", "--preset", "smoke", "--out", str(tmp_path / "run")]
+    assert main([*named, *words]) == 0
+    assert ("the best is taken to be 4: a reward of 1" in capsys.readouterr().err) == guessed
 
 
 def endless(seed: int) -> Line:

@@ -16,6 +16,7 @@ from mesax.methods.adapt import adapt_stage
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
 from mesax.policy import EXPLORER, LEARNER, UniformPolicy
+from mesax.rewards.base import TaskReward
 from mesax.rewards.counts import CountReward, ProjectedKeys
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree, open_tree, save_tree
@@ -367,11 +368,23 @@ def test_a_loop_that_cannot_run_is_refused_when_it_is_made(learner, schedule, be
         LearningLoop(ENV, learner, schedule, *([] if behavior is None else [behavior]))
 
 
-def test_what_goes_on_at_fresh_starts_is_not_replayed():
-    counts = CountReward(ProjectedKeys())
-    LearningLoop(ENV, Fleeting(), Budget(80), reward_model=counts)
-    with pytest.raises(UsageError, match="Constant would value that with an old memory: choose an on-policy learner"):
-        LearningLoop(ENV, Constant(), SCHEDULE, reward_model=counts)
+@dataclass(frozen=True)
+class OwnRestarts(TaskReward):
+    """A reward model of somebody's own, which may go on where the task ends."""
+
+    restarts: bool
+
+
+@pytest.mark.parametrize("model", [CountReward(ProjectedKeys()), OwnRestarts(True)])
+def test_what_goes_on_at_fresh_starts_is_not_replayed(model):
+    LearningLoop(ENV, Fleeting(), Budget(80), reward_model=model)
+    message = f"^{type(model).__name__} goes on .* such as Constant, .* an old memory: choose an on-policy learner"
+    with pytest.raises(UsageError, match=message):
+        LearningLoop(ENV, Constant(), SCHEDULE, reward_model=model)
+
+
+def test_what_ends_where_the_task_ends_is_replayed():
+    LearningLoop(ENV, Constant(), SCHEDULE, reward_model=OwnRestarts(False))
 
 
 @dataclass(frozen=True)

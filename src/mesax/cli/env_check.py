@@ -17,7 +17,7 @@ import numpy as np
 from mesax.cli import family_check
 from mesax.cli.findings import Finding, about_rewards
 from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, close, made_by
+from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, UnlikeTask, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.adapters.layout import Layout, TeamReward, gymnasium_spaces
 from mesax.envs.adapters.limits import own_limit
@@ -191,7 +191,7 @@ def _walk(target: Target, seeds: int, steps: int) -> Iterator[Finding]:
         seconds = sum(play.seconds for play in plays)
         yield Finding("ok", "speed", f"{total / max(seconds, 1e-9):,.0f} joint steps per second in one thread")
     except EnvironmentFault as fault:
-        yield Finding("problem", "fault", str(fault), _remedy(str(fault)))
+        yield Finding("problem", "fault", str(fault), _remedy(fault))
     except UsageError as error:
         yield Finding("problem", "spaces", str(error))
 
@@ -202,8 +202,10 @@ def _bare(running: Running) -> object:
     return running.env.env if isinstance(running.env, GymnasiumTeam) else running.env
 
 
-def _remedy(text: str) -> str:
-    if text.startswith("making the environment"):
+def _remedy(fault: EnvironmentFault) -> str:
+    if isinstance(fault, UnlikeTask):
+        return fault.advice
+    if str(fault).startswith("making the environment"):
         return "call the factory with this seed in Python and see the traceback"
     return (
         "make the environment with the task seed, reset it with the episode seed, play random actions up to this step;"

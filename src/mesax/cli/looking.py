@@ -10,7 +10,7 @@ from pathlib import Path
 from mesax.cli.running import keep_episodes, stored_experiment
 from mesax.cli.telling import check_directory, prepare_jax
 from mesax.errors import UsageError
-from mesax.experiments.names import LEARNERS, METHODS, PRESETS
+from mesax.experiments.names import LEARNERS, METHODS, PRESETS, refuse_reference
 from mesax.suites.deviations import DEVIATIONS
 from mesax.suites.registry import environments, patterns
 
@@ -58,6 +58,7 @@ def _list_deviations() -> int:
 
 
 def _list_settings(options: argparse.Namespace) -> int:
+    refuse_reference(options.method)
     if options.method not in METHODS:
         raise UsageError(f"unknown method '{options.method}'; choose one of {', '.join(METHODS)}")
     if options.env is None:

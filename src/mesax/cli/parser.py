@@ -208,7 +208,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--learner",
         help=f"with {', '.join(AROUND_ANY)}: wrap this learner ({', '.join(LEARNERS)}; those that learn from their own"
-        " episodes only, mappo and mappo-rnd, with pretrain, goal and cbet), or one of your own, MODULE:CLASS",
+        " episodes only, mappo and mappo-rnd, with plain, pretrain, goal and cbet), or one of your own, MODULE:CLASS",
     )
     sub.add_argument("--seed", type=int, default=0, help="determines tasks, nets, everything")
     sub.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn")

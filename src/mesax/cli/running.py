@@ -41,17 +41,17 @@ def run(options: argparse.Namespace) -> int:
     request = request_of(options)
     experiment = request.experiment()
     experiment.check()  # what does not fit is refused before there is a directory
-    if on is None:
-        experiment.check_engine()
     check_found_again(experiment)
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
         return _reuse(RunDirectory.open(path), experiment, options)
+    if on is None:
+        experiment.check_engine()
     join(on, options)
     directory = RunDirectory.create(path, run_json(request, experiment))
     if not options.quiet:
         if is_reference(options.env):
-            _print_own(directory.run["paper_diff"], options.env, experiment.family)
+            _print_own(directory.run["paper_diff"], request, experiment.family)
         else:
             _print_difference(directory.run["paper_diff"])
     return _execute(directory, experiment, options)
@@ -86,7 +86,7 @@ def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Na
     damage = _damage(directory)
     if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
-    return _execute(directory, experiment, options, damage)
+    return _continue(directory, experiment, options, damage)
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -102,6 +102,15 @@ def resume(options: argparse.Namespace) -> int:
         return _show(directory.path, options, directory.read_json("summary.json"))
     prepare_jax()
     experiment, _ = stored_experiment(directory, options)
+    return _continue(directory, experiment, options, damage)
+
+
+def _continue(
+    directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, damage: DamageError | None
+) -> int:
+    """Do what is left of a run, or mend its results, which takes no engine."""
+    if options.on is None and damage is None:
+        experiment.check_engine()
     return _execute(directory, experiment, options, damage)
 
 
@@ -348,19 +357,18 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
     print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
 
 
-def _print_own(differences: Sequence[Sequence[object]], env: str, family: TaskFamily) -> None:
+def _print_own(differences: Sequence[Sequence[object]], request: Request, family: TaskFamily) -> None:
     """The same for a world that the paper does not have, and what was found out or guessed of it."""
-    from mesax.suites.foreign.families import guessed_best
-
     print(
-        f"episodes of {env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ from"
-        " preset paper (run.json, mesax report)",
+        f"episodes of {request.env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ"
+        " from preset paper (run.json, mesax report)",
         file=sys.stderr,
     )
-    if (best := guessed_best(family)) is not None:
+    if request.guesses_best:
+        best = family.optimal_return
         print(
             f"solved is a return from {family.optimal_threshold:g} on, for the best is taken to be"
-            f" {best:g}: a reward of 1 at every step (--family.optimal-return says better)",
+            f" {best:g}: a reward of 1 at each of {best:g} steps (--family.optimal-return says better)",
             file=sys.stderr,
         )
 

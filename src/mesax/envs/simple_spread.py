@@ -123,7 +123,7 @@ class SpreadFamily(ForeignFamily):
 
     def seeds(self, seed: int, num_train: int, num_test: int) -> tuple[np.ndarray, np.ndarray]:
         """Even ones to train and odd ones to test on, as when the stored results were made."""
-        return 2 * self.draw(seed, 0, num_train), 2 * self.draw(seed, 1, num_test) + 1
+        return 2 * self.draw_seeds(seed, 0, num_train), 2 * self.draw_seeds(seed, 1, num_test) + 1
 
 
 def spread_family(num_agents: int = 3) -> SpreadFamily:

@@ -60,7 +60,6 @@ def run_experiment(
     expected = _digest(experiment)
     experiment.check()  # what does not fit is refused before there is a directory
     if on is None:
-        experiment.check_engine()
         workers = workers or 1
     if on is not None or workers != 1:
         check_found_again(experiment)
@@ -78,7 +77,11 @@ def run_experiment(
             except DamageError as damage:
                 with run.lock():
                     reopen(run, damage)
+        elif on is None:
+            experiment.check_engine()
     else:
+        if on is None:
+            experiment.check_engine()
         run = RunDirectory.create(
             path, _run_json(experiment, path, method_name(experiment) if method is None else method, env)
         )

@@ -18,6 +18,7 @@ from mesax.execution.status import StatusFile, kept_status
 from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
 from mesax.experiments.borrowing import seen_in_training
 from mesax.experiments.provenance import surroundings, versions
+from mesax.experiments.rebuild import check_tasks
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
 from mesax.runtime import available_cores, numeric_settings
@@ -59,6 +60,8 @@ def execute(
     try:
         with stop_on_signal(lambda: _leave(run, on)) as stop:
             stages = experiment.method.stages(experiment)
+            if any(_left(run, stage) for stage in stages):  # merging asks for no task
+                check_tasks(run.run, experiment)
             pool = _workers(run, experiment, workers, stop, on)
             _do_stages(run, stages, pool, Watchers(quiet, telling), changed)
             summary = merge(run, stages)
@@ -136,6 +139,11 @@ def _workers(
     return Processes(run, number, stop, how_to_load(experiment))
 
 
+def _left(run: RunDirectory, stage: Stage) -> list[int]:
+    """The jobs of a stage that are still to be done."""
+    return [job for job in range(len(stage.job_steps)) if not run.job_done(stage.name, job)]
+
+
 def _do_stage(
     run: RunDirectory,
     stage: Stage,
@@ -145,8 +153,8 @@ def _do_stage(
     status: StatusFile,
     telling: Follower,
 ) -> None:
-    done = {job: steps for job, steps in enumerate(stage.job_steps) if run.job_done(stage.name, job)}
-    left = [job for job in range(len(stage.job_steps)) if job not in done]
+    left = _left(run, stage)
+    done = {job: steps for job, steps in enumerate(stage.job_steps) if job not in left}
     progress.phase(stage.name, sum(stage.job_steps), sum(done.values()))
     status.phase(stage.name, sum(stage.job_steps), sum(done.values()))
     for job in done:

@@ -15,7 +15,7 @@ import numpy as np
 from mesax.envs.base import HostEnvironment, ShowsItself, Task
 from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
-from mesax.experiments.rebuild import ModuleNeeded, experiment_of
+from mesax.experiments.rebuild import ModuleNeeded, check_tasks, experiment_of
 from mesax.explorers.foreign_loop import Player
 from mesax.explorers.places import EXPLORERS, explorers_in
 from mesax.methods.adapt import best_policy_name, greedy_shape, policy_name
@@ -143,6 +143,7 @@ def evaluate_run(
     run: RunDirectory, experiment: Experiment, episodes: int, seed: int, best: bool = False
 ) -> list[dict[str, Any]]:
     """Greedy returns of every saved policy of the end, or of the `best` evaluation, one row each."""
+    check_tasks(run.run, experiment)
     family, test = experiment.family, experiment.split.test
     rows = []
     for task in range(experiment.num_test_tasks):
@@ -214,6 +215,7 @@ class _Played(NamedTuple):
 def _played(
     run: RunDirectory, experiment: Experiment, task: int, name: str, episodes_wanted: int | None = None
 ) -> _Played:
+    check_tasks(run.run, experiment)
     env, key = experiment.env, experiment.key(Purpose.RENDER, task)
     policy = named_policy(run, experiment, name, task)
     one = jax.tree.map(lambda leaf: leaf[task : task + 1], experiment.split.test)

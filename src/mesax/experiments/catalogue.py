@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import cast
 
 from mesax.algorithms.base import Learner
 from mesax.errors import UsageError
-from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS
+from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS, Wrapper, refuse_reference
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.store.modules import attribute_of, is_reference
 from mesax.suites.registry import suite_of
 from mesax.training.contract import check_members
+from mesax.training.schedule import Budget, Schedule
 
 
 def experiment(method: str, environment: str, preset: str, learner: str | None = None) -> Experiment:
@@ -33,6 +35,7 @@ def experiment(method: str, environment: str, preset: str, learner: str | None =
         if learner is not None and method not in AROUND_ANY:
             raise UsageError(f"method '{method}' brings its own learner: --learner goes with {', '.join(AROUND_ANY)}")
         return builder(method)(_around(environment, chosen, method, learner))
+    refuse_reference(method)
     if method not in chosen.learners:
         raise _unknown("method", method, environment, [*WRAPPERS, *chosen.learners])
     if learner is not None:
@@ -56,38 +59,63 @@ def method_name(experiment: Experiment) -> str:
 
 def _around(environment: str, preset: Preset, method: str, learner: str | None) -> Preset:
     """The preset around a learner: if others' episodes are mixed in, one that learns from these too."""
-    usual = WRAPPERS[method].learner
-    name = usual if learner is None else learner
+    wrapper = WRAPPERS[method]
+    name = wrapper.learner if learner is None else learner
     if name is None:
         return preset
-    fitting = [name for name, entry in preset.learners.items() if usual or entry.algorithm.needs_replay]
+    fitting = [name for name, entry in preset.learners.items() if _fits(wrapper, entry)]
     if is_reference(name):
         chosen = _own(name)
     elif name in preset.learners:
         chosen = preset.learners[name]
     else:
         raise _unknown("learner", name, environment, fitting)
-    if not usual and not chosen.algorithm.needs_replay:
+    if not _fits(wrapper, chosen):
         raise UsageError(
-            f"learner '{name}' learns on-policy, from its own episodes only, and cannot be wrapped;"
-            f" choose one of {', '.join(fitting)}, or run it alone as a method"
+            f"learner '{name}' learns on-policy, from its own episodes only, and cannot be wrapped by '{method}';"
+            f" choose one of {', '.join(fitting)}, or run it alone: plain with --learner {name}"
         )
     return preset.around(chosen)
+
+
+def _fits(wrapper: Wrapper, learner: NamedLearner) -> bool:
+    return wrapper.takes_on_policy or learner.algorithm.needs_replay
 
 
 def _own(reference: str) -> NamedLearner:
     """A learner of the user's own, named as `module:attribute`: its class, one with settings, or a `NamedLearner`."""
     found = attribute_of(reference)
     if isinstance(found, type):
-        try:
-            found = found()
-        except TypeError as error:
-            raise UsageError(f"'{reference}' cannot be a learner as it stands: {error}") from error
-    if isinstance(found, NamedLearner):
-        return found
-    check_members(found)
-    assert isinstance(found, Learner)
-    return NamedLearner(found)
+        found = _made(reference, found)
+    named = found if isinstance(found, NamedLearner) else NamedLearner(cast(Learner, found))
+    try:
+        check_members(named.algorithm)
+    except UsageError as error:
+        raise UsageError(f"'{reference}' cannot be a learner: {error}") from error
+    _check_schedule(reference, named)
+    return named
+
+
+def _made(reference: str, kind: type) -> object:
+    """A learner of the user's class, with the settings that are its defaults; what breaks there is one line."""
+    try:
+        return kind()
+    except UsageError:
+        raise
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"'{reference}' cannot be a learner as it stands: {text}") from error
+
+
+def _check_schedule(reference: str, named: NamedLearner) -> None:
+    """Refuse a learner that brings a schedule of the other kind."""
+    schedule, replays = named.schedule, named.algorithm.needs_replay
+    if schedule is None or (isinstance(schedule, Budget) and isinstance(schedule, Schedule) == replays):
+        return
+    learns, needed = ("from replay", "a mesax.Schedule") if replays else ("on-policy", "a mesax.Budget")
+    raise UsageError(
+        f"'{reference}' learns {learns}, and its schedule is a {type(schedule).__name__}: give it {needed}, or none"
+    )
 
 
 def _unknown(word: str, name: str, environment: str, choices: list[str]) -> UsageError:

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from mesax import algorithms
+from mesax.errors import UsageError
+from mesax.store.modules import is_reference
 from mesax.suites.registry import BUILT_IN
 
 
@@ -20,11 +22,13 @@ class Wrapper(NamedTuple):
     kind: str
     """Its class, in the same module."""
     learner: str | None = None
-    """Whom it wraps unless told otherwise: anyone will do; None: MESA's own, and only such as learn from replay."""
+    """Whom it wraps unless told otherwise; None: MESA's own."""
     brings_learner: bool = False
     """Whether the learner is its own, and `--learner` refused."""
     tells: bool = False
     """Whether the learner is told what others have to find out; methods of one class may differ in it."""
+    takes_on_policy: bool = False
+    """Whether its learner may be one that learns from its own episodes only: nobody else's are mixed in."""
 
 
 WRAPPERS = {
@@ -42,6 +46,7 @@ WRAPPERS = {
         "the same learner alone: the control without explorers",
         "mesax.methods.controls:plain",
         "Plain",
+        takes_on_policy=True,
     ),
     "filled": Wrapper(
         "the same learner alone, its replay filled with what paid in training tasks (the paper's ablation)",
@@ -68,6 +73,7 @@ WRAPPERS = {
         "mesax.methods.transfer:pretrain",
         "Pretrain",
         "mappo",
+        takes_on_policy=True,
     ),
     "goal": Wrapper(
         "the same, told what every task asks for: privileged",
@@ -75,12 +81,14 @@ WRAPPERS = {
         "Pretrain",
         "mappo",
         tells=True,
+        takes_on_policy=True,
     ),
     "cbet": Wrapper(
         "C-BET: exploration learned from rare states and changes, beneath a fresh learner of each test task",
         "mesax.methods.transfer:cbet",
         "CBet",
         "mappo",
+        takes_on_policy=True,
     ),
     "maesn": Wrapper(
         "MA-MAESN: policies, latents and step sizes meta-learned on the training tasks, by policy gradient",
@@ -136,3 +144,9 @@ def method_and_learner(label: str) -> tuple[str, str | None]:
     """A label such as `mesa+qmix` taken apart; None if the method brings its own learner or a preset's."""
     method, plus, learner = label.partition("+")
     return method, learner if plus else None
+
+
+def refuse_reference(method: str) -> None:
+    """Refuse `module:attribute` as a method: what can be named so is a learner."""
+    if is_reference(method):
+        raise UsageError(f"'{method}' is no method; if it is a learner, run it alone: plain with --learner {method}")

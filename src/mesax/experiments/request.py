@@ -15,6 +15,7 @@ from mesax.experiments.provenance import surroundings
 from mesax.methods.base import Experiment
 from mesax.store.modules import file_name, how_to_load
 from mesax.store.settings import to_plain
+from mesax.suites.foreign.suite import ForeignSuite
 from mesax.suites.registry import suite_of
 from mesax.types import leading_size, tree_index
 
@@ -41,6 +42,13 @@ class Request:
         if self.num_test_tasks is not None:
             changes.append(("num-test-tasks", str(self.num_test_tasks)))
         return apply_all(entry, changes)
+
+    @property
+    def guesses_best(self) -> bool:
+        """Whether mesax had to guess the best return: of a user's world, if it comes without one and none is given."""
+        suite = suite_of(self.env)
+        told = any(path.replace("_", "-") == "family.optimal-return" for path, _ in self.overrides)
+        return isinstance(suite, ForeignSuite) and suite.guesses_best and not told
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ from mesax.methods.mesa.method import Mesa
 from mesax.nets import NetConfig
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.rewards.counts import KeyMap
-from mesax.training.schedule import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule, on_policy
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class NamedLearner:
 
     algorithm: Learner
     schedule: Schedule | Budget | None = None
-    """None: the schedule of MESA's learner."""
+    """None: the schedule of MESA's learner; for one without replay, a budget of the same steps."""
     reward_model: RewardModel = TaskReward()
 
 
@@ -54,10 +54,13 @@ class Preset:
 
     def around(self, learner: NamedLearner) -> Preset:
         """The same world around another learner."""
+        usual = self.mesa.schedule
+        if not learner.algorithm.needs_replay:
+            usual = on_policy(usual, usual.num_envs)
         mesa = replace(
             self.mesa,
             algorithm=learner.algorithm,
-            schedule=learner.schedule or self.mesa.schedule,
+            schedule=learner.schedule or usual,
             reward_model=learner.reward_model,
         )
         return replace(self, mesa=mesa, alone=None)

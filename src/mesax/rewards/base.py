@@ -35,6 +35,15 @@ class RewardModel(Protocol[State]):
         """Episodes `[envs, ...]` as the learner sees them, and the advanced state."""
 
 
+@runtime_checkable
+class Restarts(Protocol):
+    """A reward model that may go on at a fresh start where the task ends; most have no such member."""
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it does: `Episode.restarted` then says where, and whoever remembers must forget there."""
+
+
 @dataclass(frozen=True)
 class TaskReward:
     """The environment's own reward."""

@@ -195,6 +195,11 @@ class CountReward:
         if not 0.0 <= self.reset_chance <= 1.0:
             raise UsageError(f"reset-chance must lie between 0 and 1, not {self.reset_chance}")
 
+    @property
+    def restarts(self) -> bool:
+        """Where the task ends."""
+        return True
+
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """The learner sees what there is."""
         return spec

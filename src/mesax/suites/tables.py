@@ -16,7 +16,6 @@ from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.methods.preset import NamedLearner
 from mesax.nets import Adam, Gru
-from mesax.training.schedule import Budget, Schedule
 from mesax.types import LinearOwnSteps
 
 Entry = TypeVar("Entry")
@@ -64,8 +63,3 @@ def maven(values: ValueDecomposition, latent_size: int, information_weight: floa
     """MAVEN with all settings of a learner of values (QMIX, as a rule), under a latent of this size."""
     shared = {field.name: getattr(values, field.name) for field in fields(values)}
     return Maven(CodedValues(**shared, latent_size=latent_size, information_weight=information_weight))
-
-
-def on_policy(schedule: Schedule | Budget, num_envs: int) -> Budget:
-    """As many environment steps and evaluations as `schedule` has, for a learner without replay."""
-    return Budget(schedule.total_steps, num_envs, schedule.num_evaluations)

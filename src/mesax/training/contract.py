@@ -60,6 +60,8 @@ def check_learner(learner: Learner, spec: EnvSpec, schedule: Budget) -> None:
 
 def check_members(learner: object) -> None:
     """Refuse what is no learner by its members alone."""
+    if isinstance(learner, type):
+        raise UsageError(f"{learner.__name__} is a class, and a learner is one of its instances: {learner.__name__}()")
     name = type(learner).__name__
     try:
         hash(learner)

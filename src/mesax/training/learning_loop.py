@@ -22,8 +22,7 @@ from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment
 from mesax.errors import UsageError
 from mesax.policy import Policy, Relabeled, UniformPolicy
 from mesax.replay import Replay
-from mesax.rewards.base import RewardModel, TaskReward
-from mesax.rewards.counts import CountReward
+from mesax.rewards.base import Restarts, RewardModel, TaskReward
 from mesax.runtime import physical_memory
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.loop import LoopState, RoundLog, Start, returns_of
@@ -70,10 +69,10 @@ class LearningLoop:
                 "an on-policy learner cannot learn from another's episodes: choose an off-policy learner (--learner),"
                 " or run it alone"
             )
-        if replays and isinstance(self.reward_model, CountReward):
+        if replays and isinstance(self.reward_model, Restarts) and self.reward_model.restarts:
             raise UsageError(
-                f"CountReward goes on at a fresh start where the task ends, and {learner} would value that with an old"
-                " memory: choose an on-policy learner, such as Mappo"
+                f"{type(self.reward_model).__name__} goes on at a fresh start where the task ends, which learners from"
+                f" replay, such as {learner}, may value with an old memory: choose an on-policy learner, such as Mappo"
             )
         self.check_lanes(1)
         self.algorithm.check(self.learner_spec, self.schedule.num_envs)

@@ -144,6 +144,11 @@ class Prioritized(Schedule):
         above(self, 0, "first")
 
 
+def on_policy(schedule: Budget, num_envs: int) -> Budget:
+    """As many environment steps and evaluations as `schedule` has, for a learner without replay."""
+    return Budget(schedule.total_steps, num_envs, schedule.num_evaluations)
+
+
 def round_keys(key: Key, number: Int[Array, ""]) -> tuple[Key, Key]:
     """(to play, to learn) of one round."""
     key_play, key_learn = jax.random.split(jax.random.fold_in(key, number))

@@ -494,6 +494,12 @@ def test_a_few_maps_by_seed_modulo_are_all_trained_and_tested_on(maps: int):
         assert set(seeds % maps) == set(range(maps)) and seeds.max() < 2**32
 
 
+def test_more_seeds_keep_those_that_came_before():
+    family = ForeignFamily(ForeignEnvironment(line, 6), 9.0)
+    few, many = (family.draw_seeds(3, 0, number) for number in (5, 20))
+    assert many[:5].tolist() == few.tolist() and len(set(many)) == 20
+
+
 def test_family():
     family = ForeignFamily(ForeignEnvironment(line, 6), optimal_return=9.0, suboptimal_return=3.0)
     split = family.split(0, 50, 20)

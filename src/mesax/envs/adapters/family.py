@@ -94,8 +94,8 @@ class ForeignFamily:
         Not even and odd ones: a factory that takes `seed % n` would then train on half of its tasks, test on the other.
         """
         if self.num_tasks is None:
-            train = self.draw(seed, 0, num_train)
-            test = self.draw(seed, 1, num_test) + SEEDS
+            train = self.draw_seeds(seed, 0, num_train)
+            test = self.draw_seeds(seed, 1, num_test) + SEEDS
         else:
             if num_train + num_test > self.num_tasks:
                 raise UsageError(
@@ -106,7 +106,7 @@ class ForeignFamily:
             train, test = shuffled[:num_train], shuffled[::-1][:num_test]
         return train, test
 
-    def draw(self, seed: int, which: int, number: int) -> np.ndarray:
+    def draw_seeds(self, seed: int, which: int, number: int) -> np.ndarray:
         """Different numbers; asking for more keeps those that came before."""
         random = np.random.default_rng((seed, 0xF0E1, which))
         drawn: dict[int, None] = {}

@@ -41,6 +41,10 @@ Result = TypeVar("Result")
 class UnlikeTask(EnvironmentFault):
     """A task has other agents or spaces than the first one."""
 
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(what)
+        self.advice = advice
+
 
 @dataclass(frozen=True)
 class ForeignEnvironment:
@@ -85,8 +89,9 @@ class ForeignEnvironment:
         difference = self.layout.difference(layout_of(env))
         if difference is not None:
             raise UnlikeTask(
-                f"task seed {task_seed} is not like task seed {PROBE_SEED}: {difference};"
-                " all tasks need the same agents and spaces"
+                f"task seed {task_seed} is not like task seed {PROBE_SEED}: {difference.what};"
+                " all tasks need the same agents and spaces",
+                difference.advice,
             )
         return Running(env, self.layout, self.team_reward, task_seed)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -90,16 +90,45 @@ class Layout:
             return random.integers(0, self.action_space.num_actions, number)
         return random.uniform(-1.0, 1.0, (number, self.action_space.size)).astype(np.float32)
 
-    def difference(self, other: Layout) -> str | None:
+    def difference(self, other: Layout) -> Difference | None:
         """The first thing in which another environment's layout is not the same; None if it is."""
         if self.names != other.names:
-            return f"expected agents {list(self.names)}, found {list(other.names)}"
+            what = f"expected agents {list(self.names)}, found {list(other.names)}"
+            return Difference(what, _same_agents(self.names, other.names))
         for mine, theirs in zip(self.agents, other.agents, strict=True):
             for what in ("observation", "action"):
                 expected, found = getattr(mine, what), getattr(theirs, what)
                 if expected != found:
-                    return f"agent {mine.name!r}: expected {what} space {expected}, found {found}"
+                    difference = f"agent {mine.name!r}: expected {what} space {expected}, found {found}"
+                    return Difference(difference, _same_space(what, expected, found))
         return None
+
+
+class Difference(NamedTuple):
+    """How one environment is not like another that shares a run with it."""
+
+    what: str
+    advice: str
+    """What to do about it."""
+
+
+def _same_agents(expected: Sequence[Hashable], found: Sequence[Hashable]) -> str:
+    if set(expected) == set(found):
+        return "list the agents of every task in the same order"
+    if len(expected) == len(found):
+        return "give the agents of every task the same names"
+    return "give every task the agents of the largest; those that a smaller one lacks may see zeros and do nothing"
+
+
+def _same_space(what: str, expected: Any, found: Any) -> str:
+    if type(expected) is not type(found):
+        return f"give every task the same kind of {what} space, if need be in a wrapper"
+    size = gymnasium_spaces().flatdim
+    if size(expected) == size(found):
+        return f"give every task the very same {what} space, bounds and dtype included"
+    if what == "action":
+        return "give every task the action spaces of the largest, and let what a smaller one lacks do nothing"
+    return "give every task the spaces of the largest, and fill up with zeros what a smaller one lacks"
 
 
 def layout_of(env: Any) -> Layout:

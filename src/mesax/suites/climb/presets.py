@@ -31,11 +31,10 @@ from mesax.suites.tables import (
     columns,
     coordinated,
     maven,
-    on_policy,
     released_maven,
 )
 from mesax.training.behavior import Mixing
-from mesax.training.schedule import Schedule
+from mesax.training.schedule import Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.

@@ -84,7 +84,7 @@ def unusable_task(family: ForeignFamily) -> tuple[str, str] | None:
         for seed in seeds:
             close(family.env.open(seed).env)
     except UnlikeTask as fault:
-        return str(fault), "give every task the spaces of the largest, and fill up with zeros what a smaller one lacks"
+        return str(fault), fault.advice
     except EnvironmentFault as fault:
         return str(fault), advice
     return None
@@ -154,10 +154,9 @@ def around(env: ForeignEnvironment | JaxMarlEnvironment) -> ForeignFamily:
     return ForeignFamily(env, optimal_return=float(env.spec.horizon))
 
 
-def guessed_best(family: TaskFamily) -> float | None:
-    """The best return, if it is the one that `around` takes for it; None if somebody has said better."""
-    guessed = isinstance(family, ForeignFamily) and family.optimal_return == family.env.spec.horizon
-    return family.optimal_return if guessed else None
+def best_is_guessed(found: object) -> bool:
+    """Whether nobody has said how good what a user names can be at best, so that `around` takes something for it."""
+    return isinstance(found, ForeignEnvironment | JaxMarlEnvironment) or not is_family(found)
 
 
 def tasks_are_seeds(family: TaskFamily) -> bool:

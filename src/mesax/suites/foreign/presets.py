@@ -34,11 +34,11 @@ from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.high_reward import Threshold
 from mesax.rewards.rnd import Rnd
 from mesax.runtime import configure
-from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven, on_policy
+from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven
 from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import running
-from mesax.training.schedule import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule, on_policy
 from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
 
 PROBED_EPISODES = 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,7 @@ def suite_named(reference: str) -> Suite:
         return OneOfSuite(reference, found, _chosen(f"{module}:{attribute}", found, environment))
     if environment:
         raise UsageError(f"'{module}:{attribute}' is no suite, and has no environment '{environment}' to choose")
-    from mesax.suites.foreign.families import family_of
-
-    return ForeignSuite(reference, lambda: family_of(reference, found, EXPECTED))
+    return ForeignSuite(reference, found)
 
 
 def _chosen(name: str, suite: Suite, environment: str) -> str:
@@ -87,8 +85,8 @@ class ForeignSuite:
     """A world that mesax knows nothing of but its tasks: presets and drawings that fit any."""
 
     reference: str
-    tasks: Callable[[], TaskFamily]
-    """Makes the family when it is asked for: what is heavy waits until then."""
+    found: object
+    """What the reference stands for; a family is made of it when it is asked for: what is heavy waits until then."""
     name: str = "foreign"
 
     @property
@@ -98,13 +96,22 @@ class ForeignSuite:
 
     def family(self, environment: str) -> TaskFamily:
         """Tasks that seeds stand for, unless they come as a family."""
-        return self.tasks()
+        from mesax.suites.foreign.families import family_of
+
+        return family_of(self.reference, self.found, EXPECTED)
 
     def preset(self, environment: str, preset: str) -> Preset:
         """From the table for all environments."""
         from mesax.suites.foreign import presets
 
-        return presets.preset(self.tasks(), preset)
+        return presets.preset(self.family(environment), preset)
+
+    @property
+    def guesses_best(self) -> bool:
+        """Whether the best return of its tasks is a guess."""
+        from mesax.suites.foreign.families import best_is_guessed
+
+        return best_is_guessed(self.found)
 
     def figures(self) -> Sequence[RunFigure]:
         """None beside those of all runs."""

@@ -33,11 +33,10 @@ from mesax.suites.tables import (
     columns,
     coordinated,
     maven,
-    on_policy,
     released_maven,
 )
 from mesax.training.behavior import Mixing
-from mesax.training.schedule import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 1e-4, 300 trajectories an update, 50K random steps.

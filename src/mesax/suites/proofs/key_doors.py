@@ -13,8 +13,7 @@ from mesax.nets import Adam, Mlp
 from mesax.rewards.counts import BinnedEntries
 from mesax.rewards.rnd import Rnd
 from mesax.suites.foreign import presets as any_world
-from mesax.suites.tables import on_policy
-from mesax.training.schedule import Budget
+from mesax.training.schedule import Budget, on_policy
 
 FAMILY = KeyDoorFamily()
 KEYS = BinnedEntries((0, 1, HAS_KEY, OPEN), width=1.0 / FAMILY.world.scale, where=True)

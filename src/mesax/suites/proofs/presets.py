@@ -10,8 +10,8 @@ from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.envs.proofs.copies import Copies
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.suites.foreign import presets as any_world
-from mesax.suites.tables import MIXERS, on_policy
-from mesax.training.schedule import Schedule
+from mesax.suites.tables import MIXERS
+from mesax.training.schedule import Schedule, on_policy
 
 COPIES = 8
 """Of a game, side by side: each is learned with nets and draws of its own, as with a seed of its own."""

@@ -35,11 +35,10 @@ from mesax.suites.tables import (
     columns,
     coordinated,
     maven,
-    on_policy,
     released_maven,
 )
 from mesax.training.behavior import Mixing
-from mesax.training.schedule import Budget, Schedule
+from mesax.training.schedule import Budget, Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: as particle worlds, with 8 trajectories an update. Actions are continuous, so the gradient
