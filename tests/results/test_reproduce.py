@@ -123,15 +123,26 @@ def test_what_is_stored_and_what_is_missing(runs: Path):
     assert pooled.run["seed"] == [0, 1] and len(pooled.curves) == 8
     rows = {row[0]: row[1:] for row in status_table(piece, list(found.values())).rows}
     clocked = found["learner alone on climb-one"].seconds
-    assert clocked is not None and rows["learner alone on climb-one"] == (
-        "0",
-        "–",
-        "1, 2",
-        format_duration(2 * clocked),
-    )
+    assert clocked is not None
+    assert rows["learner alone on climb-one"] == ("0", "1, 2", format_duration(2 * clocked))
     estimated = format_duration(3 * 60 * found["QMIX on climb-one"].cell.minutes)
-    assert rows["QMIX on climb-one"] == ("–", "–", "0, 1, 2", estimated)
-    assert cost_lines(list(found.values()))[0].startswith("preset quick: 3 of ")
+    assert rows["QMIX on climb-one"] == ("–", "0, 1, 2", estimated)
+    rest = sum(len(one.missing) * one.cost for one in found.values() if one.cell.preset == "quick")
+    told = next(line for line in cost_lines(list(found.values())) if line.startswith("preset quick: 3 of "))
+    assert f" on 2 cores; missing runs {format_duration(rest)}. (CPU time divided evenly over the cores; " in told
+    assert "; measured for 2 of " in told and told.endswith(" rows, estimated for the others.)")
+
+
+def test_costs_say_when_nothing_is_missing_and_what_is_an_estimate():
+    (cell, *_) = piece_named("table-2").cells
+    runs = dict.fromkeys((0, 1, 2), None)
+    end = "(CPU time divided evenly over the cores; measured for"
+    one, two = Found(cell, runs, seconds=60.0), Found(cell, runs, seconds=120.0)
+    assert cost_lines([one, two]) == [
+        f"preset quick: 6 of 6 runs stored. Total cost 9m00s on 2 cores; nothing missing. {end} all 2 rows.)"
+    ]
+    assert cost_lines([one])[0].endswith(" measured for 1 row.)")
+    assert cost_lines([Found(cell, {})])[0].endswith(" estimated for 1 row.)")
 
 
 def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_path: Path):
@@ -150,8 +161,11 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
     assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
-    assert "" in mean_table(fresh, PAPER_TABLE_2).rows[0] and "Blank: not run" in mean_table(fresh, PAPER_TABLE_2).note
-    assert mean_table(fresh, PAPER_TABLE_2).rows[0][:2] == ("MESA (ours)", "1.00 (2 seeds)")
+    means = mean_table(fresh, PAPER_TABLE_2)
+    assert means.rows[0][:3] == ("MESA (ours)", "1.00 (2 seeds)", "missing") and "missing: not run yet." in means.note
+    published = [replace(one, runs=fresh[0].runs) if one.label == "MESA as published" else one for one in fresh]
+    planned = mean_table(published, PAPER_TABLE_2)
+    assert dict(zip(planned.columns, planned.rows[1], strict=True))["mpe-3a5l"] == "–"
     controls = controls_table(fresh)
     over = {row[0]: dict(zip(controls.columns, row, strict=True)) for row in controls.rows}
     gap = np.mean(fresh_finals(fresh, "MESA (ours)")[:4]) - np.mean(fresh_finals(fresh, "learner alone"))
@@ -160,7 +174,7 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     assert over["climb-one"]["learner and random episodes"] == over["swimmer"]["learner alone"] == "–"
     for made in (table, mean_table(fresh, PAPER_TABLE_2), gain_table(fresh), controls):
         cells_of = [cell for row in made.rows for cell in row]
-        assert ("†: stale" in made.note) == any("†" in cell for cell in cells_of), (
+        assert ("†: unverified (" in made.note) == any("†" in cell for cell in cells_of), (
             "a note explains the signs of its table"
         )
         assert (" –: " in made.note) == ("–" in cells_of)
