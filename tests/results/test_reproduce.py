@@ -198,6 +198,27 @@ def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp
     assert told in capsys.readouterr().out
 
 
+def test_a_plan_shows_what_lacks_runs_and_of_one_preset_nothing_else(tmp_path: Path, capsys):
+    for seed in (0, 1, 2):
+        write_of_today(tmp_path / "runs" / f"{seed}", "mesa", seed)
+    words = ["reproduce", "figure-3", "--plan", "--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "none")]
+    complete, rows, commands = ["MESA (ours) on climb-one"], {}, {}
+    hidden = "1 complete row not shown (--all shows it)\n"
+    for name, more in {"usual": [], "all": ["--all"], "paper": ["--preset", "paper"]}.items():
+        assert main([*words, *more]) == 0
+        printed = capsys.readouterr().out
+        assert (hidden in printed) == (name == "usual")
+        rows[name] = [row for row in (*complete, "QMIX on climb-one") if f"\n{row} " in printed]
+        commands[name] = [line for line in printed.splitlines() if line.startswith("missing")]
+        costs = [line.split()[2] for line in printed.splitlines() if line.startswith("costs")]
+        assert costs == (["paper:"] if name == "paper" else ["quick:", "paper:"])
+    assert (rows["all"], rows["usual"], rows["paper"]) == ([*complete, "QMIX on climb-one"], ["QMIX on climb-one"], [])
+    assert commands["all"] == commands["usual"] and all("--preset paper" in line for line in commands["paper"])
+    assert [line for line in commands["all"] if "--preset paper" in line] == commands["paper"] != []
+    assert main([*words, "--preset", "smoke"]) == 2
+    assert "no run of preset smoke is part of this; it has quick, paper" in capsys.readouterr().err
+
+
 def test_figures_say_which_methods_lack_seeds(runs: Path):
     found = results_for(piece_named("figure-3"), runs)
     (axes,) = curves_of_all(found).axes
@@ -316,8 +337,14 @@ def test_the_verb_draws_from_what_there_is(runs: Path, tmp_path: Path, capsys):
 
 def test_nothing_stored_is_said(tmp_path: Path, capsys):
     words = ["--runs", str(tmp_path), "--results", str(tmp_path), "--out", str(tmp_path)]
-    assert main(["reproduce", "figure-4", *words]) == 70
-    assert "nothing is stored below" in capsys.readouterr().out
+    needs = {
+        "figure-1": f"figure-1 needs run directories and {tmp_path}/ has none",
+        "figure-4": f"figure-4 needs results and neither {tmp_path}/ nor {tmp_path}/ has any",
+    }
+    for name, reason in needs.items():
+        assert main(["reproduce", name, *words]) == 2
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", f"mesax: {reason}; add --run to create them\n")
     assert main(["reproduce", "figure-4", *words, "--plan"]) == 0
     assert "costs    preset quick: 0 of " in capsys.readouterr().out
 
@@ -453,4 +480,5 @@ def test_what_is_run_to_show_play_replaces_no_stored_result(name: str, kept: boo
     assert main(["reproduce", name, *words, "--methods", "mesa", "--envs", "climb-one"]) == 70
     assert stores == [tmp_path / "store" if kept else None]
     printed = capsys.readouterr().out
-    assert ("or in" in printed) == kept and "--run does what is missing" in printed
+    places = f"neither {tmp_path}/ nor {tmp_path / 'store'}/ has any" if kept else f"{tmp_path}/ has none"
+    assert f"{name} needs " in printed and f" {places}\n" in printed, "that --run would help is not said again"

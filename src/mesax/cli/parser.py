@@ -294,8 +294,9 @@ def _build_parser() -> argparse.ArgumentParser:
     one_of.add_argument("--run", action="store_true", help="run what is missing, and keep it in the store")
     sub.add_argument("--methods", nargs="+", metavar="METHOD", help="only these (default: all that it needs)")
     sub.add_argument("--envs", nargs="+", metavar="ENV", help="only in these")
-    text = "with --run: only runs of this preset (default quick; those of paper take up to hours)"
-    sub.add_argument("--preset", choices=list(PRESETS), default="quick", help=text)
+    text = "only runs of this preset (default: of all, but --run runs those of quick: paper takes up to hours)"
+    sub.add_argument("--preset", choices=list(PRESETS), help=text)
+    sub.add_argument("--all", action="store_true", help="show complete rows too, not only those that lack runs")
     sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are (default runs)")
     text = "store of results (default results)"
     sub.add_argument("--results", type=_path, metavar="DIR", default=Path("results"), help=text)
