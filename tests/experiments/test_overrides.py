@@ -25,6 +25,7 @@ from mesax.errors import UsageError
 from mesax.experiments.overrides import (
     apply,
     apply_all,
+    check_path,
     difference,
     digest,
     digest_of_plain,
@@ -331,6 +332,13 @@ def test_stray_arguments(words: list[str], message: str):
     with pytest.raises(UsageError) as caught:
         parse_arguments(words)
     assert str(caught.value) == message
+
+
+def test_a_path_that_is_not_there_is_refused_whatever_its_value():
+    for path in ("actor-net", "actor_net.hidden", "discount"):
+        check_path(Maddpg(), path)
+    with pytest.raises(UsageError, match=r"unknown setting --actor-net\.hiden; closest: --actor-net\.hidden"):
+        check_path(Maddpg(), "actor-net.hiden")
 
 
 def test_difference():

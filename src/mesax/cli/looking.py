@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mesax.cli.running import keep_episodes, stored_experiment
+from mesax.cli.running import keep_episodes, named_method, stored_experiment
 from mesax.cli.telling import check_directory, prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS
@@ -58,15 +58,16 @@ def _list_deviations() -> int:
 
 
 def _list_settings(options: argparse.Namespace) -> int:
-    if options.method not in METHODS:
-        raise UsageError(f"unknown method '{options.method}'; choose one of {', '.join(METHODS)}")
+    method, learner = named_method(options)
+    if method not in METHODS:
+        raise UsageError(f"unknown method '{method}'; choose one of {', '.join(METHODS)}")
     if options.env is None:
         raise UsageError(f"name an environment too: {', '.join(environments())}, or MODULE:ATTRIBUTE")
     prepare_jax()
     from mesax.experiments.catalogue import experiment
     from mesax.experiments.overrides import documented
 
-    settings = documented(experiment(options.method, options.env, options.preset, options.learner))
+    settings = documented(experiment(method, options.env, options.preset, learner))
     width = max(len(setting.path) for setting in settings) + 2
     for setting in settings:
         print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc}".rstrip())

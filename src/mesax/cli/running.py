@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mesax.cli.telling import check_at_once, check_workers, fail, prepare_jax
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
+from mesax.experiments.names import method_and_learner
 from mesax.tracking.sinks import check_trackers
 
 if TYPE_CHECKING:
@@ -59,18 +60,28 @@ def run(options: argparse.Namespace) -> int:
 
 def request_of(options: argparse.Namespace) -> Request:
     """What the arguments of `run` ask for."""
-    from mesax.experiments.overrides import parse_arguments
+    from mesax.experiments.overrides import ValueNeeded, check_path, parse_arguments
     from mesax.experiments.request import Request
 
-    return Request(
-        options.method,
-        options.env,
-        options.preset,
-        options.seed,
-        options.num_test_tasks,
-        tuple(parse_arguments(options.rest)),
-        options.learner,
-    )
+    method, learner = named_method(options)
+
+    def with_settings(pairs: Sequence[tuple[str, str]]) -> Request:
+        preset, seed, tasks = options.preset, options.seed, options.num_test_tasks
+        return Request(method, options.env, preset, seed, tasks, tuple(pairs), learner)
+
+    try:
+        return with_settings(parse_arguments(options.rest))
+    except ValueNeeded as error:
+        check_path(with_settings(error.before).experiment(), error.path)  # a name that is wrong needs no value
+        raise
+
+
+def named_method(options: argparse.Namespace) -> tuple[str, str | None]:
+    """The method and its learner, which `METHOD+LEARNER` names as `--learner` does."""
+    method, learner = method_and_learner(options.method)
+    if learner is not None and options.learner is not None:
+        raise UsageError(f"'{options.method}' names a learner already: leave out --learner {options.learner}")
+    return method, options.learner if learner is None else learner
 
 
 def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
