@@ -18,7 +18,7 @@ import mesax
 from execution.test_runner import SMOKE, command_line, finished_run
 from mesax import __version__
 from mesax.cli.parser import main, parse
-from mesax.cli.running import request_of
+from mesax.cli.running import _print_difference, request_of
 from mesax.errors import IO_ERROR, USAGE, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.overrides import digest_of_plain
@@ -100,12 +100,15 @@ def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     output = capsys.readouterr().out
     assert all(f"  {name}" in output for name in (*METHODS, *ENVIRONMENTS, *PRESETS))
+    assert "\nLearners (also methods by themselves)\n" in output
 
 
 def test_list_shows_every_setting_of_a_run(capsys):
     assert main(["list", "mesa", "climb-multi", "--preset", "paper"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header == "Settings of mesa on climb-multi, preset paper"
     settings = {line.split()[0]: line for line in lines}
+    assert settings["--method.snapshot"].endswith(". One of: last, best, fairest.")
     assert "100000" in settings["--schedule.total-steps"] and "Budget" in settings["--schedule.total-steps"]
     assert {"--family.delta", "--algorithm.actor-update", "--method.num-explorers"} <= set(settings)
     assert len(settings) == len(lines)
@@ -261,6 +264,21 @@ def test_doctor_says_what_fails(capsys, monkeypatch):
     states = {line.split()[1]: line.split()[0] for line in output.splitlines()[:-1]}
     assert (states["self-test"], states["cache"], states["disk"], states["threads"]) == ("fail", "warn", "warn", "warn")
     assert "RuntimeError: no compiler" in output and "1 of" in output.splitlines()[-1]
+
+
+def test_doctor_says_whether_rounded_products_are_worth_it():
+    from mesax.cli.doctor import _advice
+
+    gains = "bfloat16 matrix products are 1.75 times as fast as float32: wide recurrent nets may gain"
+    assert _advice(1.75) == f"{gains} (setting: products bfloat16)"
+    assert _advice(1.1).endswith(" 1.10 times as fast as float32: leave the setting products at float32")
+
+
+def test_what_differs_from_the_paper_is_told(capsys):
+    _print_difference([["method.label", None, "own"], ["schedule.total-steps", 100_000, None]])
+    first, *lines, _ = capsys.readouterr().err.splitlines()
+    assert first == "settings that differ from preset paper (full list in run.json and mesax report):"
+    assert lines == ["  method.label: own (paper preset: none)", "  schedule.total-steps: none (paper preset: 100000)"]
 
 
 def test_doctor_says_how_to_empty_the_cache(tmp_path, monkeypatch):

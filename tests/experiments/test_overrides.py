@@ -41,6 +41,12 @@ from mesax.types import Linear
 Color: TypeAlias = Literal["red", "dark blue", 3]
 
 
+@dataclass(frozen=True)
+class Mixed:
+    closed: Literal["red"] | None = None
+    open: Literal["red"] | int = 3
+
+
 class Shape(Protocol):
     def area(self) -> float: ...
 
@@ -498,6 +504,13 @@ def test_documented():
     for path, facts in expected.items():
         setting = settings[path]
         assert (setting.value, setting.type, setting.doc) == facts, path
+
+
+def test_choices_are_those_of_settings_that_take_nothing_else():
+    choices = {setting.path: setting.choices for setting in documented(Everything()) if setting.choices}
+    assert choices == {"color": ("red", "dark blue", "3")}
+    found = {setting.path: setting.choices for setting in documented(Mixed())}
+    assert found == {"closed": ("red", "none"), "open": ()}
 
 
 def test_parts_of_a_field_without_a_line_of_its_own_inherit_its_words():

@@ -159,7 +159,7 @@ def test_every_verb(name: str, tmp_path: Path):
         ["export", run, "--out", bundle],
     )
     assert [code for code, _, _ in found] == [0] * 5, found
-    assert f"distinct visits {NOT_MEASURED}" in found[0][2]
+    assert f"distinct rewarding places {NOT_MEASURED}" in found[0][2]
     directory = RunDirectory.open(run)
     _check_numbers(directory, world)
     page = (run / "report.html").read_text(encoding="utf-8")

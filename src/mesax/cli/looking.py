@@ -31,7 +31,7 @@ def list_names(options: argparse.Namespace) -> int:
     methods = {name: text for name, text in METHODS.items() if name not in LEARNERS}
     tables = {
         "Methods": methods,
-        "Learners, which are methods by themselves": LEARNERS,
+        "Learners (also methods by themselves)": LEARNERS,
         "Environments": environments(),
         "Presets": PRESETS,
     }
@@ -69,8 +69,11 @@ def _list_settings(options: argparse.Namespace) -> int:
 
     settings = documented(experiment(method, options.env, options.preset, learner))
     width = max(len(setting.path) for setting in settings) + 2
+    label = method if learner is None else f"{method}+{learner}"
+    print(f"Settings of {label} on {options.env}, preset {options.preset}")
     for setting in settings:
-        print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc}".rstrip())
+        choices = f"One of: {', '.join(setting.choices)}." if setting.choices else ""
+        print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc} {choices}".rstrip())
     return 0
 
 

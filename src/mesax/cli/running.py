@@ -347,15 +347,15 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
     """How this run differs from the paper's, on stderr."""
     if not differences:
         print(
-            "same settings as the paper preset (what that differs in from the paper: mesax list --deviations)",
+            "same settings as preset paper (where that differs from the paper itself: mesax list --deviations)",
             file=sys.stderr,
         )
         return
     paths = {str(path) for path, _, _ in differences}
-    print("differs from the paper preset (all of it: run.json, mesax report):", file=sys.stderr)
+    print("settings that differ from preset paper (full list in run.json and mesax report):", file=sys.stderr)
     for path, paper, ours in differences:
         if str(path).rpartition(".")[0] not in paths:  # the parts of a class that was exchanged say nothing more
-            print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
+            print(f"  {path}: {_short(ours)} (paper preset: {_short(paper)})", file=sys.stderr)
     print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
 
 
@@ -377,4 +377,4 @@ def _print_own(differences: Sequence[Sequence[object]], env: str, family: TaskFa
 
 
 def _short(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "none" if value is None else str(value)

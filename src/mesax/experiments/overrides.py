@@ -40,6 +40,8 @@ class Setting:
     value: object
     type: str
     doc: str
+    choices: tuple[str, ...] = ()
+    """All values, where these are few words or numbers."""
 
 
 def to_text(value: object) -> str:
@@ -162,7 +164,7 @@ def _settings(value: object, prefix: str = "", inherited: str = "") -> Iterator[
         path = prefix + name.replace("_", "-")
         hint, doc = _hint(value, name), docs.get(name) or inherited
         if not _is_dataclass(entry):
-            yield Setting(path, _leaf(entry), type_text(hint), doc)
+            yield Setting(path, _leaf(entry), type_text(hint), doc, _choices(hint))
             continue
         alone = hint is type(entry)
         if not alone:
@@ -192,6 +194,15 @@ def _members(hint: object) -> tuple[object, ...]:
     if typing.get_origin(hint) in (Union, types.UnionType):
         return tuple(inner for member in typing.get_args(hint) for inner in _members(member))
     return (hint,)
+
+
+def _choices(hint: object) -> tuple[str, ...]:
+    """All texts that a setting takes, if it takes but some; none if anything else fits too."""
+    members = _members(hint)
+    if not any(typing.get_origin(member) is Literal for member in members):
+        return ()
+    closed = all(typing.get_origin(member) is Literal or member is type(None) for member in members)
+    return tuple(type_text(hint).split(" | ")) if closed else ()
 
 
 def _variants(hint: object) -> list[type]:
