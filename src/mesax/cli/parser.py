@@ -131,14 +131,15 @@ def _dispatch(arguments: list[str]) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The arguments as options; settings of a run, which only it knows, are left in `rest`."""
     options, rest = _build_parser().parse_known_args(_with_joined_overrides(arguments))
-    _refuse_flags_of_other_verbs(options.verb, rest)
+    if options.verb is not None:
+        _refuse_flags_of_other_verbs(options.verb, rest)
     if rest and not options.takes_overrides:
         raise UsageError(f"unexpected argument '{rest[0]}'; see mesax {options.verb} --help")
     options.arguments, options.rest = arguments, rest
     return options
 
 
-def _refuse_flags_of_other_verbs(verb: str | None, rest: Sequence[str]) -> None:
+def _refuse_flags_of_other_verbs(verb: str, rest: Sequence[str]) -> None:
     """Say whose flag it is that a verb does not know; a sweep passes those of `run` on."""
     known = _flags_of_verbs()
     passed_on = known["run"] if verb == "sweep" else frozenset()
