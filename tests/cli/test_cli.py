@@ -17,7 +17,8 @@ import pytest
 import mesax
 from execution.test_runner import SMOKE, command_line, finished_run
 from mesax import __version__
-from mesax.cli.parser import main
+from mesax.cli.parser import main, parse
+from mesax.cli.running import _print_difference, request_of
 from mesax.errors import IO_ERROR, USAGE, UsageError
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.overrides import digest_of_plain
@@ -99,15 +100,24 @@ def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     output = capsys.readouterr().out
     assert all(f"  {name}" in output for name in (*METHODS, *ENVIRONMENTS, *PRESETS))
+    assert "\nLearners (also methods by themselves)\n" in output
 
 
 def test_list_shows_every_setting_of_a_run(capsys):
     assert main(["list", "mesa", "climb-multi", "--preset", "paper"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header == "Settings of mesa on climb-multi, preset paper"
     settings = {line.split()[0]: line for line in lines}
+    assert settings["--method.snapshot"].endswith(". One of: last, best, fairest.")
     assert "100000" in settings["--schedule.total-steps"] and "Budget" in settings["--schedule.total-steps"]
     assert {"--family.delta", "--algorithm.actor-update", "--method.num-explorers"} <= set(settings)
     assert len(settings) == len(lines)
+
+
+def test_a_learner_may_be_named_with_its_method():
+    named = request_of(parse(["run", "mesa+qmix", "mpe-2a5l"]))
+    assert named == request_of(parse(["run", "mesa", "mpe-2a5l", "--learner", "qmix"]))
+    assert (named.method, named.learner, named.label) == ("mesa", "qmix", "mesa+qmix")
 
 
 def test_a_run_prints_a_table_and_ends_with_the_json_of_the_contract(finished):
@@ -256,6 +266,21 @@ def test_doctor_says_what_fails(capsys, monkeypatch):
     assert "RuntimeError: no compiler" in output and "1 of" in output.splitlines()[-1]
 
 
+def test_doctor_says_whether_rounded_products_are_worth_it():
+    from mesax.cli.doctor import _advice
+
+    gains = "bfloat16 matrix products are 1.75 times as fast as float32: wide recurrent nets may gain"
+    assert _advice(1.75) == f"{gains} (setting: products bfloat16)"
+    assert _advice(1.1).endswith(" 1.10 times as fast as float32: leave the setting products at float32")
+
+
+def test_what_differs_from_the_paper_is_told(capsys):
+    _print_difference([["method.label", None, "own"], ["schedule.total-steps", 100_000, None]])
+    first, *lines, _ = capsys.readouterr().err.splitlines()
+    assert first == "settings that differ from preset paper (full list in run.json and mesax report):"
+    assert lines == ["  method.label: own (paper preset: none)", "  schedule.total-steps: none (paper preset: 100000)"]
+
+
 def test_doctor_says_how_to_empty_the_cache(tmp_path, monkeypatch):
     """It grows without bound: from some size on, that is something to look at."""
     from mesax.cli import doctor
@@ -281,6 +306,21 @@ BAD_INPUT = {
     "no such setting": ([*RUN, "--schedule.total-step", "9"], ["--schedule.total-step;", "--schedule.total-steps"]),
     "no such part": ([*RUN, "--learner.rate", "9"], ["--learner.rate", "--algorithm", "--schedule"]),
     "setting without value": ([*RUN, "--schedule.total-steps"], ["--schedule.total-steps needs a value"]),
+    "no such setting, nor value": ([*RUN, "--schedule.total-step"], ["unknown setting --schedule.total-step;"]),
+    "setting without value of a class that is chosen": (
+        [*RUN, "--algorithm.actor-update", "GumbelGradient", "--algorithm.actor-update.partners"],
+        ["--algorithm.actor-update.partners needs a value"],
+    ),
+    "flag of other verbs": ([*RUN, "--plan"], ["--plan belongs to sweep and reproduce", "mesax run --help"]),
+    "flag of another verb": (["resume", "broken", "--reuse"], ["--reuse belongs to run"]),
+    "flag of another verb in a sweep": ([*SWEEP, "--episodes", "3"], ["--episodes belongs to eval"]),
+    "two learners": (["run", "mesa+qmix", "climb-one", "--learner", "vdn"], ["'mesa+qmix' names a learner already"]),
+    "no such learner": (["run", "mesa+quix", "climb-one"], ["unknown learner 'quix'", "qmix"]),
+    "no such method with a learner": (["list", "meza+qmix", "climb-one"], ["'meza'", *METHODS]),
+    "a learner for a whole sweep": (
+        [*SWEEP, "--", "--learner", "qmix"],
+        ["--learner cannot be passed on", "--methods plain+qmix"],
+    ),
     "setting of another class": ([*RUN, "--algorithm.actor-update.partners", "replay"], ["JointImprovement", "first"]),
     "not a number": ([*RUN, "--schedule.total-steps", "many"], ["'many'", "an integer"]),
     "no such choice": ([*RUN, "--algorithm.actor-update", "Best"], ["'Best'", "GumbelGradient", "JointImprovement"]),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mesax
+from mesax import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -83,6 +84,13 @@ def test_files_and_names_exist(page: Path):
         missing += [f"{path}: {word}" for word in words if not re.search(rf"\b{word}\b", source)]
         missing += [path] if not files else []
     assert missing == []
+
+
+def test_every_exit_code_is_explained():
+    text = (DOCS / "reliability.md").read_text(encoding="utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
+    explained = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", text, re.M) for code in row.split(", ")}
+    codes = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
+    assert {0, 1, 130} | codes - {errors.MOST_LETTERS} <= explained
 
 
 def test_words():

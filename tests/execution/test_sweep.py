@@ -100,7 +100,7 @@ def endings(outcomes: list[Outcome]) -> dict[str, str]:
 
 def test_every_cell_has_a_directory_and_the_arguments_of_a_run(out):
     read: list[list[str]] = []
-    grid = Grid(["mesa", "plain"], ["climb-one", "swimmer"], [0, 2, 0], "paper", 3, ["--learner", "qmix"])
+    grid = Grid(["mesa", "plain"], ["climb-one", "swimmer"], [0, 2, 0], "paper", 3, ["--lanes", "2"])
     runs = plan(grid, out, lambda words: read.append(words) or "")  # type: ignore[func-returns-value]
     assert [run.name for run in runs] == [
         f"{method}-{env}-paper-seed{seed}"
@@ -108,7 +108,7 @@ def test_every_cell_has_a_directory_and_the_arguments_of_a_run(out):
         for method in ("mesa", "plain")
         for seed in (0, 2)
     ]
-    first = ["mesa", "climb-one", "--learner", "qmix", "--preset", "paper", "--seed", "0", "--num-test-tasks", "3"]
+    first = ["mesa", "climb-one", "--lanes", "2", "--preset", "paper", "--seed", "0", "--num-test-tasks", "3"]
     assert read[0] == first == list(runs[0].arguments) and len(read) == 8
     assert runs[0].command == ("run", *first, "--out", str(out / runs[0].name), "--reuse")
     assert {run.state for run in runs} == {"new"} and not out.exists()
@@ -162,8 +162,9 @@ def test_options_that_a_sweep_sets_itself_are_refused():
     for word in ("--seed", "--out=there", "--reuse", "--preset", "--num-test-tasks=3"):
         with pytest.raises(UsageError, match="cannot be passed on"):
             Grid(["mesa"], ["climb-one"], [0], extra=["--lanes", "1", word])
-    with pytest.raises(UsageError, match="methods that name a learner"):
-        Grid(["plain", "mesa+qmix"], ["climb-one"], [0], extra=["--learner=vdn"])
+    for words in (["--lanes", "1", "--learner", "vdn"], ["--learner=vdn"]):  # directories would be those of plain runs
+        with pytest.raises(UsageError, match=r"cannot be passed on to a sweep; write --methods plain\+vdn mesa\+vdn$"):
+            Grid(["plain", "mesa", "mesa+qmix"], ["climb-one"], [0], extra=words)
 
 
 def test_a_finished_run_under_another_name_serves_one_cell(out, finished):

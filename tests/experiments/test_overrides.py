@@ -25,6 +25,7 @@ from mesax.errors import UsageError
 from mesax.experiments.overrides import (
     apply,
     apply_all,
+    check_path,
     difference,
     digest,
     digest_of_plain,
@@ -38,6 +39,12 @@ from mesax.training.schedule import Schedule
 from mesax.types import Linear
 
 Color: TypeAlias = Literal["red", "dark blue", 3]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    closed: Literal["red"] | None = None
+    open: Literal["red"] | int = 3
 
 
 class Shape(Protocol):
@@ -333,6 +340,13 @@ def test_stray_arguments(words: list[str], message: str):
     assert str(caught.value) == message
 
 
+def test_a_path_that_is_not_there_is_refused_whatever_its_value():
+    for path in ("actor-net", "actor_net.hidden", "discount"):
+        check_path(Maddpg(), path)
+    with pytest.raises(UsageError, match=r"unknown setting --actor-net\.hiden; closest: --actor-net\.hidden"):
+        check_path(Maddpg(), "actor-net.hiden")
+
+
 def test_difference():
     left = Maddpg(discount=0.9)
     right = Maddpg(actor_net=Gru(hidden=8), discount=0.95)
@@ -490,6 +504,13 @@ def test_documented():
     for path, facts in expected.items():
         setting = settings[path]
         assert (setting.value, setting.type, setting.doc) == facts, path
+
+
+def test_choices_are_those_of_settings_that_take_nothing_else():
+    choices = {setting.path: setting.choices for setting in documented(Everything()) if setting.choices}
+    assert choices == {"color": ("red", "dark blue", "3")}
+    found = {setting.path: setting.choices for setting in documented(Mixed())}
+    assert found == {"closed": ("red", "none"), "open": ()}
 
 
 def test_parts_of_a_field_without_a_line_of_its_own_inherit_its_words():

@@ -208,6 +208,13 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
     np.testing.assert_array_equal(saved.policies.policy.weight[0], learnt[2 if snapshot == "last" else 1])
 
 
+def test_what_explorers_reach_is_told_while_they_are_trained():
+    report = replace(CoverageReport.blank(2), distinct_visits=0.8, clusters_visited=1.5)
+    assert report.note() == "0.80 distinct rewarding places per episode, 0.0 steps on the least visited"
+    unknown = replace(report, distinct_visits=float("nan"))
+    assert unknown.note().startswith("1.50 clusters per episode (distinct rewarding places not measured), ")
+
+
 def test_the_fairest_explorer_is_the_last_that_leaves_hardly_more_out_than_any_before():
     """A slow decline is not followed: each is compared with the fairest of all, not with the one that is kept."""
     fairest, best = replace(METHOD, snapshot="fairest"), replace(METHOD, snapshot="best")

@@ -92,7 +92,7 @@ def run(killed: Path, answers: dict[str, tuple[int, str, str]]) -> Path:
     """The same, gone on with to its end."""
     code, output, errors = answers["resume"]
     assert code == 0, errors
-    assert f"distinct visits {NOT_MEASURED}" in errors
+    assert f"distinct rewarding places {NOT_MEASURED}" in errors
     assert json.loads(output.splitlines()[-1])["run_dir"] == str(killed)
     return killed
 

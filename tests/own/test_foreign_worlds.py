@@ -159,13 +159,13 @@ def test_every_verb(name: str, tmp_path: Path):
         ["export", run, "--out", bundle],
     )
     assert [code for code, _, _ in found] == [0] * 5, found
-    assert f"distinct visits {NOT_MEASURED}" in found[0][2]
+    assert f"distinct rewarding places {NOT_MEASURED}" in found[0][2]
     directory = RunDirectory.open(run)
     _check_numbers(directory, world)
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "the paper's configuration" not in page and "is no environment of the paper" in page
-    assert NOT_MEASURED in page and "mean of the last 3 evaluations" in page and "last 5" not in page
-    assert "mean of the last 3 evaluations" in " ".join(found[3][1].split())
+    assert NOT_MEASURED in page and "its last evaluation" in page and "last 5" not in page
+    assert "its last evaluation" in " ".join(found[3][1].split())
     explorers = load_explorers(bundle)
     assert explorers.spec.num_agents == world.agents and explorers.about["env"] == world.name
     assert NOT_MEASURED in (bundle / "README.md").read_text(encoding="utf-8")

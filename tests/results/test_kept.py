@@ -45,6 +45,13 @@ def test_a_result_reads_like_its_run(run: Path, tmp_path: Path):
     assert compare_directories([path])[0].tables[0].rows == compare_directories([run])[0].tables[0].rows
 
 
+def test_the_summary_of_a_run_is_no_stored_result(run: Path):
+    for name in ("summary.json", "run.json"):
+        with pytest.raises(UsageError) as caught:
+            load_results(run / name)
+        assert str(caught.value) == f"{run / name} is not a stored result; name the run directory: {run}"
+
+
 def test_a_result_says_what_made_it(run: Path, tmp_path: Path):
     facts = read_kept(keep(run, tmp_path)).facts
     assert facts["made_with"]["config_hash"] == json.loads((run / "run.json").read_text())["config_hash"]

@@ -123,15 +123,26 @@ def test_what_is_stored_and_what_is_missing(runs: Path):
     assert pooled.run["seed"] == [0, 1] and len(pooled.curves) == 8
     rows = {row[0]: row[1:] for row in status_table(piece, list(found.values())).rows}
     clocked = found["learner alone on climb-one"].seconds
-    assert clocked is not None and rows["learner alone on climb-one"] == (
-        "0",
-        "–",
-        "1, 2",
-        format_duration(2 * clocked),
-    )
+    assert clocked is not None
+    assert rows["learner alone on climb-one"] == ("0", "1, 2", format_duration(2 * clocked))
     estimated = format_duration(3 * 60 * found["QMIX on climb-one"].cell.minutes)
-    assert rows["QMIX on climb-one"] == ("–", "–", "0, 1, 2", estimated)
-    assert cost_lines(list(found.values()))[0].startswith("preset quick: 3 of ")
+    assert rows["QMIX on climb-one"] == ("–", "0, 1, 2", estimated)
+    rest = sum(len(one.missing) * one.cost for one in found.values() if one.cell.preset == "quick")
+    told = next(line for line in cost_lines(list(found.values())) if line.startswith("preset quick: 3 of "))
+    assert f" on 2 cores; missing runs {format_duration(rest)}. (CPU time divided evenly over the cores; " in told
+    assert "; measured for 2 of " in told and told.endswith(" rows, estimated for the others.)")
+
+
+def test_costs_say_when_nothing_is_missing_and_what_is_an_estimate():
+    (cell, *_) = piece_named("table-2").cells
+    runs = dict.fromkeys((0, 1, 2), None)
+    end = "(CPU time divided evenly over the cores; measured for"
+    one, two = Found(cell, runs, seconds=60.0), Found(cell, runs, seconds=120.0)
+    assert cost_lines([one, two]) == [
+        f"preset quick: 6 of 6 runs stored. Total cost 9m00s on 2 cores; nothing missing. {end} all 2 rows.)"
+    ]
+    assert cost_lines([one])[0].endswith(" measured for 1 row.)")
+    assert cost_lines([Found(cell, {})])[0].endswith(" estimated for 1 row.)")
 
 
 def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_path: Path):
@@ -150,8 +161,11 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
     assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
     assert gains["swimmer"] == ("–",) * 6
-    assert "" in mean_table(fresh, PAPER_TABLE_2).rows[0] and "Blank: not run" in mean_table(fresh, PAPER_TABLE_2).note
-    assert mean_table(fresh, PAPER_TABLE_2).rows[0][:2] == ("MESA (ours)", "1.00 (2 seeds)")
+    means = mean_table(fresh, PAPER_TABLE_2)
+    assert means.rows[0][:3] == ("MESA (ours)", "1.00 (2 seeds)", "missing") and "missing: not run yet." in means.note
+    published = [replace(one, runs=fresh[0].runs) if one.label == "MESA as published" else one for one in fresh]
+    planned = mean_table(published, PAPER_TABLE_2)
+    assert dict(zip(planned.columns, planned.rows[1], strict=True))["mpe-3a5l"] == "–"
     controls = controls_table(fresh)
     over = {row[0]: dict(zip(controls.columns, row, strict=True)) for row in controls.rows}
     gap = np.mean(fresh_finals(fresh, "MESA (ours)")[:4]) - np.mean(fresh_finals(fresh, "learner alone"))
@@ -160,7 +174,7 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     assert over["climb-one"]["learner and random episodes"] == over["swimmer"]["learner alone"] == "–"
     for made in (table, mean_table(fresh, PAPER_TABLE_2), gain_table(fresh), controls):
         cells_of = [cell for row in made.rows for cell in row]
-        assert ("†: stale" in made.note) == any("†" in cell for cell in cells_of), (
+        assert ("†: unverified (" in made.note) == any("†" in cell for cell in cells_of), (
             "a note explains the signs of its table"
         )
         assert (" –: " in made.note) == ("–" in cells_of)
@@ -182,6 +196,27 @@ def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp
     assert main(["reproduce", "figure-7", *words[2:], "--methods", "mesa"]) == 0
     told = "note     RUN_DIR of 2 to 3 agents on mpe-3a5l-hard: a finished run of mesa mpe-2a5l, preset quick; type"
     assert told in capsys.readouterr().out
+
+
+def test_a_plan_shows_what_lacks_runs_and_of_one_preset_nothing_else(tmp_path: Path, capsys):
+    for seed in (0, 1, 2):
+        write_of_today(tmp_path / "runs" / f"{seed}", "mesa", seed)
+    words = ["reproduce", "figure-3", "--plan", "--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "none")]
+    complete, rows, commands = ["MESA (ours) on climb-one"], {}, {}
+    hidden = "1 complete row not shown (--all shows it)\n"
+    for name, more in {"usual": [], "all": ["--all"], "paper": ["--preset", "paper"]}.items():
+        assert main([*words, *more]) == 0
+        printed = capsys.readouterr().out
+        assert (hidden in printed) == (name == "usual")
+        rows[name] = [row for row in (*complete, "QMIX on climb-one") if f"\n{row} " in printed]
+        commands[name] = [line for line in printed.splitlines() if line.startswith("missing")]
+        costs = [line.split()[2] for line in printed.splitlines() if line.startswith("costs")]
+        assert costs == (["paper:"] if name == "paper" else ["quick:", "paper:"])
+    assert (rows["all"], rows["usual"], rows["paper"]) == ([*complete, "QMIX on climb-one"], ["QMIX on climb-one"], [])
+    assert commands["all"] == commands["usual"] and all("--preset paper" in line for line in commands["paper"])
+    assert [line for line in commands["all"] if "--preset paper" in line] == commands["paper"] != []
+    assert main([*words, "--preset", "smoke"]) == 2
+    assert "no run of preset smoke is part of this; it has quick, paper" in capsys.readouterr().err
 
 
 def test_figures_say_which_methods_lack_seeds(runs: Path):
@@ -302,8 +337,14 @@ def test_the_verb_draws_from_what_there_is(runs: Path, tmp_path: Path, capsys):
 
 def test_nothing_stored_is_said(tmp_path: Path, capsys):
     words = ["--runs", str(tmp_path), "--results", str(tmp_path), "--out", str(tmp_path)]
-    assert main(["reproduce", "figure-4", *words]) == 70
-    assert "nothing is stored below" in capsys.readouterr().out
+    needs = {
+        "figure-1": f"figure-1 needs run directories and {tmp_path}/ has none",
+        "figure-4": f"figure-4 needs results and neither {tmp_path}/ nor {tmp_path}/ has any",
+    }
+    for name, reason in needs.items():
+        assert main(["reproduce", name, *words]) == 2
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", f"mesax: {reason}; add --run to create them\n")
     assert main(["reproduce", "figure-4", *words, "--plan"]) == 0
     assert "costs    preset quick: 0 of " in capsys.readouterr().out
 
@@ -439,4 +480,5 @@ def test_what_is_run_to_show_play_replaces_no_stored_result(name: str, kept: boo
     assert main(["reproduce", name, *words, "--methods", "mesa", "--envs", "climb-one"]) == 70
     assert stores == [tmp_path / "store" if kept else None]
     printed = capsys.readouterr().out
-    assert ("or in" in printed) == kept and "--run does what is missing" in printed
+    places = f"neither {tmp_path}/ nor {tmp_path / 'store'}/ has any" if kept else f"{tmp_path}/ has none"
+    assert f"{name} needs " in printed and f" {places}\n" in printed, "that --run would help is not said again"

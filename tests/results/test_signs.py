@@ -33,9 +33,10 @@ def test_training_tasks_that_never_paid_are_told(run: RunResults):
 def test_explorers_that_reach_no_more_than_random_play_are_told(run: RunResults):
     fewer = visited(run, **{UNIFORM_PLAY: 0.25, "explorer 1": 0.5, ALL_EXPLORERS: 0.125})
     (sign,) = signs(fewer)
-    assert "explorers meet the high reward in 0.12 steps an episode, random play in 0.25" in sign
+    told = "explorers meet the high reward of unseen tasks in 0.12 steps an episode, fewer than random play (0.25)"
+    assert sign == f"{told}; see docs/methods/mesa.md, When it fails"
     (sign,) = signs(visited(run, **{UNIFORM_PLAY: 0.0, "explorer 1": 0.0}))
-    assert "neither explorers nor random play" in sign
+    assert sign.startswith("neither explorers nor random play meet the high reward of unseen tasks; see docs")
     assert signs(visited(run, **{UNIFORM_PLAY: 0.25, ALL_EXPLORERS: 0.5})) == []
     assert signs(visited(run, **{UNIFORM_PLAY: 0.25, ALL_EXPLORERS: 0.24})) == [], "as often, by all that is known"
     assert signs(visited(run)) == []

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mesax.cli.running import keep_episodes, stored_experiment
+from mesax.cli.running import keep_episodes, named_method, stored_experiment
 from mesax.cli.telling import check_directory, prepare_jax
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS, refuse_reference
@@ -31,7 +31,7 @@ def list_names(options: argparse.Namespace) -> int:
     methods = {name: text for name, text in METHODS.items() if name not in LEARNERS}
     tables = {
         "Methods": methods,
-        "Learners, which are methods by themselves": LEARNERS,
+        "Learners (also methods by themselves)": LEARNERS,
         "Environments": environments(),
         "Presets": PRESETS,
     }
@@ -58,19 +58,23 @@ def _list_deviations() -> int:
 
 
 def _list_settings(options: argparse.Namespace) -> int:
-    refuse_reference(options.method)
-    if options.method not in METHODS:
-        raise UsageError(f"unknown method '{options.method}'; choose one of {', '.join(METHODS)}")
+    method, learner = named_method(options)
+    refuse_reference(method)
+    if method not in METHODS:
+        raise UsageError(f"unknown method '{method}'; choose one of {', '.join(METHODS)}")
     if options.env is None:
         raise UsageError(f"name an environment too: {', '.join(environments())}, or MODULE:ATTRIBUTE")
     prepare_jax()
     from mesax.experiments.catalogue import experiment
     from mesax.experiments.overrides import documented
 
-    settings = documented(experiment(options.method, options.env, options.preset, options.learner))
+    settings = documented(experiment(method, options.env, options.preset, learner))
     width = max(len(setting.path) for setting in settings) + 2
+    label = method if learner is None else f"{method}+{learner}"
+    print(f"Settings of {label} on {options.env}, preset {options.preset}")
     for setting in settings:
-        print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc}".rstrip())
+        choices = f"One of: {', '.join(setting.choices)}." if setting.choices else ""
+        print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc} {choices}".rstrip())
     return 0
 
 

@@ -34,6 +34,7 @@ from mesax.tracking.sinks import TRACKERS
 
 RUN_FLAGS = ("--json", "--quiet", "--reuse", "--shared", "--help")
 """The options of `run` that take no value."""
+METHOD_HELP = f"{', '.join(METHODS)}; with a learner: mesa+qmix"
 ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"
 
 
@@ -130,10 +131,32 @@ def _dispatch(arguments: list[str]) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The arguments as options; settings of a run, which only it knows, are left in `rest`."""
     options, rest = _build_parser().parse_known_args(_with_joined_overrides(arguments))
+    if options.verb is not None:
+        _refuse_flags_of_other_verbs(options.verb, rest)
     if rest and not options.takes_overrides:
         raise UsageError(f"unexpected argument '{rest[0]}'; see mesax {options.verb} --help")
     options.arguments, options.rest = arguments, rest
     return options
+
+
+def _refuse_flags_of_other_verbs(verb: str, rest: Sequence[str]) -> None:
+    """Say whose flag it is that a verb does not know; a sweep passes those of `run` on."""
+    known = _flags_of_verbs()
+    passed_on = known["run"] if verb == "sweep" else frozenset()
+    for flag in (word.partition("=")[0] for word in rest):
+        verbs = [name for name, flags in known.items() if flag in flags and flag not in passed_on]
+        if verbs:
+            raise UsageError(f"{flag} belongs to {_and(verbs)}; see mesax {verb} --help")
+
+
+@cache
+def _flags_of_verbs() -> dict[str, frozenset[str]]:
+    (verbs,) = (action for action in _build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return {name: frozenset(sub._option_string_actions) for name, sub in verbs.choices.items()}
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _with_joined_overrides(arguments: list[str]) -> list[str]:
@@ -202,7 +225,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "Any other setting is given as --path value, for example --schedule.total-steps 20000 or"
         " --algorithm.actor-update.margin 0.2; 'mesax list METHOD ENV' shows all of them."
     )
-    sub.add_argument("method", metavar="METHOD", help=", ".join(METHODS))
+    sub.add_argument("method", metavar="METHOD", help=METHOD_HELP)
     sub.add_argument("env", metavar="ENV", help=ENV_HELP)
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
     sub.add_argument(
@@ -254,8 +277,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "sweep", running.sweep_runs, "methods x environments x seeds, one run after another; then compare them", True
     )
     sub.epilog = "Any other option is passed on to 'mesax run', for example --schedule.total-steps 20000."
-    names = f"{', '.join(METHODS)}; with a learner: mesa+qmix"
-    sub.add_argument("--methods", nargs="+", required=True, metavar="METHOD", help=names)
+    sub.add_argument("--methods", nargs="+", required=True, metavar="METHOD", help=METHOD_HELP)
     sub.add_argument("--envs", nargs="+", required=True, metavar="ENV", help=ENV_HELP)
     sub.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="SEED")
     sub.add_argument("--preset", default="quick", help=f"{', '.join(PRESETS)} (default quick)")
@@ -294,8 +316,9 @@ def _build_parser() -> argparse.ArgumentParser:
     one_of.add_argument("--run", action="store_true", help="run what is missing, and keep it in the store")
     sub.add_argument("--methods", nargs="+", metavar="METHOD", help="only these (default: all that it needs)")
     sub.add_argument("--envs", nargs="+", metavar="ENV", help="only in these")
-    text = "with --run: only runs of this preset (default quick; those of paper take up to hours)"
-    sub.add_argument("--preset", choices=list(PRESETS), default="quick", help=text)
+    text = "only runs of this preset (default: of all, but --run runs those of quick: paper takes up to hours)"
+    sub.add_argument("--preset", choices=list(PRESETS), help=text)
+    sub.add_argument("--all", action="store_true", help="show complete rows too, not only those that lack runs")
     sub.add_argument("--runs", type=_path, default=Path("runs"), help="where runs are (default runs)")
     text = "store of results (default results)"
     sub.add_argument("--results", type=_path, metavar="DIR", default=Path("results"), help=text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mesax.cli.telling import check_at_once, check_workers, fail, prepare_jax
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
+from mesax.experiments.names import method_and_learner
 from mesax.tracking.sinks import check_trackers
 
 if TYPE_CHECKING:
@@ -59,18 +60,28 @@ def run(options: argparse.Namespace) -> int:
 
 def request_of(options: argparse.Namespace) -> Request:
     """What the arguments of `run` ask for."""
-    from mesax.experiments.overrides import parse_arguments
+    from mesax.experiments.overrides import ValueNeeded, check_path, parse_arguments
     from mesax.experiments.request import Request
 
-    return Request(
-        options.method,
-        options.env,
-        options.preset,
-        options.seed,
-        options.num_test_tasks,
-        tuple(parse_arguments(options.rest)),
-        options.learner,
-    )
+    method, learner = named_method(options)
+
+    def with_settings(pairs: Sequence[tuple[str, str]]) -> Request:
+        preset, seed, tasks = options.preset, options.seed, options.num_test_tasks
+        return Request(method, options.env, preset, seed, tasks, tuple(pairs), learner)
+
+    try:
+        return with_settings(parse_arguments(options.rest))
+    except ValueNeeded as error:
+        check_path(with_settings(error.before).experiment(), error.path)  # a name that is wrong needs no value
+        raise
+
+
+def named_method(options: argparse.Namespace) -> tuple[str, str | None]:
+    """The method and its learner, which `METHOD+LEARNER` names as `--learner` does."""
+    method, learner = method_and_learner(options.method)
+    if learner is not None and options.learner is not None:
+        raise UsageError(f"'{options.method}' names a learner already: leave out --learner {options.learner}")
+    return method, options.learner if learner is None else learner
 
 
 def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
@@ -345,15 +356,15 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
     """How this run differs from the paper's, on stderr."""
     if not differences:
         print(
-            "same settings as the paper preset (what that differs in from the paper: mesax list --deviations)",
+            "same settings as preset paper (where that differs from the paper itself: mesax list --deviations)",
             file=sys.stderr,
         )
         return
     paths = {str(path) for path, _, _ in differences}
-    print("differs from the paper preset (all of it: run.json, mesax report):", file=sys.stderr)
+    print("settings that differ from preset paper (full list in run.json and mesax report):", file=sys.stderr)
     for path, paper, ours in differences:
         if str(path).rpartition(".")[0] not in paths:  # the parts of a class that was exchanged say nothing more
-            print(f"  {path}: {_short(ours)} (paper preset {_short(paper)})", file=sys.stderr)
+            print(f"  {path}: {_short(ours)} (paper preset: {_short(paper)})", file=sys.stderr)
     print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
 
 
@@ -374,4 +385,4 @@ def _print_own(differences: Sequence[Sequence[object]], request: Request, family
 
 
 def _short(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "none" if value is None else str(value)

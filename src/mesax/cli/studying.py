@@ -49,6 +49,7 @@ def reproduce(options: argparse.Namespace) -> int:
     pieces = PIECES if options.piece == "all" else (piece_named(options.piece),)
     if options.methods or options.envs:
         pieces = _some_cells(pieces, options.methods, options.envs)
+    _check_preset(pieces, options.preset)
     prepare_jax()
     told = [_reproduce(piece, options) for piece in pieces]
     if options.json:
@@ -72,8 +73,15 @@ def _some_cells(
     return left
 
 
+def _check_preset(pieces: Sequence[Piece], preset: str | None) -> None:
+    """Refuse a preset that no cell has: nothing would be said, or run."""
+    known = list(dict.fromkeys(cell.preset for piece in pieces for cell in piece.cells))
+    if preset is not None and preset not in known:
+        raise UsageError(f"no run of preset {preset} is part of this; it has {', '.join(known) or 'no runs at all'}")
+
+
 def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
-    from mesax.results.paper.cells import Sources, cost_lines, missing, missing_commands, results_for, status_table
+    from mesax.results.paper.cells import Sources, cost_lines, missing, results_for
     from mesax.results.safe_drawing import attempt
     from mesax.results.tables import print_table
 
@@ -82,40 +90,61 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
     if options.run and missing(found):
         _run_missing(piece, found, options)
         found = results_for(piece, options.runs, options.results, damaged.append)
-    costs = cost_lines(found)
+    asked = [one for one in found if options.preset in (None, one.cell.preset)]
     for problem in dict.fromkeys(damaged):  # several cells may have met the same run
         print(f"note     left out: {problem}")
     if piece.cells and not options.results.is_dir():
         print(f"note     there is no store of results at {options.results}: go to where it is, or say --results")
-    if piece.cells:
-        print_table(status_table(piece, found))
-    if options.plan and (options.methods or options.envs):  # of all there would be hundreds
-        for command in (one.cell.command(seed) for one in found for seed in one.runs):
-            print(f"stored   {command}")
-    for command in missing_commands(found):
-        print(f"missing  {command}")
-    for one in (one for one in found if one.missing and not one.cell.stands_alone):
-        print(f"note     RUN_DIR of {one.cell.name}: a finished run of {one.cell.lender}; type the command with it")
-    for line in costs:
-        print(f"costs    {line}")
+    is_drawn = not options.plan and piece.can_be_drawn(found)
+    if not options.plan and not is_drawn and not options.run and options.piece != "all":
+        raise UsageError(_nothing_to_draw(piece, options))
+    if asked:
+        _print_status(piece, asked, options)
     drawn: list[Path] = []
-    if options.plan:
-        pass
-    elif piece.can_be_drawn(found):
+    if is_drawn:
         for table in piece.tables(found):
             print_table(table)
         sources = Sources(_render, options.results)
         drawn = attempt(piece.name, lambda: piece.draw(found, options.out, sources)) or []
         for path in drawn:
             print(f"drawn    {path}")
-    else:
-        places = f"below {options.runs}" + ("" if piece.shows_play else f" or in {options.results}")
-        print(f"nothing is stored {places} that {piece.name} could be drawn from; --run does what is missing")
+    elif not options.plan:
+        print(f"note     {_nothing_to_draw(piece, options)}")
     stored = [
         {"run": one.cell.name, "seeds": sorted(one.runs), "stale": sorted(one.stale), "missing": one.missing}
-        for one in found
+        for one in asked
     ]
-    return {"name": piece.name, "runs": stored, "costs": costs, "drawn": [str(path) for path in drawn]}
+    return {"name": piece.name, "runs": stored, "costs": cost_lines(asked), "drawn": [str(path) for path in drawn]}
+
+
+def _print_status(piece: Piece, found: Sequence[Found], options: argparse.Namespace) -> None:
+    """What is missing, what to type for it and what it costs; of single methods or environments, all there is."""
+    from mesax.results.paper.cells import cost_lines, missing_commands, status_table
+    from mesax.results.tables import print_table
+
+    is_part = bool(options.methods or options.envs)
+    shown = found if options.all or is_part else [one for one in found if one.missing]
+    if shown:
+        print_table(status_table(piece, shown))
+    if hidden := len(found) - len(shown):
+        print(f"{hidden} complete row{'s' * (hidden != 1)} not shown (--all shows {'them' if hidden > 1 else 'it'})")
+    if options.plan and is_part:  # of all there would be hundreds
+        for command in (one.cell.command(seed) for one in found for seed in one.runs):
+            print(f"stored   {command}")
+    for command in missing_commands(found):
+        print(f"missing  {command}")
+    for one in (one for one in found if one.missing and not one.cell.stands_alone):
+        print(f"note     RUN_DIR of {one.cell.name}: a finished run of {one.cell.lender}; type the command with it")
+    for line in cost_lines(found):
+        print(f"costs    {line}")
+
+
+def _nothing_to_draw(piece: Piece, options: argparse.Namespace) -> str:
+    """What a figure or table lacks altogether; with --run, after its runs have failed or were none of its preset."""
+    lacking = f"run directories and {options.runs}/ has none"
+    if not piece.shows_play:
+        lacking = f"results and neither {options.runs}/ nor {options.results}/ has any"
+    return f"{piece.name} needs {lacking}{'' if options.run else '; add --run to create them'}"
 
 
 def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespace) -> None:
@@ -125,7 +154,8 @@ def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespa
     """
     from mesax.execution.sweep import planned_cells, sweep
 
-    wanted = [one for one in found if one.missing and one.cell.preset == options.preset]
+    preset = options.preset or "quick"
+    wanted = [one for one in found if one.missing and one.cell.preset == preset]
     cells = [
         (one.cell.method, one.cell.env, one.cell.arguments(seed))
         for one in wanted
@@ -133,9 +163,9 @@ def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespa
         for seed in one.missing
     ]
     if not wanted:
-        elsewhere = {one.cell.preset for one in found if one.missing} - {options.preset}
-        more = "".join(f"; of preset {preset} there is: --preset {preset}" for preset in sorted(elsewhere))
-        print(f"note     nothing of preset {options.preset} is missing{more}")
+        elsewhere = {one.cell.preset for one in found if one.missing} - {preset}
+        more = "".join(f"; of preset {other} there is: --preset {other}" for other in sorted(elsewhere))
+        print(f"note     nothing of preset {preset} is missing{more}")
     if not cells:
         return
     planned = planned_cells(cells, options.runs / "reproduce", digest_of_what_fits())

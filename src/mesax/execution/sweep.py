@@ -69,13 +69,13 @@ class Grid:
 
     def __post_init__(self) -> None:
         """Refuse options that would make all runs one and the same, or be overruled by the sweep's own."""
-        for word in self.extra:
+        for number, word in enumerate(self.extra):
             if (name := word.partition("=")[0]) in OWN_OPTIONS:
                 raise UsageError(f"{name} cannot be passed on to the runs of a sweep; use {OWN_OPTIONS[name]}")
-            if name == "--learner" and any("+" in method for method in self.methods):
-                raise UsageError(
-                    "--learner cannot be passed on to methods that name a learner: use METHOD+LEARNER alone"
-                )
+            if name == "--learner":  # directories are named after methods: these would be those of other runs
+                learner = word.partition("=")[2] or " ".join(self.extra[number + 1 : number + 2])
+                named = dict.fromkeys(f"{method_and_learner(method)[0]}+{learner}" for method in self.methods)
+                raise UsageError(f"--learner cannot be passed on to a sweep; write --methods {' '.join(named)}")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import math
 import textwrap
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -40,6 +40,8 @@ class Setting:
     value: object
     type: str
     doc: str
+    choices: tuple[str, ...] = ()
+    """All values, where these are few words or numbers."""
 
 
 def to_text(value: object) -> str:
@@ -67,9 +69,17 @@ def apply_all(value: Value, pairs: Iterable[tuple[str, str]]) -> Value:
     return _change(value, [_Change(path.split("."), text, path) for path, text in paths], value)
 
 
+class ValueNeeded(UsageError):
+    """A setting without a value; whether there is such a setting is not known yet."""
+
+    def __init__(self, path: str, before: Sequence[tuple[str, str]]) -> None:
+        super().__init__(f"--{_printable(path)} needs a value: --{_printable(path)} value")
+        self.path, self.before = path, tuple(before)
+
+
 def parse_arguments(arguments: list[str]) -> list[tuple[str, str]]:
     """`--a.b value` and `--a.b=value` as (path, text)."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     rest = iter(arguments)
     for word in rest:
         if not word.startswith("--") or len(word) == 2 or word[2] in "-=.":
@@ -78,10 +88,21 @@ def parse_arguments(arguments: list[str]) -> list[tuple[str, str]]:
         if not equals:
             following = next(rest, None)
             if following is None or following.startswith("--"):
-                raise UsageError(f"--{_printable(name)} needs a value: --{_printable(name)} value")
+                raise ValueNeeded(name, pairs)
             text = following
         pairs.append((name, text))
     return pairs
+
+
+def check_path(root: object, path: str) -> None:
+    """Refuse the path of a setting that `root` does not have."""
+    path, value = _printable(path.replace("_", "-")), root
+    names = path.split(".")
+    for number, name in enumerate(names):
+        field = name.replace("-", "_")
+        if not _is_dataclass(value) or field not in _names(type(value)):
+            raise UsageError(_unknown(root, value, _Change(names[number:], "", path)))
+        value = getattr(value, field)
 
 
 def difference(left: object, right: object) -> list[tuple[str, object, object]]:
@@ -143,7 +164,7 @@ def _settings(value: object, prefix: str = "", inherited: str = "") -> Iterator[
         path = prefix + name.replace("_", "-")
         hint, doc = _hint(value, name), docs.get(name) or inherited
         if not _is_dataclass(entry):
-            yield Setting(path, _leaf(entry), type_text(hint), doc)
+            yield Setting(path, _leaf(entry), type_text(hint), doc, _choices(hint))
             continue
         alone = hint is type(entry)
         if not alone:
@@ -173,6 +194,15 @@ def _members(hint: object) -> tuple[object, ...]:
     if typing.get_origin(hint) in (Union, types.UnionType):
         return tuple(inner for member in typing.get_args(hint) for inner in _members(member))
     return (hint,)
+
+
+def _choices(hint: object) -> tuple[str, ...]:
+    """All texts that a setting takes, if it takes but some; none if anything else fits too."""
+    members = _members(hint)
+    if not any(typing.get_origin(member) is Literal for member in members):
+        return ()
+    closed = all(typing.get_origin(member) is Literal or member is type(None) for member in members)
+    return tuple(type_text(hint).split(" | ")) if closed else ()
 
 
 def _variants(hint: object) -> list[type]:

@@ -15,6 +15,12 @@ PRIVILEGED = "(privileged)"
 """Beside the name of a method whose learner is told what others have to find out."""
 PUBLISHED = "MESA as published"
 """Every setting as in preset `paper`; docs/deviations.md says where that differs from the paper."""
+OUTDATED = "†"
+"""Beside a result that does not count: it is unverified or stale."""
+OUTDATED_NOTE = (
+    f"{OUTDATED}: unverified (made before settings were recorded) or stale (made with settings that have since"
+    " changed); to be rerun."
+)
 OF_MESA: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
     ("coverage explorers", "method.reward", lambda kind: kind == "CoverageReward"),
     ("record explorers", "method.reward", lambda kind: kind == "RecordReward"),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from mesax.errors import UsageError
 from mesax.results.evidence.kept import ELSEWHERE
-from mesax.results.labels import PRIVILEGED, PUBLISHED
+from mesax.results.labels import OUTDATED, PRIVILEGED, PUBLISHED
 from mesax.results.paper.cells import Cell, Draw, Found, Kind, Piece, Sources
-from mesax.results.paper.table import STALE, Paper, controls_table, gain_table, result_table
+from mesax.results.paper.table import Paper, controls_table, gain_table, result_table
 from mesax.results.tables import Table, to_markdown
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def _by_row(found: Sequence[Found]) -> dict[str, list[RunResults]]:
 
 
 def _named(label: str, shown: Sequence[Found]) -> str:
-    """The label of a row, marked if some of it is stale or lacks seeds."""
-    label += "" if all(one.runs for one in shown) else STALE
+    """The label of a row, marked if some of it is to be rerun or lacks seeds."""
+    label += "" if all(one.runs for one in shown) else OUTDATED
     return f"{label} (not all seeds)" if any(one.fewer_seeds for one in shown) else label
 
 

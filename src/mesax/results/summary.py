@@ -155,10 +155,10 @@ def _reached(run: RunResults) -> str | None:
     if uniform is None or together is None or together > CLEARLY_LESS * uniform:
         return None
     if not uniform:
-        return f"on unseen tasks neither explorers nor random play met the high reward ({WHERE_TO_LOOK})"
+        return f"neither explorers nor random play meet the high reward of unseen tasks; see {WHERE_TO_LOOK}"
     return (
-        f"on unseen tasks explorers meet the high reward in {format_number(together)} steps an episode, random play in"
-        f" {format_number(uniform)}, which they should exceed ({WHERE_TO_LOOK})"
+        f"explorers meet the high reward of unseen tasks in {format_number(together)} steps an episode, fewer than"
+        f" random play ({format_number(uniform)}); see {WHERE_TO_LOOK}"
     )
 
 

@@ -67,10 +67,10 @@ class CoverageReport:
     def note(self) -> str:
         """What a person is told while explorers are trained."""
         if np.isnan(self.distinct_visits):
-            distinct = f"{self.clusters_visited:.2f} clusters an episode (distinct visits {NOT_MEASURED})"
+            distinct = f"{self.clusters_visited:.2f} clusters per episode (distinct rewarding places {NOT_MEASURED})"
         else:
-            distinct = f"{self.distinct_visits:.2f} distinct visits an episode"
-        return f"{distinct}, {self.worst_steps:.1f} steps on those left out most"
+            distinct = f"{self.distinct_visits:.2f} distinct rewarding places per episode"
+        return f"{distinct}, {self.worst_steps:.1f} steps on the least visited"
 
 
 class Visits(NamedTuple):

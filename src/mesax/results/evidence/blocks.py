@@ -15,10 +15,9 @@ from mesax.formatting import NOTHING, format_interval, format_number
 from mesax.results.evidence.freshness import Freshness, freshness, with_family
 from mesax.results.evidence.kept import Kept, all_kept
 from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured
+from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.paper.cells import Found, cost_lines, results_for
 from mesax.results.paper.table import (
-    STALE,
-    STALE_NOTE,
     controls_table,
     gain_over,
     gain_table,
@@ -68,7 +67,7 @@ class Evidence:
 
     def mark(self, kept: Kept) -> str:
         """Beside a result that is not up to date."""
-        return "" if self.states[kept.path] == "fresh" else STALE
+        return "" if self.states[kept.path] == "fresh" else OUTDATED
 
     def write(self, words: str) -> str:
         """The text of a block."""
@@ -148,8 +147,8 @@ def _results(evidence: Evidence, words: Sequence[str]) -> str:
 
 def _note_of_one_seed(rows: Sequence[Sequence[str]]) -> str:
     """What an interval within one seed does not say, and what a mark means where there is one."""
-    marked = any(STALE in cell for row in rows for cell in row)
-    return "Intervals are over the tasks of one seed, and say nothing of other seeds." + f" {STALE_NOTE}" * marked
+    marked = any(OUTDATED in cell for row in rows for cell in row)
+    return "Intervals are over the tasks of one seed, and say nothing of other seeds." + f" {OUTDATED_NOTE}" * marked
 
 
 def _groups(found: Sequence[Kept]) -> list[str]:
@@ -256,7 +255,7 @@ def _zero_shot(evidence: Evidence, words: Sequence[str]) -> str:
         for way, found in row["ways"].items():
             # Uniform play has no explorers: however many were measured beside it.
             place = (NOTHING, NOTHING, way) if way == UNIFORM else (str(row["explorers"]), str(row["number"]), way)
-            mark = "" if is_of_today(row) or way == UNIFORM else STALE
+            mark = "" if is_of_today(row) or way == UNIFORM else OUTDATED
             text = f"{found['mean']:.3f}, worst {found['worst']:.2f}{mark}"
             cells.setdefault(place, {}).setdefault(int(row["seed"]), text)
     seeds = sorted({seed for own in cells.values() for seed in own})

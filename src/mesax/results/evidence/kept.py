@@ -169,6 +169,8 @@ def load_results(path: Path) -> RunResults:
     """The results behind a path: a run directory, or a file of the store."""
     if not (path.suffix == ".json" and path.is_file()):
         return load_run(path)
+    if (path.parent / "run.json").is_file():
+        raise UsageError(f"{path} is not a stored result; name the run directory: {path.parent}")
     kept = read_kept(path)
     if "family" not in kept.facts:
         raise DamageError(f"{path} is from before results had their settings beside them: run it again to compare it")

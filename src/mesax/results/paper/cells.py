@@ -1,12 +1,12 @@
 """What a figure or table of the paper needs: cells, which results of them there are, what the others cost.
 
 Results come from run directories and from a store (`results/`). One counts if it was made with the settings that its
-cell has today; with other ones it is stale: it is shown, marked, only where there is nothing better.
+cell has today. Others are stale, or unverified: they are shown, marked, only where there is nothing better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +17,7 @@ from mesax.experiments.names import method_and_learner
 from mesax.formatting import NOTHING, format_duration
 from mesax.results.comparison import pool
 from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept, facts_of
+from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults, load_run
 from mesax.store.run_directory import RunDirectory
@@ -104,7 +105,7 @@ class Found:
     cell: Cell
     runs: Mapping[int, RunResults]
     stale: Mapping[int, RunResults] = field(default_factory=dict)
-    """Made with other settings than the cell has today, or before settings were recorded."""
+    """Made with settings that have since changed, or before settings were recorded (unverified)."""
     seconds: float | None = None
     """Of a seed on two cores that are both kept busy, on average over the clocks of its results."""
 
@@ -270,44 +271,47 @@ def _finished(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
 
 
 def status_table(piece: Piece, found: Sequence[Found]) -> Table:
-    """What is stored, what is stale, what is missing, what that costs."""
+    """What is stored, what is to be rerun, what is missing, what that costs."""
     rows = tuple(
         (
             one.cell.name,
             _seeds(one.runs),
-            _seeds(one.stale),
-            _seeds(one.missing),
+            _seeds(one.missing, one.stale),
             format_duration(one.cost * len(one.missing)) if one.missing else NOTHING,
         )
         for one in found
     )
-    note = "Stale: made with other settings than today's, or before settings were recorded; still to be run."
-    return Table(
-        piece.title, ("run", "stored seeds", "stale", "missing", "costs"), rows, note if missing(found) else ""
-    )
+    marked = any(OUTDATED in cell for row in rows for cell in row)
+    return Table(piece.title, ("run", "stored seeds", "missing", "costs"), rows, OUTDATED_NOTE * marked)
 
 
-def _seeds(seeds: Iterable[int]) -> str:
-    return ", ".join(str(seed) for seed in sorted(seeds)) or NOTHING
+def _seeds(seeds: Iterable[int], outdated: Container[int] = ()) -> str:
+    return ", ".join(f"{seed}{OUTDATED * (seed in outdated)}" for seed in sorted(seeds)) or NOTHING
 
 
 def cost_lines(found: Sequence[Found]) -> list[str]:
     """What all of it costs, and what is missing of it, by preset."""
-    lines = []
-    for preset in dict.fromkeys(one.cell.preset for one in found):
-        own = [one for one in found if one.cell.preset == preset]
-        whole = sum(len(SEEDS) * one.cost for one in own)
-        rest = sum(len(one.missing) * one.cost for one in own)
-        clocked = sum(one.seconds is not None for one in own)
-        cells = sum(len(SEEDS) for _ in own)
-        stored = sum(len(one.runs) for one in own)
-        lines.append(
-            f"preset {preset}: {stored} of {cells} runs stored; all of them {format_duration(whole)} on {CORES} cores,"
-            f" the missing ones {format_duration(rest)}"
-            f" (processor time, shared out evenly; by clocks of stored results for {clocked} of {len(own)} rows, by"
-            " estimates for the others)"
-        )
-    return lines
+    presets = dict.fromkeys(one.cell.preset for one in found)
+    return [_cost_line(preset, [one for one in found if one.cell.preset == preset]) for preset in presets]
+
+
+def _cost_line(preset: str, found: Sequence[Found]) -> str:
+    whole = format_duration(sum(len(SEEDS) * one.cost for one in found))
+    rest = format_duration(sum(len(one.missing) * one.cost for one in found))
+    stored = sum(len(one.runs) for one in found)
+    lacking = f"missing runs {rest}" if missing(found) else "nothing missing"
+    return (
+        f"preset {preset}: {stored} of {len(SEEDS) * len(found)} runs stored. Total cost {whole} on {CORES} cores;"
+        f" {lacking}. (CPU time divided evenly over the cores; {_how_known(found)}.)"
+    )
+
+
+def _how_known(found: Sequence[Found]) -> str:
+    """How many rows have clocks, and how many only the estimate of their cell."""
+    clocked, rows = sum(one.seconds is not None for one in found), len(found)
+    if clocked in (0, rows):
+        return f"{'measured' if clocked else 'estimated'} for {'all ' * (rows > 1)}{rows} row{'s' * (rows != 1)}"
+    return f"measured for {clocked} of {rows} rows, estimated for the others"
 
 
 def missing_commands(found: Iterable[Found]) -> list[str]:

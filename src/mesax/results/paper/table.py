@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mesax.formatting import NOTHING, format_count, format_interval, format_number
 from mesax.results.curves import area_under_curves, mean_steps_to_optimal
-from mesax.results.labels import PRIVILEGED
+from mesax.results.labels import OUTDATED, OUTDATED_NOTE, PRIVILEGED
 from mesax.results.paper.cells import SEEDS, Found
 from mesax.results.summary import Comparison, compare_runs, final_interval, solved_interval, solved_runs
 from mesax.results.tables import WILSON, Table
 from mesax.store.reading import RunResults
 
-STALE = "†"
-STALE_NOTE = f"{STALE}: stale, made with other settings than today's, or before settings were recorded."
 MISSING = "missing"
+NOT_RUN = f"{MISSING}: not run yet."
+NOT_PLANNED = "no run of it is planned"
 Paper = Mapping[str, Mapping[str, tuple[float, float]]]
 """The paper's own table: mean and ±, by row and environment."""
 
@@ -39,9 +39,9 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
     note += " interval over seeds and tasks. Intervals allow for outcomes that a few tasks have not shown, so 30 of 30"
     note += " solved is not 100%; in simulations of three seeds of five to ten tasks they cover about 90% or more."
     note += " That of one seed is over its tasks alone, and says nothing of other seeds."
-    note += _marks(rows, "no run of it is planned")
+    note += _marks(rows, NOT_PLANNED)
     note += " ±: as the paper prints it, which does not say of what." if paper else ""
-    note += f" {MISSING}: not run yet." if any(not one.shown for one in found) else ""
+    note += f" {NOT_RUN}" if any(not one.shown for one in found) else ""
     note += f" {PRIVILEGED}: told the task's secret (Goal), or all places that may pay (the tour)."
     return Table("Final return on unseen tasks", ("method", *envs), tuple(rows), note)
 
@@ -53,8 +53,10 @@ def mean_table(found: Sequence[Found], paper: Paper) -> Table:
     there = [label for label in labels if any(one.shown for one in found if one.label == label)]
     rows = [(label, *(_mean(places.get((label, env))) for env in envs)) for label in there]
     rows += [(f"{name}, in the paper", *(f"{values[env][0]:g}" for env in envs)) for name, values in paper.items()]
-    note = f"Means over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given.{_marks(rows)}"
-    note += " Blank: not run yet, or no run of it is planned." if any("" in row for row in rows) else ""
+    note = (
+        f"Means over seeds {', '.join(map(str, SEEDS))} unless a number of seeds is given.{_marks(rows, NOT_PLANNED)}"
+    )
+    note += f" {NOT_RUN}" if any(MISSING in row for row in rows) else ""
     left_out = [label for label in labels if label not in there]
     note += f" Not run yet: {', '.join(left_out)}." if left_out else ""
     return Table("Final return on unseen tasks", ("method", *envs), tuple(rows), note)
@@ -74,19 +76,21 @@ def _cell(one: Found | None) -> str:
 
 
 def _mean(one: Found | None) -> str:
-    if one is None or not one.shown:
-        return ""
+    if one is None:
+        return NOTHING
+    if not one.shown:
+        return MISSING
     return f"{format_number(float(one.shown[0].final_returns.mean()))}{_mark(one)}{one.fewer_seeds}"
 
 
 def _mark(one: Found) -> str:
-    return "" if one.runs else STALE
+    return "" if one.runs else OUTDATED
 
 
 def _marks(rows: Iterable[Sequence[str]], nothing: str = "") -> str:
     """What the signs in a table's cells mean, a dash among them; nothing of signs that it does not have."""
     cells = [cell for row in rows for cell in row]
-    marks = f" {STALE_NOTE}" * any(STALE in cell for cell in cells)
+    marks = f" {OUTDATED_NOTE}" * any(OUTDATED in cell for cell in cells)
     return marks + f" {NOTHING}: {nothing}." * (NOTHING in cells)
 
 
@@ -98,9 +102,10 @@ def gain_table(found: Sequence[Found]) -> Table:
         "Solved: task runs of ours whose final return is 0.95 or more in climb games, 60 or more (of 80) in particle"
         f" worlds, 750 or more (of 1000) on the swimmer, with {WILSON}. Steps until the mean over all task"
         " runs is first there, if it ends there; area under the curve: the mean return over all of learning. Best"
-        " baseline: the highest mean of all methods that are neither MESA, controls nor privileged, nor stale unless"
-        " all are, over as many tasks as it has been run on. Probability that ours has the higher return on the same"
-        " task, by however little, even if both solve it; ties count half." + _marks(rows, "never, or not run")
+        " baseline: the highest mean of all methods that are neither MESA, controls nor privileged, nor unverified or"
+        " stale unless all are, over as many tasks as it has been run on. Probability that ours has the"
+        " higher return on the same task, by however little, even if both solve it; ties count half."
+        + _marks(rows, "never, or not run")
     )
     return Table("What MESA gains", (*columns, "gain [95% interval]", "probability of improvement"), rows, note)
 
