@@ -29,6 +29,7 @@ from mesax.algorithms.value_decomposition import (
     ValueDecomposition,
     Values,
     ValueState,
+    choices_of,
 )
 from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Team, Trainable  # noqa: F401
 from mesax.policy import LATENT_STREAM, LEARNER, Policy
@@ -93,12 +94,8 @@ class Discerning(MixerBase):
         """Qtot; z is part of the context."""
         return self.mixer(step)
 
-    def penalty(self, step: MixerStep) -> Float[Array, ""]:
-        """The mixer's own, and what it takes by surprise."""
-        return self.mixer.penalty(step) + self.weight * self.surprise(step)
-
     def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " values"], Float[Array, ""]]:
-        """As the mixer does, and the surprise."""
+        """As the mixer does, and what it takes by surprise."""
         values, penalty = self.mixer.with_penalty(step)
         return values, penalty + self.weight * self.surprise(step)
 
@@ -228,7 +225,7 @@ class CodedValues(ValueDecomposition):
 
     def build(self, spec: EnvSpec, key: Key) -> Values:
         """Agents whose last layer follows z, a mixer that sees it, and the discriminator."""
-        space = self._space(spec)
+        space = choices_of(spec)
         key_agents, key_mixer, key_discriminator = jax.random.split(key, 3)
         inputs = spec.obs_size + self.last_action * space.num_actions
         sizes = (self.latent_size, inputs, self.features, space.num_actions)

@@ -52,7 +52,7 @@ class Purpose(IntEnum):
     PRETRAIN = 8
     FRESH_LEARNER = 9
     META = 11
-    """10 and all others are free."""
+    # 10 and all others are free.
 
 
 Row: TypeAlias = Mapping[str, object]
