@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mesax.algorithms.actor_updates import (
     ActorProblem,
+    ActorUpdate,
     ActorUpdateConfig,
     GumbelGradient,
     JointImprovement,
@@ -173,7 +174,8 @@ class Maddpg(OffPolicy):
     """What follows a step in its target: the target actors' joint action, or the best of all joint actions."""
     trace: float = 0.0
     """lambda of the targets along replayed episodes; 0 is the one-step target."""
-    actor_update: ActorUpdateConfig = GumbelGradient()
+    actor_update: ActorUpdateConfig | ActorUpdate = GumbelGradient()
+    """What the actors lower: one of mesax's, or your own `ActorUpdate`."""
     actor_batch_size: int | None = None
     """Episodes of a batch that the actors learn from; None takes all (fewer make joint improvement cheaper)."""
     actor_optimizer: Adam = Adam()

@@ -21,7 +21,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.algorithms.base import OffPolicy
-from mesax.algorithms.mixers import Mixer, MixerBase, MixerConfig, MixerStep, Monotonic, applied, hypernets
+from mesax.algorithms.mixers import (
+    BuildsMixer,
+    Mixer,
+    MixerBase,
+    MixerConfig,
+    MixerStep,
+    Monotonic,
+    applied,
+    hypernets,
+)
 from mesax.algorithms.targets import entropy
 from mesax.algorithms.value_decomposition import (
     ActionValues,
@@ -205,7 +214,7 @@ class Choice(eqx.Module):
 class CodedValues(ValueDecomposition):
     """Value decomposition under a latent z: agents and mixer see it, and a discriminator tells it from their values."""
 
-    mixer: MixerConfig = Monotonic(hyper_hidden=0)
+    mixer: MixerConfig | BuildsMixer = Monotonic(hyper_hidden=0)
     """How agents' values make the team's; z is part of its context."""
     latent_size: int = 2
     """Values that z can take."""

@@ -70,6 +70,14 @@ class Mixer(Protocol):
         """The same, and what the mixer adds to the loss of this step: what both share is computed once."""
 
 
+@runtime_checkable
+class BuildsMixer(Protocol):
+    """A frozen dataclass: the settings of a mixer."""
+
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> Mixer:
+        """A fresh mixer, whose context also has the episode's latent if that has a size."""
+
+
 class MixerBase(eqx.Module):
     """A mixer that adds nothing to the loss, unless it says otherwise."""
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.algorithms.base import OffPolicy
-from mesax.algorithms.mixers import Mixer, MixerConfig, MixerStep, Monotonic
+from mesax.algorithms.mixers import BuildsMixer, Mixer, MixerConfig, MixerStep, Monotonic
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
@@ -175,9 +175,9 @@ def inputs(
 class ValueDecomposition(OffPolicy):
     """Off-policy learner of values for discrete actions; its mixer makes it IQL, VDN, QMIX or QPLEX."""
 
-    mixer: MixerConfig = Monotonic()
+    mixer: MixerConfig | BuildsMixer = Monotonic()
     """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex or StateDuplex
-    (QPLEX)."""
+    (QPLEX), or your own."""
     agent_net: NetConfig = Gru(64, num_layers=1)
     share_agents: bool = True
     """One net for all agents (told its identity) instead of one each."""
