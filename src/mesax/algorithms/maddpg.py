@@ -12,7 +12,7 @@ centralized critic (or an ensemble) serves all agents, because the reward is sha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import equinox as eqx
@@ -207,6 +207,10 @@ class Maddpg(OffPolicy):
         super().check(spec, num_envs)
         if isinstance(spec.action_space, Discrete):
             at_most(self, 1, "exploration.start", "exploration.end")
+
+    def acting_by(self, net: NetConfig) -> Maddpg:
+        """Critics keep theirs."""
+        return replace(self, actor_net=net)
 
     def init(self, spec: EnvSpec, key: Key) -> MaddpgState:
         """Fresh nets; targets start equal."""

@@ -17,7 +17,7 @@ that played.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import equinox as eqx
@@ -212,6 +212,10 @@ class Mappo(OnPolicy):
         pieces = num_envs * -(-spec.horizon // (self.chunk or spec.horizon))
         if pieces < self.minibatches:
             raise UsageError(f"{self.minibatches} minibatches need at least as many pieces of episodes, not {pieces}")
+
+    def acting_by(self, net: NetConfig) -> Mappo:
+        """Critics keep theirs."""
+        return replace(self, actor_net=net)
 
     def init(self, spec: EnvSpec, key: Key) -> MappoState:
         """Fresh nets."""

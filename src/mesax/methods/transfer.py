@@ -19,9 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from mesax.algorithms.base import ActsByNet
 from mesax.algorithms.guided import guided, guided_by, unguided
-from mesax.algorithms.maddpg import Maddpg
-from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import AnyEnvironment, Task
 from mesax.envs.goals import Goal, UnknownGoal, telling
 from mesax.errors import StoreError, UsageError
@@ -273,9 +272,9 @@ def pretrain(preset: Preset) -> Experiment:
 def goal(preset: Preset) -> Experiment:
     """Goal around the learner of a preset; actors may have a net that makes the most of what they are told."""
     experiment = replace(preset.mesa, method=Pretrain(_as_long_as_mesa(preset), preset.goal or UnknownGoal()))
-    if preset.goal_net is None or not isinstance(experiment.algorithm, Maddpg | Mappo):
+    if preset.goal_net is None or not isinstance(experiment.algorithm, ActsByNet):
         return experiment
-    return replace(experiment, algorithm=replace(experiment.algorithm, actor_net=preset.goal_net))
+    return replace(experiment, algorithm=experiment.algorithm.acting_by(preset.goal_net))
 
 
 def cbet(preset: Preset) -> Experiment:
