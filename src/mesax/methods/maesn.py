@@ -17,9 +17,9 @@ import numpy as np
 
 from mesax.algorithms.maesn import LatentPolicyGradient, MetaParameters
 from mesax.compiling import compiled
-from mesax.envs.base import Environment, HostEnvironment, Task
+from mesax.envs.base import Environment, HostEnvironment
 from mesax.errors import StoreError, UsageError
-from mesax.methods.adapt import adapt_stage, check_adapt
+from mesax.methods.adapt import adapt_from, adapt_stage, check_adapt
 from mesax.methods.base import Chunked, Experiment, Purpose, Services, Stage, borrow_stage, in_chunks, kept_or_begun
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Trainable
@@ -72,15 +72,6 @@ class Maesn:
         def start_from(learned: MetaParameters) -> Start:
             return Start(learner=algorithm.start_from(learned.actors, learned.steps))
 
-        def start(services: Services, tasks: Task) -> Start:
-            del tasks
-            found = services.outputs(first.name)[0] / LEARNED
-            return start_from(load_tree(found, _like(experiment, algorithm)))
-
-        def start_like() -> Start:
-            shape: Start = jax.eval_shape(start_from, _like(experiment, algorithm))
-            return shape
-
         if self.pretrained_from is not None:
             first = borrow_stage(_learned_in(Path(self.pretrained_from)))
         elif self.steps:
@@ -88,7 +79,7 @@ class Maesn:
             first = Stage("meta", (steps,), lambda _, services: self._meta(experiment, services), (LEARNED,))
         else:
             return (adapt_stage(experiment),)
-        return first, adapt_stage(experiment, start_of=start, start_like=start_like)
+        return first, adapt_from(experiment, first, LEARNED, lambda: _like(experiment, algorithm), start_from)
 
     def plan(self, experiment: Experiment) -> MetaPlan:
         """Rounds and chunks of meta-training."""
