@@ -486,9 +486,17 @@ def test_observations_too_short_for_their_entities_are_refused():
     jax.eval_shape(lambda key: ENTITIES.build(33, 4, key), jax.random.key(0))
 
 
-@pytest.mark.parametrize("settings", [{"num_points": 0}, {"num_others": -1}, {"hidden": 1}])
-def test_impossible_entities(settings: dict):
-    with pytest.raises(UsageError, match="num-points must be at least 1"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_points": 0}, "num-points must be at least 1, not 0"),
+        ({"num_others": -1}, "num-others must be at least 0, not -1"),
+        ({"hidden": 1}, "hidden must be at least 2, not 1"),
+        ({"ranks": 0}, "ranks must be at least 1, not 0"),
+    ],
+)
+def test_impossible_entities(settings: dict, message: str):
+    with pytest.raises(UsageError, match=message):
         replace(ENTITIES, **settings)
 
 
@@ -659,5 +667,5 @@ def test_a_net_over_actions_treats_them_alike():
     assert not np.allclose(step(np.concatenate([told, -rest])), out)
     with pytest.raises(UsageError, match="must be told one number of each and more, but has 4 inputs"):
         PerAction().build(4, 4, jax.random.key(0))
-    with pytest.raises(UsageError, match="at least one hidden layer"):
+    with pytest.raises(UsageError, match="hidden must have at least one width"):
         PerAction(())

@@ -365,7 +365,7 @@ def test_a_fresh_start_is_valued_with_a_fresh_memory(values_of: str):
     @jax.jit
     def read(state):
         pieces = algorithm._pieces(SPEC, state, batch, Elapsed.at(0.0))
-        return pieces.returns, algorithm.values(state.values.net, batch.obs)[1]
+        return pieces.returns, algorithm.heads(state.values.net, batch.obs)[1][0]
 
     returns, normalized = jax.device_get(read(fresh(algorithm)))
     values, number = 2.0 * normalized + 1.0, np.arange(len(LENGTHS))
@@ -394,7 +394,7 @@ def test_clipped_ratios_and_values_by_hand():
     def descend(state):
         outputs = jax.vmap(unroll, in_axes=(None, 0))(state.actors.net.team, batch.obs[:, :-1])
         log = state.actors.net.log_probability(outputs, batch.action)
-        values = ONE_STEP.values(state.values.net, batch.obs)[1][:, :-1]
+        values = ONE_STEP.heads(state.values.net, batch.obs)[1][0][:, :-1]
         played = (batch.obs[:, :-1], batch.action, batch.mask, log - jnp.log(ratio))
         piece = Piece(*played, put(old_values), put(advantages), put(returns), (), ())
         return values, ONE_STEP._descend(state, piece, Elapsed.at(1.0))
@@ -497,7 +497,7 @@ def test_a_piece_starts_from_the_memory_that_played(values_of: str):
         actors = state.actors.net
         outputs = jax.vmap(unroll, in_axes=(None, 0, 0))(actors.team, many.obs, many.actor_memory)
         forgetful = jax.vmap(unroll, in_axes=(None, 0))(actors.team, many.obs)
-        values = cut.values(state.values.net, many.obs, many.value_memory)[1]
+        values = cut.heads(state.values.net, many.obs, many.value_memory)[1][0]
         _, told = cut.update(SPEC, state, episodes(), Elapsed.at(0.0), jax.random.key(0))
         return many, outputs, forgetful, actors.log_probability(outputs, many.action), values, told
 
@@ -558,7 +558,7 @@ def test_shapes(net, space, values_of, inputs: int):
     first = critic.layers[0] if isinstance(net, Mlp) else critic.layers[0][0]
     assert (first.weight.shape, critic.head.weight.shape) == ((inputs, 4), (4, 1))
     obs = jax.ShapeDtypeStruct((3, TIME + 1, AGENTS, 5), jnp.float32)
-    assert jax.eval_shape(algorithm.values, state.values.net, obs)[1].shape == (3, TIME + 1, AGENTS)
+    assert jax.eval_shape(algorithm.heads, state.values.net, obs)[1][0].shape == (3, TIME + 1, AGENTS)
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(state))
 
 
@@ -566,5 +566,5 @@ def test_joint_values_are_the_same_for_all_agents_and_own_ones_are_not():
     for values_of, same in [("joint", True), ("own", False)]:
         algorithm = replace(ONE_STEP, values_of=values_of)
         net, obs = fresh(algorithm).values.net, episodes().obs
-        first, second = np.moveaxis(np.asarray(jax.jit(algorithm.values)(net, obs)[1]), -1, 0)
+        first, second = np.moveaxis(np.asarray(jax.jit(algorithm.heads)(net, obs)[1][0]), -1, 0)
         assert np.array_equal(first, second) == same

@@ -55,7 +55,7 @@ def train_all(env: Environment, algorithm: Mappo, tasks: list):
         state, _ = loop.advance(alone, None, state, key, budget.rounds(env.spec.horizon))
         learner = state.learner
         episodes = poisoned(play(env, alone, algorithm.behavior(env.spec, learner, Elapsed.end()), key, NUM_ENVS))
-        _, values = algorithm.values(learner.values.net, episodes.obs)
+        _, (values, *_) = algorithm.heads(learner.values.net, episodes.obs)
         outputs = jax.vmap(lambda obs: unroll(learner.actors.net.team, obs))(episodes.obs[:, :-1])
         return episodes, learner.norm.denormalize(values), outputs
 

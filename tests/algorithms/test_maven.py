@@ -91,7 +91,7 @@ def test_the_discriminator_by_hand():
     def compute(latent):
         step = step_under(latent, values)
         even = replace(mixer, discriminator=FeedForward((), Dense(jnp.zeros((6, 3)), jnp.zeros(3))))
-        return mixer.surprise(step), mixer.penalty(step), mixer(step), even.surprise(step)
+        return mixer.surprise(step), mixer.with_penalty(step)[1], mixer(step), even.surprise(step)
 
     for latent, logit in ((0, 3.0), (1, 0.0), (2, 0.0)):
         surprise, penalty, team_value, of_even = compute(latent)
@@ -104,8 +104,11 @@ def test_the_discriminator_by_hand():
 def test_its_gradient_reaches_the_agents_through_the_softmax():
     """d/dv of -log q(z=0): -(1 - q0) 4 p (1 - p) for the first value of agent 0, the opposite for the second."""
     mixer, values = linear_discriminator(1.0), np.array([[np.log(3.0), 0.0], [5.0, 1.0]], np.float32)
-    penalty = jax.grad(lambda values: mixer.penalty(eqx.tree_at(lambda s: s.values, step_under(0, values), values)))
-    moved = jax.jit(penalty)(values)
+
+    def penalty(values):
+        return mixer.with_penalty(eqx.tree_at(lambda s: s.values, step_under(0, values), values))[1]
+
+    moved = jax.jit(jax.grad(penalty))(values)
     slope = -(1.0 - np.exp(3.0) / (np.exp(3.0) + 2.0)) * 4.0 * 0.75 * 0.25
     np.testing.assert_allclose(moved, [[slope, -slope], [0.0, 0.0]], rtol=1e-4, atol=1e-7)
 

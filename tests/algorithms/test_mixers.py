@@ -54,7 +54,7 @@ def step_of(q, obs, joint) -> MixerStep:
 def mixed(mixer, q, obs, joint):
     """(value, penalty) of a joint action."""
     step = step_of(q, obs, joint)
-    return mixer(step), mixer.penalty(step)
+    return mixer(step), mixer.with_penalty(step)[1]
 
 
 @jax.jit
@@ -63,7 +63,7 @@ def mixed_at_once(mixer, q, obs, joint):
     step = step_of(q, obs, joint)
 
     def apart(mixer):
-        return jnp.sum(mixer(step)) + mixer.penalty(step)
+        return jnp.sum(mixer(step)) + mixer.with_penalty(step)[1]
 
     def together(mixer):
         values, penalty = mixer.with_penalty(step)

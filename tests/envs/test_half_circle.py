@@ -56,7 +56,10 @@ def test_goals_of_both_kinds_lie_on_the_half_circle():
     assert HalfCircleFamily().describe(HalfCircleTask(jnp.array([0.0, 2.0]), jnp.asarray(False))).label == "90 degrees"
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"reach": 3.0}, "reach must lie"), ({"horizon": 4}, "do not lead")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"reach": 3.0}, "reach must lie"), ({"horizon": 4}, "do not lead"), ({"stride": np.nan}, "do not lead")],
+)
 def test_impossible_planes_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         HalfCircle(**settings)

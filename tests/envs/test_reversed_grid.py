@@ -88,7 +88,9 @@ def test_an_agent_in_the_area_is_seen_by_the_other(place, first, second):
     assert [positions(row) for row in outcome.obs] == [first, second]
 
 
-@pytest.mark.parametrize("settings", [{"columns": 11}, {"rows": 0}, {"horizon": 0}, {"penalty": -1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"columns": 11}, {"rows": 0}, {"horizon": 0}, {"penalty": -1.0}, {"penalty": np.nan}]
+)
 def test_impossible_grids_are_refused(settings):
     with pytest.raises(UsageError, match="not"):
         ReversedGrid(**settings)

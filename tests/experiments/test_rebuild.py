@@ -8,9 +8,17 @@ from itertools import product
 from pathlib import Path
 from types import ModuleType
 
+import equinox as eqx
+import jax.numpy as jnp
 import pytest
+from jaxtyping import Array, Float
 
+from mesax.algorithms.actor_updates import ActorProblem, GumbelGradient
+from mesax.algorithms.base import Learner
 from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.maven import CodedValues, Maven
+from mesax.algorithms.mixers import MixerBase, MixerStep
+from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment
 from mesax.errors import DamageError, StoreError, UsageError
@@ -26,6 +34,7 @@ from mesax.store.json_values import json_ready
 from mesax.store.modules import attribute_of, how_to_load, load_module, load_modules, named_in
 from mesax.store.settings import FROM_STRANGERS, from_plain, name_of, settings_in, to_plain
 from mesax.suites.registry import suite_of
+from mesax.types import ActionSpace, EnvSpec, Key
 
 HERE = sys.modules[__name__]
 
@@ -114,6 +123,61 @@ def test_classes_and_functions_of_a_user_need_their_module():
     assert refused.value.modules == (__name__,)
     assert how_to_load(entry) == (__name__,)
     check_found_again(entry)
+
+
+@dataclass(frozen=True)
+class OwnActorUpdate:
+    """An actor update of somebody else's."""
+
+    weight: float = 1.0
+
+    def check(self, action_space: ActionSpace) -> None:
+        """Serves every action space."""
+
+    def loss(self, problem: ActorProblem, key: Key) -> Float[Array, "batch time"]:
+        """As the paper's, but weighted."""
+        return self.weight * GumbelGradient().loss(problem, key)
+
+
+class Weighted(MixerBase):
+    """The mixer of those settings."""
+
+    weight: float = eqx.field(static=True)
+
+    def __call__(self, step: MixerStep) -> Float[Array, " 1"]:
+        """Qtot."""
+        return self.weight * jnp.sum(step.q, keepdims=True)
+
+
+@dataclass(frozen=True)
+class OwnMixer:
+    """A mixer of somebody else's."""
+
+    weight: float = 1.0
+
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> Weighted:
+        """Nothing to be learned."""
+        return Weighted(self.weight)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Maddpg(actor_update=OwnActorUpdate(0.5)),
+        ValueDecomposition(mixer=OwnMixer(0.5)),
+        Maven(CodedValues(mixer=OwnMixer(0.5))),
+    ],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_parts_of_learners_may_be_of_a_user(algorithm: Learner):
+    """They check what a learner of one's own is checked for, and are found again by whoever offers their module."""
+    entry = replace(experiment("plain", "climb-one", "smoke"), algorithm=algorithm)
+    entry.check()
+    run = described(entry)
+    assert experiment_of(run, [HERE]) == entry and digest(experiment_of(run, [HERE])) == run["config_hash"]
+    with pytest.raises(ModuleNeeded):
+        experiment_of(run)
+    assert how_to_load(entry) == (__name__,)
 
 
 def test_a_module_gives_only_what_it_defines():

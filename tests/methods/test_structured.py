@@ -15,6 +15,7 @@ from mesax.execution.run_experiment import run_experiment
 from mesax.execution.saved_policies import play_policy
 from mesax.experiments.catalogue import experiment as named
 from mesax.explorers.bundle import export_run
+from mesax.explorers.places import EXPLORERS
 from mesax.explorers.shared_latent import SharedLatent
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Diagonal
@@ -100,6 +101,13 @@ def test_a_stage_that_found_nothing_says_so(tmp_path):
     hopeless = replace(EXPERIMENT, method=replace(METHOD, threshold=Threshold(2.0)))
     with pytest.raises(TrainingError, match="stage 1 found no reward worth going for"):
         run(hopeless, tmp_path, "collect", "explore")
+
+
+def test_a_fit_that_diverges_is_not_saved(tmp_path):
+    wild = replace(METHOD, explorer=replace(METHOD.explorer, learning_rate=float("inf")))
+    with pytest.raises(TrainingError, match=r"the fit of the explorer: .*a weight is not finite by step 10; stopped"):
+        run(replace(EXPERIMENT, method=wild), tmp_path, "collect", "explore")
+    assert not list(tmp_path.rglob(EXPLORERS))
 
 
 @pytest.mark.parametrize(

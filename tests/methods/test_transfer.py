@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 
 from execution.test_resume import determined, do
+from mesax.algorithms.base import Learner
 from mesax.algorithms.guided import Guided, guided
+from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
+from mesax.algorithms.normalized import Normalized
+from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.envs.climb import SpecialAction
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment as named
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
-from mesax.methods.transfer import PRETRAINED, CBet, Pretrain, Pretraining
-from mesax.nets import Mlp
+from mesax.methods.preset import NamedLearner
+from mesax.methods.transfer import PRETRAINED, CBet, Pretrain, Pretraining, goal
+from mesax.nets import Mlp, PerAction
 from mesax.rewards.counts import ActionKeys, CountReward
 from mesax.store.trees import copy_tree, load_tree, read_manifest
-from mesax.suites.registry import OF_THE_PAPER
+from mesax.suites.registry import OF_THE_PAPER, suite_of
 from mesax.training.schedule import Budget
 from methods.helpers import ONE_STEP, TINY, TINY_MADDPG, MemoryServices, announced_and_given, run
 
@@ -187,6 +192,21 @@ def test_the_goal_is_a_privilege_and_a_learner_can_be_chosen():
     ):
         with pytest.raises(UsageError, match=why):
             refused.method.check(refused)
+
+
+@pytest.mark.parametrize(
+    ("learner", "told"),
+    [
+        (Maddpg(), Maddpg(PerAction())),
+        (Mappo(), Mappo(PerAction())),
+        (Normalized(Mappo()), Normalized(Mappo(PerAction()))),
+        (ValueDecomposition(), ValueDecomposition()),  # no actors
+        (Normalized(ValueDecomposition()), Normalized(ValueDecomposition())),
+    ],
+)
+def test_actors_that_are_told_the_goal_make_the_most_of_it(learner: Learner, told: Learner):
+    preset = suite_of("climb-one").preset("climb-one", "quick").around(NamedLearner(learner))
+    assert preset.goal_net == PerAction() and goal(preset).algorithm == told
 
 
 @pytest.mark.parametrize("method", ["pretrain", "goal", "cbet"])

@@ -146,5 +146,5 @@ def test_impossible_tables_are_refused():
         replace(COUNTS, buckets=0)
     with pytest.raises(UsageError, match="reset-chance"):
         replace(COUNTS, reset_chance=1.5)
-    with pytest.raises(UsageError, match="width above 0"):
+    with pytest.raises(UsageError, match="width must be above 0"):
         BinnedEntries((0,), width=0.0)

@@ -232,13 +232,15 @@ def test_features_of_continuous_actions():
 
 
 @pytest.mark.parametrize(
-    "build",
+    ("build", "message"),
     [
-        lambda: ObsActionFeatures(obs_weight=0.0, action_weight=0.0),
-        lambda: CoverageReward(distance_threshold=0.0),
-        lambda: CoverageReward(decay_power=-1.0),
+        (lambda: ObsActionFeatures(obs_weight=0.0, action_weight=0.0), "must not both be 0"),
+        (lambda: CoverageReward(distance_threshold=0.0), "distance-threshold must be above 0, not 0.0"),
+        (lambda: CoverageReward(distance_threshold=float("nan")), "distance-threshold must be above 0, not nan"),
+        (lambda: CoverageReward(decay_power=-1.0), "decay-power must be at least 0, not -1.0"),
+        (lambda: CoverageReward(decay_power=float("nan")), "decay-power must be at least 0, not nan"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(build):
-    with pytest.raises(UsageError):
+def test_settings_that_cannot_work_are_refused(build, message):
+    with pytest.raises(UsageError, match=message):
         build()

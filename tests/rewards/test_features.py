@@ -71,7 +71,14 @@ def test_only_what_the_step_led_to_counts():
     np.testing.assert_array_equal(plain, other)
 
 
-@pytest.mark.parametrize("settings", [{"num_points": 0}, {"num_points": 1, "softness": 0.0}])
-def test_maps_of_nothing_are_refused(settings: dict):
-    with pytest.raises(UsageError, match="num-points must be at least 1 and softness above 0"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_points": 0}, "num-points must be at least 1, not 0"),
+        ({"num_points": 3, "softness": 0.0}, "softness must be above 0, not 0.0"),
+        ({"num_points": 3, "softness": float("nan")}, "softness must be above 0, not nan"),
+    ],
+)
+def test_maps_of_nothing_are_refused(settings: dict, message: str):
+    with pytest.raises(UsageError, match=message):
         SortedOccupancy(**settings)

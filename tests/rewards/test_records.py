@@ -37,6 +37,7 @@ SUBSPACE = HighRewardSet(
 )
 PLACES = [[0.0], [3.0, 4.0], [], []]
 FAR = 20.0
+NAN = float("nan")
 ALL = jnp.ones(4)
 """No wishes: every cluster is wanted alike."""
 
@@ -177,9 +178,14 @@ def test_demand_of_the_papers_reward_is_the_next_bonus():
     ("change", "message"),
     [
         ({"width": 0.0}, "width must be above 0"),
-        ({"stay": 1.0}, r"stay in \[0, 1\)"),
-        ({"stay": -0.1}, r"stay in \[0, 1\)"),
+        ({"width": NAN}, "width must be above 0, not nan"),
+        ({"stay": 1.0}, "stay must be at least 0 and below 1, not 1.0"),
+        ({"stay": -0.1}, "stay must be at least 0 and below 1, not -0.1"),
+        ({"stay": NAN}, "stay must be at least 0 and below 1, not nan"),
         ({"distance_threshold": 0.0}, "distance-threshold must be above 0"),
+        ({"distance_threshold": NAN}, "distance-threshold must be above 0, not nan"),
+        ({"decay_power": NAN}, "decay-power must be at least 0, not nan"),
+        ({"wish_decay": NAN}, "wish-decay must be above 0 and at most 1, not nan"),
     ],
 )
 def test_impossible_settings(change: dict, message: str):

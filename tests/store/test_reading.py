@@ -10,7 +10,7 @@ import pytest
 from fake_store import SMALL, eval_row, run_json, seal, write_run
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.store.json_files import CHECKSUMS, read_json, read_rows
-from mesax.store.reading import curves_from_rows, final_return, final_window, load_run
+from mesax.store.reading import borrowed_from, curves_from_rows, final_return, final_window, load_run
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,20 @@ def rewrite(run_dir: Path, path: Path, name: str, change, status: str = "done") 
         return seal(path)
     (path / CHECKSUMS).unlink()
     return path
+
+
+@pytest.mark.parametrize(
+    ("method", "lenders"),
+    [
+        ({"type": "Mesa", "explorers_from": "runs/a", "num_explorers": 2}, {"explorers_from": "runs/a"}),
+        ({"type": "CBet", "pretrained_from": "runs/b"}, {"pretrained_from": "runs/b"}),
+        ({"type": "Maesn", "pretrained_from": None}, {}),
+        ({"type": "Plain"}, {}),
+        (None, {}),
+    ],
+)
+def test_whose_meta_training_is_borrowed(method, lenders):
+    assert borrowed_from(method) == lenders
 
 
 def test_load_run_reads_everything(small):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from mesax.errors import UsageError
+from mesax.nets import NetConfig
 from mesax.policy import Policy
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics
 
@@ -55,6 +56,14 @@ class Learner(Protocol[State]):
 
     def update(self, spec: EnvSpec, state: State, batch: Episode, elapsed: Elapsed, key: Key) -> tuple[State, Metrics]:
         """One gradient update from replayed episodes, or all there is to learn from the latest ones."""
+
+
+@runtime_checkable
+class ActsByNet(Protocol):
+    """A learner whose actors can be given another net."""
+
+    def acting_by(self, net: NetConfig) -> Learner:
+        """The same learner with actors of this net."""
 
 
 class _Defaults:

@@ -12,7 +12,7 @@ centralized critic (or an ensemble) serves all agents, because the reward is sha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import equinox as eqx
@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mesax.algorithms.actor_updates import (
     ActorProblem,
+    ActorUpdate,
     ActorUpdateConfig,
     GumbelGradient,
     JointImprovement,
@@ -173,7 +174,8 @@ class Maddpg(OffPolicy):
     """What follows a step in its target: the target actors' joint action, or the best of all joint actions."""
     trace: float = 0.0
     """lambda of the targets along replayed episodes; 0 is the one-step target."""
-    actor_update: ActorUpdateConfig = GumbelGradient()
+    actor_update: ActorUpdateConfig | ActorUpdate = GumbelGradient()
+    """What the actors lower: one of mesax's, or your own `ActorUpdate`."""
     actor_batch_size: int | None = None
     """Episodes of a batch that the actors learn from; None takes all (fewer make joint improvement cheaper)."""
     actor_optimizer: Adam = Adam()
@@ -205,6 +207,10 @@ class Maddpg(OffPolicy):
         super().check(spec, num_envs)
         if isinstance(spec.action_space, Discrete):
             at_most(self, 1, "exploration.start", "exploration.end")
+
+    def acting_by(self, net: NetConfig) -> Maddpg:
+        """Critics keep theirs."""
+        return replace(self, actor_net=net)
 
     def init(self, spec: EnvSpec, key: Key) -> MaddpgState:
         """Fresh nets; targets start equal."""

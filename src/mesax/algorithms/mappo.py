@@ -17,7 +17,7 @@ that played.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import equinox as eqx
@@ -213,6 +213,10 @@ class Mappo(OnPolicy):
         if pieces < self.minibatches:
             raise UsageError(f"{self.minibatches} minibatches need at least as many pieces of episodes, not {pieces}")
 
+    def acting_by(self, net: NetConfig) -> Mappo:
+        """Critics keep theirs."""
+        return replace(self, actor_net=net)
+
     def init(self, spec: EnvSpec, key: Key) -> MappoState:
         """Fresh nets."""
         key_actor, key_value = jax.random.split(key)
@@ -252,17 +256,13 @@ class Mappo(OnPolicy):
         most = jnp.log(self.largest_std(elapsed))
         return eqx.tree_at(lambda a: a.log_std, actors, jnp.minimum(actors.log_std, most))
 
-    def values(
-        self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
-    ) -> tuple[Memory, Float[Array, "batch time agents"]]:
-        """(memories as of `unroll_with_memories`, normalized value of every step for every agent) of many episodes."""
-        along, heads = self.heads(net, obs, start)
-        return along, heads[0]
-
     def heads(
         self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
     ) -> tuple[Memory, list[Float[Array, "batch time agents"]]]:
-        """The same, and the value of a bonus if it is valued apart."""
+        """Of many episodes (memories as of `unroll_with_memories`, what each head says of every step to every agent).
+
+        Heads are normalized values: of the task, and of a bonus if it is valued apart.
+        """
         if self.values_of == "own":
             along, values = unroll_with_memories(net, obs, start)
             return along, [values[..., head] for head in range(values.shape[-1])]
@@ -307,16 +307,24 @@ class Mappo(OnPolicy):
         if self.least_deviation > 0.0:
             std = jnp.maximum(std, self.least_deviation)
         advantages = (advantages - mean) / (std + 1e-5)
-        data = (obs, batch.action, batch.mask, old_log, old_values[:, :-1], advantages, returns)
         horizon = batch.mask.shape[1]
         chunk = min(self.chunk or horizon, horizon)
 
         def starts(along: Memory) -> Memory:
             return jax.tree.map(lambda leaf: leaf[:, :horizon:chunk].reshape(-1, *leaf.shape[2:]), along)
 
-        memories = (starts(actor_memories), starts(value_memories))
-        pay = jax.tree.map(lambda leaf: _cut(leaf, chunk), bonus)
-        return Piece(*[*[_cut(leaf, chunk) for leaf in data], *memories, pay])
+        return Piece(
+            obs=_cut(obs, chunk),
+            action=_cut(batch.action, chunk),
+            mask=_cut(batch.mask, chunk),
+            old_log=_cut(old_log, chunk),
+            old_values=_cut(old_values[:, :-1], chunk),
+            advantages=_cut(advantages, chunk),
+            returns=_cut(returns, chunk),
+            actor_memory=starts(actor_memories),
+            value_memory=starts(value_memories),
+            bonus=jax.tree.map(lambda leaf: _cut(leaf, chunk), bonus),
+        )
 
     def _bonus(
         self, spec: EnvSpec, state: MappoState, batch: Episode, old_values: Float[Array, "batch instants agents"]

@@ -21,7 +21,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.algorithms.base import OffPolicy
-from mesax.algorithms.mixers import Mixer, MixerBase, MixerConfig, MixerStep, Monotonic, applied, hypernets
+from mesax.algorithms.mixers import (
+    BuildsMixer,
+    Mixer,
+    MixerBase,
+    MixerConfig,
+    MixerStep,
+    Monotonic,
+    applied,
+    hypernets,
+)
 from mesax.algorithms.targets import entropy
 from mesax.algorithms.value_decomposition import (
     ActionValues,
@@ -29,6 +38,7 @@ from mesax.algorithms.value_decomposition import (
     ValueDecomposition,
     Values,
     ValueState,
+    choices_of,
 )
 from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Team, Trainable  # noqa: F401
 from mesax.policy import LATENT_STREAM, LEARNER, Policy
@@ -93,12 +103,8 @@ class Discerning(MixerBase):
         """Qtot; z is part of the context."""
         return self.mixer(step)
 
-    def penalty(self, step: MixerStep) -> Float[Array, ""]:
-        """The mixer's own, and what it takes by surprise."""
-        return self.mixer.penalty(step) + self.weight * self.surprise(step)
-
     def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " values"], Float[Array, ""]]:
-        """As the mixer does, and the surprise."""
+        """As the mixer does, and what it takes by surprise."""
         values, penalty = self.mixer.with_penalty(step)
         return values, penalty + self.weight * self.surprise(step)
 
@@ -208,7 +214,7 @@ class Choice(eqx.Module):
 class CodedValues(ValueDecomposition):
     """Value decomposition under a latent z: agents and mixer see it, and a discriminator tells it from their values."""
 
-    mixer: MixerConfig = Monotonic(hyper_hidden=0)
+    mixer: MixerConfig | BuildsMixer = Monotonic(hyper_hidden=0)
     """How agents' values make the team's; z is part of its context."""
     latent_size: int = 2
     """Values that z can take."""
@@ -228,7 +234,7 @@ class CodedValues(ValueDecomposition):
 
     def build(self, spec: EnvSpec, key: Key) -> Values:
         """Agents whose last layer follows z, a mixer that sees it, and the discriminator."""
-        space = self._space(spec)
+        space = choices_of(spec)
         key_agents, key_mixer, key_discriminator = jax.random.split(key, 3)
         inputs = spec.obs_size + self.last_action * space.num_actions
         sizes = (self.latent_size, inputs, self.features, space.num_actions)

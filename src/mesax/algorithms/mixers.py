@@ -66,11 +66,16 @@ class Mixer(Protocol):
     def __call__(self, step: MixerStep) -> Float[Array, " values"]:
         """One value for the team, or one per agent."""
 
-    def penalty(self, step: MixerStep) -> Float[Array, ""]:
-        """What the mixer adds to the loss of this step."""
-
     def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " values"], Float[Array, ""]]:
-        """Both; what they have in common is computed, and differentiated, once."""
+        """The same, and what the mixer adds to the loss of this step: what both share is computed once."""
+
+
+@runtime_checkable
+class BuildsMixer(Protocol):
+    """A frozen dataclass: the settings of a mixer."""
+
+    def build(self, spec: EnvSpec, key: Key, latent_size: int = 0) -> Mixer:
+        """A fresh mixer, whose context also has the episode's latent if that has a size."""
 
 
 class MixerBase(eqx.Module):
@@ -80,13 +85,9 @@ class MixerBase(eqx.Module):
     def __call__(self, step: MixerStep) -> Float[Array, " values"]:
         """One value for the team, or one per agent."""
 
-    def penalty(self, step: MixerStep) -> Float[Array, ""]:
-        """None."""
-        return jnp.zeros_like(step.q[0])
-
     def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " values"], Float[Array, ""]]:
-        """One after the other."""
-        return self(step), self.penalty(step)
+        """The same, and nothing."""
+        return self(step), jnp.zeros_like(step.q[0])
 
 
 def hypernets(key: Key, *sizes: tuple[int, ...]) -> list[FeedForward]:
@@ -270,12 +271,8 @@ class DuplexMixer(MixerBase):
         """Qtot, at its highest where every agent's value is."""
         return self.with_penalty(step)[0]
 
-    def penalty(self, step: MixerStep) -> Float[Array, ""]:
-        """That of the weights."""
-        return self.weighing(step)[1]
-
     def with_penalty(self, step: MixerStep) -> tuple[Float[Array, " 1"], Float[Array, ""]]:
-        """Both depend on what the agents count."""
+        """Qtot, and the penalty of the weights; both depend on what the agents count."""
         weights, penalty = self.weighing(step)
         advantages = jax.lax.stop_gradient(weights * (step.q - step.best))
         total = jnp.sum(weights * step.q) + jnp.sum(advantages * (self.importances(step) - 1.0))

@@ -10,16 +10,16 @@ or goes on from what was learned on other tasks, needs scales that do not move a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PyTree
 
-from mesax.algorithms.base import Learner
+from mesax.algorithms.base import ActsByNet, Learner
 from mesax.errors import UsageError
 from mesax.moments import Moments
-from mesax.nets import Memory, for_another_task
+from mesax.nets import Memory, NetConfig, for_another_task
 from mesax.policy import Policy, Wrapping
 from mesax.ranges import above, at_least
 from mesax.store.settings import added
@@ -77,6 +77,12 @@ class Normalized:
         if self.fixed and not self.needs_replay:
             raise UsageError("fixed goes with learners from replay: others learn from a round as it looked when played")
         self.algorithm.check(spec, num_envs)
+
+    def acting_by(self, net: NetConfig) -> Normalized:
+        """As the learner does; one that has no actors stays as it is."""
+        if not isinstance(self.algorithm, ActsByNet):
+            return self
+        return replace(self, algorithm=self.algorithm.acting_by(net))
 
     def init(self, spec: EnvSpec, key: Key) -> NormalizedState:
         """Fresh learner, nothing seen."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.algorithms.base import OffPolicy
-from mesax.algorithms.mixers import Mixer, MixerConfig, MixerStep, Monotonic
+from mesax.algorithms.mixers import BuildsMixer, Mixer, MixerConfig, MixerStep, Monotonic
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
 from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
@@ -54,6 +54,8 @@ NOTHING = -1
 """Stands for the action before the first one; its one-hot form is all zeros."""
 WIDE = 32
 """Units from which on a recurrent net is quicker alone than side by side with others."""
+Given = ParamSpec("Given")
+Learned = TypeVar("Learned")
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,9 @@ def inputs(
 class ValueDecomposition(OffPolicy):
     """Off-policy learner of values for discrete actions; its mixer makes it IQL, VDN, QMIX or QPLEX."""
 
-    mixer: MixerConfig = Monotonic()
+    mixer: MixerConfig | BuildsMixer = Monotonic()
     """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex or StateDuplex
-    (QPLEX)."""
+    (QPLEX), or your own."""
     agent_net: NetConfig = Gru(64, num_layers=1)
     share_agents: bool = True
     """One net for all agents (told its identity) instead of one each."""
@@ -210,41 +212,39 @@ class ValueDecomposition(OffPolicy):
 
     def fresh_agents(self, spec: EnvSpec, key: Key, head_gain: float = 0.1) -> Team:
         """New nets; values are near zero at first, because the largest of several random ones would be bootstrapped."""
-        space = self._space(spec)
+        space = choices_of(spec)
         sizes = (spec.obs_size + self.last_action * space.num_actions, space.num_actions)
         return Team.create(self.agent_net, spec.num_agents, sizes, key, shared=self.share_agents, head_gain=head_gain)
 
     def greedy(self, spec: EnvSpec, state: ValueState) -> Policy:
         """Highest values."""
-        return ValuePolicy(state.values.net.agents, None, self._space(spec), self.last_action)
+        return ValuePolicy(state.values.net.agents, None, choices_of(spec), self.last_action)
 
     def behavior(self, spec: EnvSpec, state: ValueState, elapsed: Elapsed) -> Policy:
         """Highest values, or random actions."""
         epsilon = self.exploration(elapsed)
-        return ValuePolicy(state.values.net.agents, epsilon, self._space(spec), self.last_action)
+        return ValuePolicy(state.values.net.agents, epsilon, choices_of(spec), self.last_action)
 
     def update(
         self, spec: EnvSpec, state: ValueState, batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[ValueState, Metrics]:
         """One step of the online nets, and of the target nets if it is their turn."""
         del elapsed, key
-        space = self._space(spec)
+        space = choices_of(spec)
 
         def learn(state: ValueState, batch: Episode) -> tuple[ValueState, Metrics]:
             state, metrics, _ = self.learn(space, state, batch)
             return state, metrics
 
-        updated: tuple[ValueState, Metrics] = self.in_turn(learn)(state, batch)
-        return updated
+        return self.in_turn(learn)(state, batch)
 
-    def in_turn(self, learn: Callable[..., Any]) -> Callable[..., Any]:
+    def in_turn(self, learn: Callable[Given, Learned]) -> Callable[Given, Learned]:
         """`learn`, of which lanes take turns if nets are wide and recurrent.
 
         Products with the weights of several nets at once take twice as long on a CPU.
         """
         wide = isinstance(self.agent_net, Gru) and self.agent_net.hidden >= WIDE
-        turns: Callable[..., Any] = jax.custom_batching.sequential_vmap(learn) if wide else learn
-        return turns
+        return jax.custom_batching.sequential_vmap(learn) if wide else learn
 
     def learn(
         self,
@@ -310,9 +310,6 @@ class ValueDecomposition(OffPolicy):
         following = each(mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action, batch.label.latent))
         of_values = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
         return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
-
-    def _space(self, spec: EnvSpec) -> Discrete:
-        return choices_of(spec)
 
 
 def choices_of(spec: EnvSpec) -> Discrete:

@@ -10,21 +10,20 @@ from mesax.experiments.overrides import digest, digest_of_plain
 from mesax.experiments.request import described
 from mesax.methods.base import Experiment
 from mesax.store.json_values import Json, json_ready
+from mesax.store.reading import borrowed_from
 from mesax.store.run_directory import RunDirectory
+from mesax.store.settings import items
 
-BORROWED_FROM = ("explorers_from", "pretrained_from")
-"""Settings of methods that name the run whose meta-training they use."""
 MOST_LENDERS = 16
 """That are followed, each of which has borrowed from the next."""
 
 
 def seen_in_training(experiment: Experiment) -> str | None:
-    """What to say if test tasks are none that meta-training has not seen; None if they are, or nobody can tell.
+    """A warning if test tasks are among those that borrowed meta-training was trained on; else None.
 
     No reason to refuse them: how well a policy does on tasks that it was trained on may be what is asked.
     """
-    method = {name: getattr(experiment.method, name, None) for name in BORROWED_FROM}
-    trainer = _trainer({"method": method})
+    trainer = _trainer({"method": dict(items(experiment.method))})
     if trainer is None or digest_of_plain(trainer["config"]["family"]) != digest(experiment.family):
         return None  # nothing is borrowed, or of another world, whose tasks are others
     trained, test = trainer["train_tasks"], json_ready(described(experiment.family, experiment.split.test))
@@ -42,12 +41,11 @@ def _trainer(config: Mapping[str, object]) -> Json | None:
     """What run.json says of the run that was trained itself; None if nothing is borrowed, or it is there no more."""
     run: Json | None = None
     for _ in range(MOST_LENDERS):
-        method = config.get("method")
-        places = [method[name] for name in BORROWED_FROM if method.get(name)] if isinstance(method, dict) else []
-        if not places:
+        lenders = borrowed_from(config.get("method"))
+        if not lenders:
             return run
         try:
-            run = RunDirectory(Path(places[0])).run
+            run = RunDirectory(Path(next(iter(lenders.values())))).run
         except StoreError:
             return None
         if not {"id", "seed", "config", "train_tasks"} <= run.keys():

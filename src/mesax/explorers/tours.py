@@ -18,6 +18,7 @@ from mesax.envs.particles import steer
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import EXPLORER, Policy, SameActionPolicy
+from mesax.ranges import above, at_least
 from mesax.types import Action, Discrete, EnvSpec, Key, Label
 
 
@@ -120,8 +121,8 @@ class Angles:
 
     def __post_init__(self) -> None:
         """Refuse tours that stand still."""
-        if not self.most > 0 or self.steps < 1:
-            raise UsageError(f"most must be above 0 and steps at least 1, not {self.most} and {self.steps}")
+        above(self, 0, "most")
+        at_least(self, 1, "steps")
 
     def __call__(self, spec: EnvSpec) -> Policy:
         """Every action is one torque."""

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from mesax.envs.base import Task
 from mesax.methods.base import Experiment, Purpose, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
 from mesax.store.leaves import is_key
-from mesax.store.trees import save_tree
+from mesax.store.trees import load_tree, save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn, prepare
 from mesax.training.learning_loop import LearningLoop
@@ -81,6 +81,29 @@ def adapt_stage(
         products=("task-*", "best-task-*"),
         prepare=None if start_like is None else lambda: adapting.prepare(start_like()),
     )
+
+
+def adapt_from(
+    experiment: Experiment,
+    first: Stage,
+    saved: str,
+    like: Callable[[], PyTree],
+    start_from: Callable[[PyTree], Start],
+) -> Stage:
+    """Learn every unseen test task from the tree that the one job of the first stage has saved; `like` has its shapes.
+
+    Shapes are asked for when they are needed: to build the stages of a method is to cost nothing.
+    """
+
+    def start(services: Services, tasks: Task) -> Start:
+        del tasks
+        return start_from(load_tree(services.outputs(first.name)[0] / saved, like()))
+
+    def start_like() -> Start:
+        shape: Start = jax.eval_shape(start_from, like())
+        return shape
+
+    return adapt_stage(experiment, start_of=start, start_like=start_like)
 
 
 @dataclass(frozen=True)

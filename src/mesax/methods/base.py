@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -21,7 +21,8 @@ from mesax.algorithms.base import Learner
 from mesax.envs.base import AnyEnvironment, HostEnvironment, Task, TaskFamily, TaskSplit
 from mesax.envs.contract import check_family
 from mesax.envs.host import shortened
-from mesax.errors import UsageError
+from mesax.errors import TrainingError, UsageError
+from mesax.nets import NetT, Trainable
 from mesax.ranges import at_least, between
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.settings import foreign_modules
@@ -29,7 +30,7 @@ from mesax.store.trees import copy_tree, save_tree
 from mesax.training.contract import check_learner
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import Key, tree_index
+from mesax.types import Key, Metrics, tree_index
 
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
@@ -52,7 +53,7 @@ class Purpose(IntEnum):
     PRETRAIN = 8
     FRESH_LEARNER = 9
     META = 11
-    """10 and all others are free."""
+    # 10 and all others are free.
 
 
 Row: TypeAlias = Mapping[str, object]
@@ -235,6 +236,63 @@ class TellsMore(Protocol):
 
     def told(self, env: AnyEnvironment) -> AnyEnvironment:
         """The environment as its learner sees it."""
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """How the updates of one network are cut into chunks, after each of which a run can be stopped."""
+
+    name: str
+    """What is said of it if it diverges."""
+    total: int
+    size: int = 1
+    """Of a chunk; the last one may be smaller."""
+    steps: int = 1
+    """That rows count for each of the `total`."""
+
+
+@dataclass(frozen=True)
+class Updated(Generic[NetT]):
+    """A network so far."""
+
+    done: int
+    """Of the `total`."""
+    state: Trainable[NetT]
+    figures: dict[str, float] = field(default_factory=dict)
+    """Of the latest chunk."""
+
+
+def kept_or_begun(services: Services, like: Trainable[NetT], begin: Callable[[], Trainable[NetT]]) -> Updated[NetT]:
+    """Where a job of `in_chunks` was stopped, or its start."""
+    kept = services.kept({"done": 0, "state": like})
+    return Updated(0, begin()) if kept is None else Updated(int(kept["done"]), kept["state"])
+
+
+def in_chunks(
+    services: Services,
+    cut: Chunked,
+    start: Updated[NetT],
+    advance: Callable[[Trainable[NetT], int, int], tuple[Trainable[NetT], Metrics]],
+) -> Iterator[Updated[NetT]]:
+    """The network after every chunk; `advance` is given how much is done, and how much to do now.
+
+    A chunk that diverged is never kept: nothing could be learned from there on.
+    """
+    done, state = start.done, start.state
+    while done < cut.total:
+        services.pause(lambda: ((), {}))
+        number = min(cut.size, cut.total - done)
+        state, metrics = advance(state, done, number)
+        done += number
+        state = jax.tree.map(np.asarray, state)
+        figures = {name: float(value) for name, value in metrics.items()}
+        broken = [name for name, value in figures.items() if not np.isfinite(value)]
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.net)):
+            broken.append("a weight")
+        if broken:
+            raise TrainingError(f"{cut.name}: {', '.join(broken)} is not finite by step {done * cut.steps}; stopped")
+        services.keep({"done": done, "state": state})
+        yield Updated(done, state, figures)
 
 
 @contextmanager

@@ -17,10 +17,10 @@ import numpy as np
 
 from mesax.algorithms.maesn import LatentPolicyGradient, MetaParameters
 from mesax.compiling import compiled
-from mesax.envs.base import Environment, HostEnvironment, Task
-from mesax.errors import StoreError, TrainingError, UsageError
-from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage
+from mesax.envs.base import Environment, HostEnvironment
+from mesax.errors import StoreError, UsageError
+from mesax.methods.adapt import adapt_from, adapt_stage, check_adapt
+from mesax.methods.base import Chunked, Experiment, Purpose, Services, Stage, borrow_stage, in_chunks, kept_or_begun
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Trainable
 from mesax.ranges import at_least
@@ -72,15 +72,6 @@ class Maesn:
         def start_from(learned: MetaParameters) -> Start:
             return Start(learner=algorithm.start_from(learned.actors, learned.steps))
 
-        def start(services: Services, tasks: Task) -> Start:
-            del tasks
-            found = services.outputs(first.name)[0] / LEARNED
-            return start_from(load_tree(found, _like(experiment, algorithm)))
-
-        def start_like() -> Start:
-            shape: Start = jax.eval_shape(start_from, _like(experiment, algorithm))
-            return shape
-
         if self.pretrained_from is not None:
             first = borrow_stage(_learned_in(Path(self.pretrained_from)))
         elif self.steps:
@@ -88,7 +79,7 @@ class Maesn:
             first = Stage("meta", (steps,), lambda _, services: self._meta(experiment, services), (LEARNED,))
         else:
             return (adapt_stage(experiment),)
-        return first, adapt_stage(experiment, start_of=start, start_like=start_like)
+        return first, adapt_from(experiment, first, LEARNED, lambda: _like(experiment, algorithm), start_from)
 
     def plan(self, experiment: Experiment) -> MetaPlan:
         """Rounds and chunks of meta-training."""
@@ -119,37 +110,23 @@ class Maesn:
         tasks = experiment.training_tasks
         key = experiment.key(Purpose.META)
         begin = MetaBegin(env, algorithm, experiment.num_train_tasks)
-        kept = services.kept({"done": 0, "state": jax.eval_shape(begin, key)})
-        if kept is None:
-            kept = {"done": 0, "state": compiled(begin)(key)}
-        done, state = int(kept["done"]), kept["state"]
-        loop, first = MetaLoop(env, algorithm, plan.episodes, plan.rounds), done
-        while done < plan.num_chunks:
-            services.pause(lambda: ((), {}))
-            state, metrics = compiled(loop)(tasks, state, key, np.int32(done * plan.rounds))
-            done += 1
-            state = jax.tree.map(np.asarray, state)
-            figures = {name: float(value) for name, value in metrics.items()}
-            row = {"phase": "meta", "step": done * plan.chunk_steps} | figures
-            _check_finite(state, row)
-            services.keep({"done": done, "state": state})
-            services.rows("metrics", [row])
-            if done == first + 1:
+        loop = MetaLoop(env, algorithm, plan.episodes, plan.rounds)
+        cut = Chunked("meta-training", plan.num_chunks, steps=plan.chunk_steps)
+        last = start = kept_or_begun(services, jax.eval_shape(begin, key), lambda: compiled(begin)(key))
+        for last in in_chunks(
+            services,
+            cut,
+            start,
+            lambda state, done, _: compiled(loop)(tasks, state, key, np.int32(done * plan.rounds)),
+        ):
+            step, figures = last.done * plan.chunk_steps, last.figures
+            services.rows("metrics", [{"phase": "meta", "step": step} | figures])
+            if last.done == start.done + 1:
                 services.compiled(time.perf_counter() - began)
             services.report(
-                done * plan.chunk_steps,
-                f"training return {figures['return_before']:.3f}, adapted {figures['return_after']:.3f}",
+                step, f"training return {figures['return_before']:.3f}, adapted {figures['return_after']:.3f}"
             )
-        save_tree(services.directory / LEARNED, state.net, {"steps": plan.steps})
-
-
-def _check_finite(state: Trainable[MetaParameters], row: dict[str, object]) -> None:
-    """Stop where nothing can be learned any more."""
-    broken = [name for name, value in row.items() if isinstance(value, float) and not np.isfinite(value)]
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.net)):
-        broken.append("a weight")
-    if broken:
-        raise TrainingError(f"meta-training: {', '.join(broken)} is not finite by step {row['step']}; stopped")
+        save_tree(services.directory / LEARNED, last.state.net, {"steps": plan.steps})
 
 
 def _like(experiment: Experiment, algorithm: LatentPolicyGradient) -> MetaParameters:

@@ -19,20 +19,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from mesax.algorithms.base import ActsByNet
 from mesax.algorithms.guided import guided, guided_by, unguided
-from mesax.algorithms.maddpg import Maddpg
-from mesax.algorithms.mappo import Mappo
-from mesax.envs.base import AnyEnvironment, Task
+from mesax.envs.base import AnyEnvironment
 from mesax.envs.goals import Goal, UnknownGoal, telling
 from mesax.errors import StoreError, UsageError
-from mesax.methods.adapt import adapt_stage, check_adapt
+from mesax.methods.adapt import adapt_from, check_adapt
 from mesax.methods.base import Experiment, Purpose, Services, Stage, borrow_stage, keeping_last_good
 from mesax.methods.preset import Preset
 from mesax.nets import for_another_task
 from mesax.rewards.counts import CountReward, ProjectedKeys
 from mesax.store.run_directory import product_in
 from mesax.store.settings import to_plain
-from mesax.store.trees import load_tree, open_tree, save_tree
+from mesax.store.trees import open_tree, save_tree
 from mesax.training.driver import Chunk, learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
@@ -101,7 +100,7 @@ class Pretrain:
         def start_from(learned: PyTree) -> Start:
             return Start(learner=for_another_task(learned))
 
-        return (first, _adapt_from(experiment, loop, first, start_from))
+        return (first, adapt_from(experiment, first, PRETRAINED, lambda: _shape(loop), start_from))
 
     def loop(self, experiment: Experiment) -> LearningLoop:
         """The learner of the test tasks, on training tasks."""
@@ -141,7 +140,7 @@ class CBet:
             spec = experiment.reward_model.learner_spec(experiment.training_env.spec)
             return Start(learner=guided_by(experiment.algorithm, spec, explored, experiment.key(Purpose.FRESH_LEARNER)))
 
-        return (first, _adapt_from(experiment, loop, first, start_from))
+        return (first, adapt_from(experiment, first, PRETRAINED, lambda: _shape(loop), start_from))
 
     def loop(self, experiment: Experiment) -> LearningLoop:
         """The learner without a guide, paid for what is rare."""
@@ -213,22 +212,6 @@ def _shape(loop: LearningLoop) -> PyTree:
     return jax.eval_shape(lambda key: loop.algorithm.init(loop.learner_spec, key), jax.random.key(0))
 
 
-def _adapt_from(
-    experiment: Experiment, loop: LearningLoop, first: Stage, start_from: Callable[[PyTree], Start]
-) -> Stage:
-    """The test tasks, each from what the first stage has learned or borrowed."""
-
-    def start(services: Services, tasks: Task) -> Start:
-        del tasks
-        return start_from(load_tree(services.outputs(first.name)[0] / PRETRAINED, _shape(loop)))
-
-    def start_like() -> Start:
-        shape: Start = jax.eval_shape(start_from, _shape(loop))
-        return shape
-
-    return adapt_stage(experiment, start_of=start, start_like=start_like)
-
-
 def pretrained_in(run: Path) -> Path:
     """Where a finished run has what it learned on training tasks."""
     return product_in(run, PRETRAINED)
@@ -273,9 +256,9 @@ def pretrain(preset: Preset) -> Experiment:
 def goal(preset: Preset) -> Experiment:
     """Goal around the learner of a preset; actors may have a net that makes the most of what they are told."""
     experiment = replace(preset.mesa, method=Pretrain(_as_long_as_mesa(preset), preset.goal or UnknownGoal()))
-    if preset.goal_net is None or not isinstance(experiment.algorithm, Maddpg | Mappo):
+    if preset.goal_net is None or not isinstance(experiment.algorithm, ActsByNet):
         return experiment
-    return replace(experiment, algorithm=replace(experiment.algorithm, actor_net=preset.goal_net))
+    return replace(experiment, algorithm=experiment.algorithm.acting_by(preset.goal_net))
 
 
 def cbet(preset: Preset) -> Experiment:

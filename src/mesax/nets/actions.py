@@ -11,6 +11,7 @@ from jaxtyping import Array
 from mesax.errors import UsageError
 from mesax.nets.dense import FeedForward, Mlp
 from mesax.nets.sequence import Input, Memory, StepByStep
+from mesax.ranges import each_at_least
 from mesax.types import Key
 
 
@@ -42,9 +43,10 @@ class PerAction:
     """Widths of the ReLU layers."""
 
     def __post_init__(self) -> None:
-        """Refuse nets without layers."""
-        if not self.hidden or any(width < 1 for width in self.hidden):
-            raise UsageError(f"at least one hidden layer of at least 1 unit is needed, not {self.hidden}")
+        """Refuse nets without layers, and layers without units."""
+        if not self.hidden:
+            raise UsageError("hidden must have at least one width: a net over actions needs a layer")
+        each_at_least(self, 1, "hidden")
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> ActionNet:
         """A fresh net with a linear head of the given gain."""

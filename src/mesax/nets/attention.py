@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from mesax.errors import UsageError
 from mesax.nets.dense import Dense
 from mesax.nets.sequence import Input, Memory, StepByStep
+from mesax.ranges import at_least
 from mesax.types import Key
 
 
@@ -75,8 +76,8 @@ class AttentionOverOthers:
 
     def __post_init__(self) -> None:
         """Refuse an actor that has nobody to attend to."""
-        if self.num_points < 0 or self.num_others < 1 or self.own < 0 or self.hidden < 1:
-            raise UsageError("num-points and own must not be negative, num-others and hidden must be at least 1")
+        at_least(self, 0, "num_points", "own")
+        at_least(self, 1, "num_others", "hidden")
 
     @property
     def inputs(self) -> int:
@@ -113,8 +114,8 @@ class AttentionOverAgents:
 
     def __post_init__(self) -> None:
         """Refuse a critic of one agent: it has nobody to attend to."""
-        if self.num_agents < 2 or self.hidden < 1:
-            raise UsageError("num-agents must be at least 2 and hidden at least 1")
+        at_least(self, 2, "num_agents")
+        at_least(self, 1, "hidden")
 
     def of(self, x: Input) -> Views:
         """A view for every agent, from what all see and what all do, each agent's numbers together."""

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from mesax.errors import UsageError
 from mesax.nets.dense import Dense
 from mesax.nets.sequence import Input, Memory, StepByStep
+from mesax.ranges import at_least
 from mesax.types import Key
 
 
@@ -84,10 +85,9 @@ class Entities:
 
     def __post_init__(self) -> None:
         """Refuse nets without points."""
-        if self.num_points < 1 or self.num_others < 0 or self.hidden < 2:
-            raise UsageError("num-points must be at least 1, num-others at least 0 and hidden at least 2")
-        if self.ranks is not None and self.ranks < 1:
-            raise UsageError(f"ranks must be at least 1, not {self.ranks}")
+        at_least(self, 1, "num_points", "ranks")
+        at_least(self, 0, "num_others")
+        at_least(self, 2, "hidden")
 
     @property
     def num_ranks(self) -> int:

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 from mesax.errors import UsageError
 from mesax.hashing import scrambled
 from mesax.policy import Policy
+from mesax.ranges import above, at_least, between, each_at_least
 from mesax.store.settings import added
 from mesax.types import EnvSpec, Episode, Key, Metrics, Transition
 
@@ -69,8 +70,10 @@ class BinnedEntries:
 
     def __post_init__(self) -> None:
         """Refuse bins that tell nothing apart."""
-        if not self.entries or min(self.entries) < 0 or not self.width > 0:
-            raise UsageError(f"entries must not be empty nor negative, and width above 0: {self.entries}, {self.width}")
+        if not self.entries:
+            raise UsageError("entries must name at least one entry")
+        each_at_least(self, 0, "entries")
+        above(self, 0, "width")
 
     def __call__(
         self, spec: EnvSpec, step: Transition
@@ -102,8 +105,9 @@ class PlaceKeys:
 
     def __post_init__(self) -> None:
         """Refuse a map of nothing."""
-        if self.num_points < 1 or self.obs_from < 0 or not (self.radius > 0 and self.width > 0):
-            raise UsageError("num-points must be at least 1, obs-from not negative, radius and width above 0")
+        at_least(self, 1, "num_points")
+        at_least(self, 0, "obs_from")
+        above(self, 0, "radius", "width")
 
     def __call__(
         self, spec: EnvSpec, step: Transition
@@ -135,8 +139,8 @@ class ProjectedKeys:
 
     def __post_init__(self) -> None:
         """Refuse a map of nothing."""
-        if self.rows < 1 or not self.weight > 0:
-            raise UsageError(f"rows must be at least 1 and weight above 0, not {self.rows} and {self.weight}")
+        at_least(self, 1, "rows")
+        above(self, 0, "weight")
 
     def __call__(
         self, spec: EnvSpec, step: Transition
@@ -192,8 +196,7 @@ class CountReward:
             raise UsageError(
                 f"copies x buckets must lie between 1 and {MOST_BUCKETS}, not {self.copies} x {self.buckets}"
             )
-        if not 0.0 <= self.reset_chance <= 1.0:
-            raise UsageError(f"reset-chance must lie between 0 and 1, not {self.reset_chance}")
+        between(self, 0, 1, "reset_chance")
 
     @property
     def restarts(self) -> bool:

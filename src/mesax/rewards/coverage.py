@@ -41,6 +41,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, ScalarLike
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import Policy
+from mesax.ranges import above, at_least
 from mesax.rewards.features import ObsActionFeatures
 from mesax.store.settings import added
 from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Label, Transition
@@ -131,10 +132,8 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
 
     def __post_init__(self) -> None:
         """Refuse a ball without inside, rewards that grow with visits, and wishes that nobody hears of."""
-        if self.distance_threshold <= 0:
-            raise UsageError(f"distance-threshold must be above 0, not {self.distance_threshold}")
-        if self.decay_power < 0:
-            raise UsageError(f"decay-power must not be negative, not {self.decay_power}")
+        above(self, 0, "distance_threshold")
+        at_least(self, 0, "decay_power")
         if not 0.0 < self.wish_decay <= 1.0:
             raise UsageError(f"wish-decay must be above 0 and at most 1, not {self.wish_decay}")
         if self.has_wishes and not self.tell_demand:
@@ -363,10 +362,11 @@ class RecordReward(EpisodeReward[Record, Array]):
     the time that they take. None: all at once, each by its worth."""
 
     def __post_init__(self) -> None:
-        """Refuse kernels without width."""
+        """Refuse kernels without width, averages that never move, and records that nobody reaches."""
         super().__post_init__()
-        if self.width <= 0 or not 0.0 <= self.stay < 1.0:
-            raise UsageError(f"width must be above 0 and stay in [0, 1), not {self.width} and {self.stay}")
+        above(self, 0, "width")
+        if not 0.0 <= self.stay < 1.0:
+            raise UsageError(f"stay must be at least 0 and below 1, not {self.stay}")
         if self.fulfilled is None:
             return
         if not 0.0 < self.fulfilled < 1.0:

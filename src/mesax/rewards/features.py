@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mesax.errors import UsageError
+from mesax.ranges import above, at_least
 from mesax.types import EnvSpec, Transition
 
 
@@ -65,8 +66,8 @@ class SortedOccupancy:
 
     def __post_init__(self) -> None:
         """Refuse a map of nothing."""
-        if self.num_points < 1 or self.softness <= 0:
-            raise UsageError("num-points must be at least 1 and softness above 0")
+        at_least(self, 1, "num_points")
+        above(self, 0, "softness")
 
     def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
         """Occupancies after the step, point by point."""
@@ -106,8 +107,7 @@ class JointAngles:
 
     def __post_init__(self) -> None:
         """Refuse a place that no observation has."""
-        if self.entry < 0:
-            raise UsageError(f"entry must not be negative, not {self.entry}")
+        at_least(self, 0, "entry")
 
     def __call__(self, spec: EnvSpec, transition: Transition) -> Float[Array, " features"]:
         """One angle for each agent."""

@@ -28,6 +28,9 @@ UNIFORM_PLAY, ALL_EXPLORERS = "uniform", "all explorers"
 """Visitors that coverage.json has beside the explorers one by one."""
 VISITOR_ENTRIES = ("name", "distinct_visits", "high_reward_steps")
 
+BORROWED_FROM = ("explorers_from", "pretrained_from")
+"""Settings of methods that name the run whose meta-training they use."""
+
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -86,6 +89,12 @@ class RunResults:
     def seeds(self) -> np.ndarray:
         """The seed of every task run."""
         return np.array([curve.seed for curve in self.curves])
+
+
+def borrowed_from(method: object) -> dict[str, str]:
+    """The runs whose meta-training a method uses, by the settings that name them; `method` as its plain settings."""
+    known = method if isinstance(method, Mapping) else {}
+    return {name: str(known[name]) for name in BORROWED_FROM if known.get(name) is not None}
 
 
 def load_run(path: str | Path) -> RunResults:

@@ -42,7 +42,7 @@ class HalfCircle:
         """Refuse planes in which no goal can be reached, or all are reached from the start."""
         if not 0.0 < self.reach < self.radius:
             raise UsageError(f"reach must lie strictly between 0 and the radius {self.radius}, not {self.reach}")
-        if self.stride * self.horizon < self.radius:
+        if not self.stride * self.horizon >= self.radius:
             raise UsageError(f"{self.horizon} steps of {self.stride} do not lead to the radius {self.radius}")
 
     @property

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mesax.envs.base import Step, Task
 from mesax.errors import UsageError
+from mesax.ranges import at_least
 from mesax.types import Discrete, EnvSpec, Key
 
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1), (0, 0))
@@ -51,10 +52,8 @@ class ReversedGrid:
             raise UsageError(
                 f"a grid needs at least 1 row and an even number of columns, not {self.rows} and {self.columns}"
             )
-        if self.horizon < 1 or self.penalty < 0.0:
-            raise UsageError(
-                f"horizon must be at least 1 and penalty not negative, not {self.horizon} and {self.penalty}"
-            )
+        at_least(self, 1, "horizon")
+        at_least(self, 0, "penalty")
 
     @property
     def spec(self) -> EnvSpec:

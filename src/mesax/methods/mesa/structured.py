@@ -27,7 +27,7 @@ from mesax.explorers.places import EXPLORERS
 from mesax.explorers.recipe import save_explorers, saved_explorers
 from mesax.explorers.shared_latent import SharedLatent, SharedLatentPolicy, SharedLatentRecipe
 from mesax.methods.adapt import adapt_stage, check_adapt
-from mesax.methods.base import Experiment, Purpose, Services, Stage
+from mesax.methods.base import Chunked, Experiment, Purpose, Services, Stage, in_chunks, kept_or_begun
 from mesax.methods.mesa.collect import Pairs, collect_loop, collect_stage, high_reward_of, load_pairs
 from mesax.methods.mesa.coverage import configuration_grid, pictured, unseen_visits
 from mesax.methods.preset import Preset
@@ -158,25 +158,25 @@ class StructuredMesa:
     ) -> SharedLatentPolicy:
         """The explorer, chunk by chunk."""
         spec, key = experiment.family.env.spec, experiment.key(Purpose.EXPLORE, 0)
-        kept = services.kept({"done": 0, "state": self.recipe(spec).like()})
-        if kept is None:
+
+        def begin() -> Trainable[SharedLatentPolicy]:
             row = {"phase": "relations", "step": 0, "relation": chosen}
             services.rows("metrics", [row | {f"held_out_{name}": score for name, score in scores.items()}])
-            kept = {"done": 0, "state": compiled(_Begin(self.explorer, spec))(key)}
-        done, state = int(kept["done"]), kept["state"]
-        length = -(-self.explorer.num_updates // CHUNKS)
-        while done < self.explorer.num_updates:
-            services.pause(lambda: ((), {}))
-            number = min(length, self.explorer.num_updates - done)
-            state, metrics = compiled(_Fit(self.explorer, number))(state, density, key, np.int32(done))
-            done += number
-            state = jax.tree.map(np.asarray, state)
-            services.keep({"done": done, "state": state})
-            figures = {name: float(value) for name, value in metrics.items()}
-            services.rows("metrics", [{"phase": "explore", "policy": 0, "step": done} | figures])
-            services.report(0, f"relation {chosen}: {figures['density_return']:.2f} nats from p*")
-        policy: SharedLatentPolicy = state.net
-        return policy
+            fresh: Trainable[SharedLatentPolicy] = compiled(_Begin(self.explorer, spec))(key)
+            return fresh
+
+        total = self.explorer.num_updates
+        cut = Chunked("the fit of the explorer", total, size=-(-total // CHUNKS))
+        last = start = kept_or_begun(services, self.recipe(spec).like(), begin)
+        for last in in_chunks(
+            services,
+            cut,
+            start,
+            lambda state, done, number: compiled(_Fit(self.explorer, number))(state, density, key, np.int32(done)),
+        ):
+            services.rows("metrics", [{"phase": "explore", "policy": 0, "step": last.done} | last.figures])
+            services.report(0, f"relation {chosen}: {last.figures['density_return']:.2f} nats from p*")
+        return last.state.net
 
 
 @dataclass(frozen=True)

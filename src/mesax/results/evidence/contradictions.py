@@ -13,11 +13,11 @@ import numpy as np
 from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
 from mesax.results.evidence.freshness import with_family
-from mesax.results.evidence.kept import PLACES, Kept, file_names
+from mesax.results.evidence.kept import Kept, file_names
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.json_values import Json
-from mesax.store.reading import SUMMARY_NUMBERS
+from mesax.store.reading import SUMMARY_NUMBERS, borrowed_from
 
 CLOSE = 1e-3
 """Curves are kept to four decimals."""
@@ -94,8 +94,7 @@ def _of_settings(kept: Kept) -> Iterator[str]:
         yield f"its settings do not have the hash {kept.config_hash}"
     if config.get("seed", kept.seed) != kept.seed:
         yield f"seed is {kept.seed}, but {config['seed']} in its settings"
-    method = config.get("method")
-    borrows = [name for name in PLACES if isinstance(method, dict) and method.get(name) is not None]
+    borrows = borrowed_from(config.get("method"))
     if len(borrows) != len(kept.lenders):
         yield f"its settings borrow from {len(borrows)} runs, but borrowed has {len(kept.lenders)}"
     # All but whether its settings are exactly the paper's is known: it may be called as published or not.

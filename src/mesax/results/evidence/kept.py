@@ -30,7 +30,7 @@ from mesax.store.files import checksum, write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_ready, json_text
 from mesax.store.modules import file_name
-from mesax.store.reading import SUMMARY_NUMBERS, Curve, RunResults, load_run
+from mesax.store.reading import SUMMARY_NUMBERS, Curve, RunResults, borrowed_from, load_run
 from mesax.store.run_directory import RunDirectory
 
 ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
@@ -43,8 +43,6 @@ ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
 LENDER = ("method", "env", "preset", "seed", "overrides")
 """What tells the runs apart whose policies are borrowed."""
-PLACES = ("explorers_from", "pretrained_from")
-"""Settings of a method that name such a directory: that of the run whose policies are borrowed."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +218,7 @@ def _seconds_of_jobs(path: Path, jobs: Sequence[Json]) -> Json:
 def _without_places(facts: Json) -> Json:
     """The same on every machine: where borrowed policies lay gives way to whose they are."""
     method = (facts.get("config") or {}).get("method") or {}
-    places = {name: str(method[name]) for name in PLACES if method.get(name) is not None}
+    places = borrowed_from(method)
     if not places:
         return facts
     from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
