@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -164,6 +165,15 @@ def test_settings_of_jax_under_which_nothing_works_are_refused(set_jax, capsys, 
     assert f"cannot work with {name} = {value} (${name.upper()})" in only_line(capsys)
 
 
+@dataclass(frozen=True)
+class NothingLeft:
+    """A method whose every job is done."""
+
+    def stages(self, experiment: object) -> list[object]:
+        del experiment
+        return []
+
+
 def test_settings_of_jax_that_change_results_are_recorded_and_said(finished, tmp_path, set_jax, capsys, monkeypatch):
     """At the start of a run, and when it goes on under others."""
     assert surroundings()["jax_settings"] == {}
@@ -173,8 +183,7 @@ def test_settings_of_jax_that_change_results_are_recorded_and_said(finished, tmp
     run.unseal()
     run.set_status("preempted")
     monkeypatch.setattr(runner, "merge", lambda *_: {})
-    nothing_left = SimpleNamespace(method=SimpleNamespace(stages=lambda _: []))
-    runner.execute(run, nothing_left, 1, quiet=True)
+    runner.execute(run, SimpleNamespace(method=NothingLeft()), 1, quiet=True)
     changed, unusual = capsys.readouterr().err.splitlines()
     assert changed.startswith("mesax: resumed under other conditions (") and "jax_settings" in changed
     assert unusual.startswith("mesax: unusual settings of JAX (jax_default_matmul_precision highest): results differ")
