@@ -212,7 +212,7 @@ TABLE_2: tuple[Cell, ...] = (
     *_published("as published, without explorers", "maddpg", climb_one=1, climb_multi=3),
     *_published("as published, random episodes", "uniform", climb_one=1, climb_multi=3),
     *_row("MADDPG", "maddpg"),
-    *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only=("climb", "mpe-2")),
+    *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only=("climb", "mpe-2a5l")),
     *_row("MAPPO", "mappo"),
     *_row("MAPPO-RND", "mappo-rnd"),
     *_row("QMIX", "qmix"),
