@@ -76,17 +76,17 @@ def test_all_agents_together():
 def test_the_rim_of_a_disc():
     world = ParticleClimb(num_agents=1, num_landmarks=1, radius=0.25)
     task = task_of([(0.0, 0.0)], 0, count=1)
-    places = [(0.25, 0.0), (0.0, -0.25), (0.26, 0.0), (0.2, 0.2)]
+    places = [(0.24, 0.0), (0.0, -0.24), (0.25, 0.0), (0.2, 0.2)]
     assert [reward_at(world, task, [place]) for place in places] == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_of_several_landmarks_within_reach_the_nearest_counts():
+def test_of_several_landmarks_within_reach_the_first_counts():
     world = ParticleClimb(num_agents=2, num_landmarks=2, radius=0.5)
     close = [(-0.2, 0.0), (0.2, 0.0)]
-    left, right = (-0.05, 0.1), (0.05, -0.1)
-    for target, places, reward in [(0, (left, left), 1.0), (1, (left, left), 0.5), (0, (left, right), 0.0)]:
+    both, second = (0.05, -0.1), (0.6, 0.0)
+    for target, places, reward in [(0, (both, both), 1.0), (1, (both, both), 0.5), (0, (both, second), 0.0)]:
         assert reward_at(world, task_of(close, target), places) == reward
-    offsets = (np.array(close)[None] - np.array([left, right])[:, None]).astype(np.float32)
+    offsets = (np.array(close)[None] - np.array([both, second])[:, None]).astype(np.float32)
     np.testing.assert_array_equal(jax.jit(world.occupied)(offsets), np.eye(2, dtype=bool))
 
 

@@ -2,7 +2,12 @@
 
 n agents move among U landmarks. If every agent is on some landmark, the team earns 1 if exactly k of them are on the
 target u, 1 - delta if none is, else 0; if an agent is on no landmark, 0. The target is hidden. A task is a layout with
-its target; agents start anywhere in every episode.
+its target.
+
+There are two kinds of worlds. In the paper's own (`JammedFamily`, as its authors published them) small landmarks are
+jammed into a cluster, agents start close to it on a plane without walls and do not see velocities, and tasks share
+layouts. In the wide ones (`ParticleClimbFamily`) large landmarks are spread over an arena with walls, and every task
+has a layout of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from mesax.envs.base import AnyEnvironment, ClimbReturns, Step, TaskInfo, TaskSplit
+from mesax.envs.jammed_layouts import jammed_layout
 from mesax.envs.particles import (
     ACTIONS,
     DIRECTIONS,
@@ -30,6 +36,7 @@ from mesax.envs.particles import (
 from mesax.envs.structure import Symmetries, TeamView
 from mesax.errors import UsageError
 from mesax.ranges import above, at_least
+from mesax.store.settings import added
 from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, on_device
 
 PLACEMENT_TRIES = 2_000
@@ -61,9 +68,11 @@ class ParticleClimb:
     """The safe reward is 1 - delta."""
     horizon: int = 80
     radius: float = 0.2
-    """An agent is on a landmark if its center is no farther than this."""
+    """An agent is on a landmark if its center is closer than this."""
     start_range: float = 1.0
     """Agents start uniformly in [-range, range]^2, at rest."""
+    difficulty: float | None = added(None)
+    """Agents are pulled to within 2 sqrt(2) times this of a landmark drawn for each of them; from 1 on none is."""
     wall: float | None = 1.0
     """Agents cannot leave [-wall, wall]^2; None: a plane without end, as in mpe2."""
     agent_size: float = 0.15
@@ -76,13 +85,15 @@ class ParticleClimb:
     """Whether an agent sees its own position, after its velocity."""
     integration: Integration = "position-first"
     """Order of integration: position-first (mpe2) or velocity-first (the original code)."""
+    see_velocity: bool = added(True)
+    """Whether an agent sees its own velocity, before all else."""
 
     def __post_init__(self) -> None:
         """Refuse worlds that do not exist."""
         at_least(self, 1, "num_agents", "num_landmarks", "horizon")
         if not 0.0 < self.delta < 1.0:
             raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
-        above(self, 0, "radius", "start_range", "agent_size", "acceleration")
+        above(self, 0, "radius", "start_range", "agent_size", "acceleration", "difficulty")
         _ = self.physics  # refuses impossible walls and orders of integration
         if self.wall is not None and self.start_range > self.wall:
             raise UsageError(f"start-range {self.start_range} reaches beyond the wall at {self.wall}")
@@ -95,11 +106,11 @@ class ParticleClimb:
     @property
     def num_own(self) -> int:
         """Numbers about the agent itself, at the start of its observation."""
-        return 4 if self.observe_position else 2
+        return 2 * (self.see_velocity + self.observe_position)
 
     @property
     def spec(self) -> EnvSpec:
-        """Own velocity (and position if wanted), offsets to all landmarks, offsets to the other agents."""
+        """Own velocity and position if seen, offsets to all landmarks, offsets to the other agents."""
         size = self.num_own + 2 * self.num_landmarks + 2 * (self.num_agents - 1)
         return EnvSpec(self.num_agents, size, ACTIONS, self.horizon)
 
@@ -117,7 +128,12 @@ class ParticleClimb:
     def reset(self, task: ParticleTask, key: Key) -> tuple[ParticleState, Float[Array, "agents obs"]]:
         """Agents at random places, at rest."""
         shape = (self.num_agents, 2)
-        position = jax.random.uniform(key, shape, minval=-self.start_range, maxval=self.start_range)
+        if self.difficulty is None or self.difficulty >= 1.0:
+            position = jax.random.uniform(key, shape, minval=-self.start_range, maxval=self.start_range)
+        else:
+            drawn = jax.random.uniform(key, (self.num_agents, 3))  # one draw compiles faster than two
+            nearby = task.landmarks[(drawn[:, 2] * self.num_landmarks).astype(jnp.int32)]
+            position = pulled_in(self.start_range * (2.0 * drawn[:, :2] - 1.0), nearby, self.difficulty)
         state = ParticleState(position, jnp.zeros(shape))
         return state, self.observe(task, state)
 
@@ -131,10 +147,9 @@ class ParticleClimb:
         return state, Step(self.observe(task, state), reward, jnp.asarray(False))
 
     def occupied(self, offsets: Float[Array, "agents landmarks 2"]) -> Bool[Array, "agents landmarks"]:
-        """Which landmark each agent is on: its nearest, if near enough."""
-        squares = jnp.sum(jnp.square(offsets), axis=-1)
-        nearest = jnp.arange(self.num_landmarks)[None] == jnp.argmin(squares, axis=1)[:, None]
-        return nearest & (squares <= self.radius**2)
+        """Which landmark each agent is on: the first that is near enough."""
+        near = jnp.sum(jnp.square(offsets), axis=-1) < self.radius**2
+        return near & (jnp.cumsum(near, axis=1) == 1)
 
     def reward(self, task: ParticleTask, occupied: Bool[Array, "agents landmarks"]) -> Float[Array, ""]:
         """R(s) of App. B.1.2."""
@@ -150,7 +165,7 @@ class ParticleClimb:
         """What each agent sees; landmarks in the task's order, other agents by number."""
         number = self.num_agents
         parts = [
-            state.velocity,
+            *[state.velocity] * self.see_velocity,
             *[state.position] * self.observe_position,
             offsets_to(task.landmarks, state.position).reshape(number, -1),
             offsets_to_others(state.position).reshape(number, 2 * (number - 1)),
@@ -161,6 +176,18 @@ class ParticleClimb:
         """The part of a joint observation that says where the landmarks are."""
         offsets = obs[:, self.num_own : self.num_own + 2 * self.num_landmarks]
         return offsets.reshape(obs.shape[0], self.num_landmarks, 2)
+
+
+PAPER_WORLD = ParticleClimb(
+    horizon=75,
+    radius=0.1,
+    difficulty=0.1,
+    wall=None,
+    agent_size=0.05,
+    integration="velocity-first",
+    see_velocity=False,
+)
+"""The paper's own, with two agents among five landmarks."""
 
 
 @dataclass(frozen=True)
@@ -185,40 +212,20 @@ def _world(env: AnyEnvironment) -> ParticleClimb:
     return env
 
 
-@dataclass(frozen=True)
-class ParticleClimbFamily(ClimbReturns):
-    """Layouts and targets of one world; every task has a layout of its own."""
+def pulled_in(
+    position: Float[Array, "agents 2"], nearby: Float[Array, "agents 2"], difficulty: float
+) -> Float[Array, "agents 2"]:
+    """Starts that are farther than 2 sqrt(2) difficulty from their point, moved toward it onto that circle."""
+    offset = position - nearby
+    distance, limit = jnp.linalg.norm(offset, axis=1, keepdims=True), 2.0 * np.sqrt(2.0) * difficulty
+    return jnp.where(distance > limit, nearby + offset / (distance + 1e-8) * limit, position)
 
-    world: ParticleClimb = ParticleClimb()
-    """Where the tasks take place."""
-    count: int = 2
-    """k: agents that belong on the target."""
-    landmark_range: float = 0.9
-    """Landmarks lie in [-range, range]^2."""
-    gap: float = 0.05
-    """Least distance between the discs of two landmarks."""
-    difficulty: tuple[float, float] | None = None
-    """Least and greatest mean distance from where agents start to the landmarks; None takes every layout."""
 
-    def __post_init__(self) -> None:
-        """Refuse families without a possible task."""
-        if not 1 <= self.count <= self.world.num_agents:
-            raise UsageError(f"k must lie between 1 and the number of agents {self.world.num_agents}, not {self.count}")
-        if self.count < self.world.num_agents and self.world.num_landmarks < 2:
-            raise UsageError("with k below the number of agents there must be a second landmark for the others")
-        if not self.landmark_range > 0:
-            raise UsageError(f"landmark-range must be above 0, not {self.landmark_range}")
-        if not self.gap >= 0:
-            raise UsageError(f"gap must not be negative, not {self.gap}")
-        if self.world.wall is not None and self.landmark_range > self.world.wall:
-            raise UsageError(f"landmark-range {self.landmark_range} reaches beyond the wall at {self.world.wall}")
-        # Discs with half the separation as radius, packed as densely as a plane allows, in the square they may touch.
-        separation = 2 * self.world.radius + self.gap
-        room = (2 * self.landmark_range + separation) ** 2 * np.pi / np.sqrt(12)
-        if self.world.num_landmarks * np.pi * (separation / 2) ** 2 > room:
-            raise UsageError(self._no_room())
-        if self.difficulty is not None and not 0 <= self.difficulty[0] < self.difficulty[1]:
-            raise UsageError(f"difficulty must be two growing distances, not {self.difficulty}")
+class TasksAmongLandmarks(ClimbReturns):
+    """What is the same however layouts are drawn."""
+
+    world: ParticleClimb
+    count: int
 
     @property
     def env(self) -> ParticleClimb:
@@ -235,6 +242,13 @@ class ParticleClimbFamily(ClimbReturns):
         """One k only."""
         return (f"k={self.count}",)
 
+    def check_count(self) -> None:
+        """Refuse a k that no team has, or that leaves an agent without a place."""
+        if not 1 <= self.count <= self.world.num_agents:
+            raise UsageError(f"k must lie between 1 and the number of agents {self.world.num_agents}, not {self.count}")
+        if self.count < self.world.num_agents and self.world.num_landmarks < 2:
+            raise UsageError("with k below the number of agents there must be a second landmark for the others")
+
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("num_agents", "num_landmarks", "delta", "horizon", "radius", "wall", "agent_size")
@@ -242,24 +256,82 @@ class ParticleClimbFamily(ClimbReturns):
         return {name: getattr(self.world, name) for name in names} | own
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
-        """Tasks with layouts of their own; targets cycle, so that no landmark's number is rare."""
-        tasks = [self._draw(seed, number) for number in range(num_train)]
-        tasks += [self._draw(seed, -1 - number) for number in range(num_test)]
+        """Layouts with their targets; all draws of a task follow from the seed and its number."""
+        train = [self.draw(seed, test=False, index=index) for index in range(num_train)]
+        return TaskSplit(self._stacked(train), self._stacked([self.draw(seed, True, i) for i in range(num_test)]))
+
+    def draw(self, seed: int, test: bool, index: int) -> tuple[np.ndarray, int]:
+        """Layout and target of a training or a test task."""
+        raise NotImplementedError
+
+    def _stacked(self, tasks: list[tuple[np.ndarray, int]]) -> ParticleTask:
         layouts = np.array([layout for layout, _ in tasks], np.float32).reshape(-1, self.world.num_landmarks, 2)
         targets = np.array([target for _, target in tasks], np.int32)
-        drawn = (layouts, targets, np.full(len(tasks), self.count, np.int32))
-        parts = ([part[:num_train] for part in drawn], [part[num_train:] for part in drawn])
-        return TaskSplit(*(ParticleTask(*on_device(part)) for part in parts))
+        return ParticleTask(*on_device((layouts, targets, np.full(len(tasks), self.count, np.int32))))
 
-    def _draw(self, seed: int, number: int) -> tuple[np.ndarray, int]:
-        """Layout and target of one task, from a stream of its own."""
-        test = int(number < 0)
-        index = -1 - number if test else number
-        random = np.random.default_rng((seed, 0x9A27, test, index))
+    def describe(self, task: ParticleTask) -> TaskInfo:
+        """Target, and where the landmarks are."""
+        layout = np.round(np.asarray(task.landmarks, float), 4)
+        target, count = int(task.target), int(task.count)
+        if not 0 <= target < self.world.num_landmarks:
+            raise UsageError(f"target {target} is none of the landmarks 0 to {self.world.num_landmarks - 1}")
+        label = f"u={target} at ({layout[target, 0]:+.2f}, {layout[target, 1]:+.2f})"
+        return TaskInfo(label, f"k={count}", [[target, count], *layout.tolist()])
+
+    def breakdown(self, task: ParticleTask, rewards: np.ndarray) -> dict[str, float]:
+        """The one group there is."""
+        return {f"k={int(task.count)}": float(np.sum(rewards))}
+
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
+        """The landmark that would pay most if it were the target, -1 if none would."""
+        occupied = self.env.occupied(self.env.landmark_offsets(transition.next_obs))
+        pays = (jnp.sum(occupied, axis=0) == self.count) & jnp.all(jnp.any(occupied, axis=1))
+        return jnp.where(jnp.any(pays), jnp.argmax(pays), -1)
+
+    def rewarding_configurations(self, tasks: ParticleTask) -> np.ndarray:
+        """The targets of the tasks; each is rewarding in the layout it belongs to."""
+        return np.unique(np.asarray(tasks.target)).astype(np.int64) if leading_size(tasks) else np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class ParticleClimbFamily(TasksAmongLandmarks):
+    """Landmarks spread over an arena; every task has a layout of its own, and targets cycle."""
+
+    world: ParticleClimb = ParticleClimb()
+    """Where the tasks take place."""
+    count: int = 2
+    """k: agents that belong on the target."""
+    landmark_range: float = 0.9
+    """Landmarks lie in [-range, range]^2."""
+    gap: float = 0.05
+    """Least distance between the discs of two landmarks."""
+    difficulty: tuple[float, float] | None = None
+    """Least and greatest mean distance from where agents start to the landmarks; None takes every layout."""
+
+    def __post_init__(self) -> None:
+        """Refuse families without a possible task."""
+        self.check_count()
+        if not self.landmark_range > 0:
+            raise UsageError(f"landmark-range must be above 0, not {self.landmark_range}")
+        if not self.gap >= 0:
+            raise UsageError(f"gap must not be negative, not {self.gap}")
+        if self.world.wall is not None and self.landmark_range > self.world.wall:
+            raise UsageError(f"landmark-range {self.landmark_range} reaches beyond the wall at {self.world.wall}")
+        # Discs with half the separation as radius, packed as densely as a plane allows, in the square they may touch.
+        separation = 2 * self.world.radius + self.gap
+        room = (2 * self.landmark_range + separation) ** 2 * np.pi / np.sqrt(12)
+        if self.world.num_landmarks * np.pi * (separation / 2) ** 2 > room:
+            raise UsageError(self._no_room())
+        if self.difficulty is not None and not 0 <= self.difficulty[0] < self.difficulty[1]:
+            raise UsageError(f"difficulty must be two growing distances, not {self.difficulty}")
+
+    def draw(self, seed: int, test: bool, index: int) -> tuple[np.ndarray, int]:
+        """Each task from a stream of its own."""
+        random = np.random.default_rng((seed, 0x9A27, int(test), index))
         for _ in range(PLACEMENT_TRIES):
             layout = self._place(random)
             if layout is not None and self._within(self.mean_distance(layout)):
-                first = np.random.default_rng((seed, 0x7A26, test)).integers(self.world.num_landmarks)
+                first = np.random.default_rng((seed, 0x7A26, int(test))).integers(self.world.num_landmarks)
                 return layout, int(first + index) % self.world.num_landmarks
         raise UsageError(self._no_room())
 
@@ -284,7 +356,7 @@ class ParticleClimbFamily(ClimbReturns):
 
     def mean_difficulty(self, seed: int = 0, num_tasks: int = 50) -> float:
         """The same as a number of the whole family: its mean over unseen tasks."""
-        return float(np.mean([self.mean_distance(self._draw(seed, -1 - index)[0]) for index in range(num_tasks)]))
+        return float(np.mean([self.mean_distance(self.draw(seed, True, index)[0]) for index in range(num_tasks)]))
 
     def _within(self, distance: float) -> bool:
         return self.difficulty is None or self.difficulty[0] <= distance <= self.difficulty[1]
@@ -296,25 +368,47 @@ class ParticleClimbFamily(ClimbReturns):
             f" within +-{self.landmark_range}{wish}"
         )
 
-    def describe(self, task: ParticleTask) -> TaskInfo:
-        """Target, and where the landmarks are."""
-        layout = np.round(np.asarray(task.landmarks, float), 4)
-        target, count = int(task.target), int(task.count)
-        if not 0 <= target < self.world.num_landmarks:
-            raise UsageError(f"target {target} is none of the landmarks 0 to {self.world.num_landmarks - 1}")
-        label = f"u={target} at ({layout[target, 0]:+.2f}, {layout[target, 1]:+.2f})"
-        return TaskInfo(label, f"k={count}", [[target, count], *layout.tolist()])
 
-    def breakdown(self, task: ParticleTask, rewards: np.ndarray) -> dict[str, float]:
-        """The one group there is."""
-        return {f"k={int(task.count)}": float(np.sum(rewards))}
+@dataclass(frozen=True)
+class JammedFamily(TasksAmongLandmarks):
+    """The paper's own tasks: layouts that all their targets share, drawn as its authors draw them.
 
-    def configuration(self, transition: Transition) -> Int[Array, ""]:
-        """The landmark that would pay most if it were the target, -1 if none would."""
-        occupied = self.env.occupied(self.env.landmark_offsets(transition.next_obs))
-        pays = (jnp.sum(occupied, axis=0) == self.count) & jnp.all(jnp.any(occupied, axis=1))
-        return jnp.where(jnp.any(pays), jnp.argmax(pays), -1)
+    Test tasks of seed s are targets on the authors' own map of seed s, the first being theirs: s modulo U. Layouts of
+    training tasks come from other seeds.
+    """
 
-    def rewarding_configurations(self, tasks: ParticleTask) -> np.ndarray:
-        """The targets of the tasks; each is rewarding in the layout it belongs to."""
-        return np.unique(np.asarray(tasks.target)).astype(np.int64) if leading_size(tasks) else np.empty(0, np.int64)
+    world: ParticleClimb = PAPER_WORLD
+    """Where the tasks take place; its difficulty is that of the layouts."""
+    count: int = 2
+    """k: agents that belong on the target."""
+    targets_each: int | None = None
+    """Tasks on each layout; None: as many as it has landmarks."""
+    lost: tuple[float, float] = (3.5, 1.8)
+    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium (`mesax run optimum`)."""
+
+    def __post_init__(self) -> None:
+        """Refuse families without a possible task."""
+        self.check_count()
+        number = self.world.num_landmarks
+        if self.targets_each is not None and not 1 <= self.targets_each <= number:
+            raise UsageError(f"targets-each must lie between 1 and the number of landmarks {number}")
+        if self.world.difficulty is None or not self.world.difficulty <= 1.0:
+            raise UsageError(f"difficulty must lie above 0 and be at most 1, not {self.world.difficulty}")
+
+    def facts(self) -> dict[str, object]:
+        """Plain facts for run.json."""
+        return super().facts() | {"difficulty": self.world.difficulty}
+
+    def draw(self, seed: int, test: bool, index: int) -> tuple[np.ndarray, int]:
+        """All targets of a layout, then those of the next."""
+        number, place = divmod(index, self.targets_each or self.world.num_landmarks)
+        return self.layout(seed, test, number), (seed + place + number) % self.world.num_landmarks
+
+    def layout(self, seed: int, test: bool, number: int) -> np.ndarray:
+        """One map of a seed: the authors' own is the first for tests."""
+        if not (test and number == 0):
+            stream = np.random.SeedSequence((seed, 0x9A27, int(test), number)).generate_state(1)
+            seed = 2**31 + int(stream[0]) % 2**31  # far from the seeds that people type
+        world = self.world
+        assert world.difficulty is not None, "checked when the family was made"
+        return np.array(jammed_layout(seed % 2**32, world.num_landmarks, world.radius, world.difficulty))

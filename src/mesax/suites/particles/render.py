@@ -16,7 +16,7 @@ from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 
 from mesax.envs.base import configurations_of
-from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, ParticleTask
+from mesax.envs.particle_climb import ParticleClimb, ParticleTask, TasksAmongLandmarks
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
 from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, SOFT
@@ -72,7 +72,7 @@ class ParticlePlay:
     """Landmark that each step visits as the family counts it, -1 for none: `[episodes, time]`."""
 
     @classmethod
-    def of(cls, title: str, family: ParticleClimbFamily, task: ParticleTask, episodes: Episode) -> ParticlePlay:
+    def of(cls, title: str, family: TasksAmongLandmarks, task: ParticleTask, episodes: Episode) -> ParticlePlay:
         """Stacked episodes of one task."""
         world, landmarks = family.env, np.asarray(task.landmarks)
         return cls(
