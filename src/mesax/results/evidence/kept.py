@@ -1,6 +1,6 @@
 """The store of results: one small file for each run, with all that made it. Needs no JAX.
 
-    results/mesa-mpe-2a5l-quick-seed0.json
+    results/mesa-wide-2a5l-quick-seed0.json
         figures of the run, task by task           what `summary.json` says, by today's statistics
         label, request, config, made_with          what was run: settings and their hash, command, commit, versions
         family, test_tasks, curves                 enough to draw and to compare it like the run itself

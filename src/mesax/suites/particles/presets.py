@@ -185,24 +185,24 @@ class World:
 
 WORLDS = {
     #                  size  paper         quick
-    "mpe-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85),
-    "mpe-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85),
-    "mpe-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 750_000, 0.85, 0.85),
-    "mpe-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 1_600_000, 0.7, 0.8, alone=UNAIDED_LEARNER),
-    "mpe-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 2_000_000, 0.7, 0.8, alone=UNAIDED_LEARNER),
+    "wide-2a3l": World(2, 3, 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85),
+    "wide-2a5l": World(2, 5, 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85),
+    "wide-2a6l": World(2, 6, 3_000_000, 2, LEARNER, 1_600_000, 12, 750_000, 0.85, 0.85),
+    "wide-3a5l": World(3, 5, 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 1_600_000, 0.7, 0.8, alone=UNAIDED_LEARNER),
+    "wide-3a6l": World(3, 6, 6_000_000, 4, ADDITIVE_LEARNER, 3_500_000, 16, 2_000_000, 0.7, 0.8, alone=UNAIDED_LEARNER),
     # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
-    "mpe-2a5l-hard": World(2, 5, 3_000_000, 2, LEARNER, 2_000_000, 12, 500_000, 0.85, 0.85, half_width=1.5),
-    "mpe-3a5l-hard": World(3, 5, 6_000_000, 4, HARD_LEARNER, 3_000_000, 12, 1_600_000, 0.6, 0.8, half_width=1.5),
-    "mpe-3a5l-hard-k3": World(3, 5, 6_000_000, 4, HARD_LEARNER, 3_000_000, 12, 1_600_000, 0.6, 0.8, 3, half_width=1.5),
+    "wide-2a5l-hard": World(2, 5, 3_000_000, 2, LEARNER, 2_000_000, 12, 500_000, 0.85, 0.85, half_width=1.5),
+    "wide-3a5l-hard": World(3, 5, 6_000_000, 4, HARD_LEARNER, 3_000_000, 12, 1_600_000, 0.6, 0.8, half_width=1.5),
+    "wide-3a5l-hard-k3": World(3, 5, 6_000_000, 4, HARD_LEARNER, 3_000_000, 12, 1_600_000, 0.6, 0.8, 3, half_width=1.5),
 }
 
 
 def world_named(environment: str) -> World:
-    """A listed world, or one of any size: `mpe-16a40l` has 16 agents among 40 landmarks, as dense as 6 are."""
+    """A listed world, or one of any size: `wide-16a40l` has 16 agents among 40 landmarks, as dense as 6 are."""
     if environment in WORLDS:
         return WORLDS[environment]
     agents, landmarks = map(int, re.findall(r"\d+", environment))
-    nearest = WORLDS["mpe-2a6l" if agents <= 2 else "mpe-3a6l"]
+    nearest = WORLDS["wide-2a6l" if agents <= 2 else "wide-3a6l"]
     width = max(1.0, round(math.sqrt(landmarks / nearest.num_landmarks), 2))
     count = min(nearest.count, agents) if landmarks > 1 else agents  # the others need a landmark too
     return replace(nearest, num_agents=agents, num_landmarks=landmarks, count=count, half_width=width, alone=None)

@@ -26,24 +26,24 @@ class ParticlesSuite:
     def environments(self) -> Mapping[str, str]:
         """Worlds by their numbers of agents and landmarks."""
         return {
-            "mpe-2a3l": "particle world: 2 agents among 3 landmarks (the paper's visualization)",
-            "mpe-2a5l": "particle world: 2 agents meet at one of 5 landmarks",
-            "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
-            "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
-            "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
-            "mpe-2a5l-hard": "mpe-2a5l in a larger arena: difficulty 1.56 instead of 1.03",
-            "mpe-3a5l-hard": "mpe-3a5l in a larger arena: difficulty 1.56 instead of 1.03",
-            "mpe-3a5l-hard-k3": "the same, but all 3 agents must meet",
+            "wide-2a3l": "particle world: 2 agents among 3 landmarks (the paper's visualization)",
+            "wide-2a5l": "particle world: 2 agents meet at one of 5 landmarks",
+            "wide-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
+            "wide-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
+            "wide-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
+            "wide-2a5l-hard": "wide-2a5l in a larger arena: difficulty 1.56 instead of 1.03",
+            "wide-3a5l-hard": "wide-3a5l in a larger arena: difficulty 1.56 instead of 1.03",
+            "wide-3a5l-hard-k3": "the same, but all 3 agents must meet",
         }
 
     @property
     def pattern(self) -> str:
         """Any numbers of agents and landmarks."""
-        return "mpe-<agents>a<landmarks>l"
+        return "wide-<agents>a<landmarks>l"
 
     def knows(self, environment: str) -> bool:
-        """For example `mpe-16a40l`; its settings are those of the nearest world above, and were not tuned there."""
-        return re.fullmatch(r"mpe-[1-9]\d{0,2}a[1-9]\d{0,2}l", environment) is not None
+        """For example `wide-16a40l`; its settings are those of the nearest world above, and were not tuned there."""
+        return re.fullmatch(r"wide-[1-9]\d{0,2}a[1-9]\d{0,2}l", environment) is not None
 
     def family(self, environment: str) -> TaskFamily:
         """Layouts and targets of one world."""
