@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mesax.cli.running import keep_episodes, named_method, stored_experiment
-from mesax.cli.telling import check_directory, prepare_jax
+from mesax.cli.telling import check_directory, prepare_jax, stored_run, tell_names
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS, refuse_reference
 from mesax.suites.deviations import DEVIATIONS
@@ -84,9 +84,7 @@ def evaluate(options: argparse.Namespace) -> int:
         raise UsageError(f"--episodes must be at least 1 and at most {MOST_EPISODES}, not {options.episodes}")
     if not 0 <= options.seed < 2**32:
         raise UsageError(f"--seed must lie between 0 and {2**32 - 1}, not {options.seed}")
-    from mesax.store.run_directory import RunDirectory
-
-    directory = RunDirectory.open(options.run)
+    directory = stored_run(options.run)
     prepare_jax()
     from mesax.execution.saved_policies import evaluate_run
 
@@ -104,9 +102,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def render(options: argparse.Namespace) -> int:
     """Draw an episode of a saved policy."""
-    from mesax.store.run_directory import RunDirectory
-
-    directory = RunDirectory.open(options.run)
+    directory = stored_run(options.run)
     prepare_jax()
     from mesax.execution.saved_policies import render_run
 
@@ -135,7 +131,7 @@ def compare(options: argparse.Namespace) -> int:
 def _evaluated(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """What is named, and all evaluated runs below a directory that is no run; and why others there are left out."""
     from mesax.results.report import run_directories
-    from mesax.store.reading import load_run
+    from mesax.suites.renamed import load_run
 
     there: list[Path] = []
     left_out: list[str] = []
@@ -156,7 +152,8 @@ def _evaluated(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 def report(options: argparse.Namespace) -> int:
     """A self-contained HTML page; episodes that a finished run has not recorded yet are played first."""
-    from mesax.results.report import REPORT, check_page, load_evaluated, shown_players, write_report
+    from mesax.results.report import REPORT, check_page, load_evaluated, run_directories, shown_players, write_report
+    from mesax.suites.renamed import open_run
 
     target = options.out or options.runs[0] / REPORT
     if options.episodes:
@@ -165,25 +162,24 @@ def report(options: argparse.Namespace) -> int:
         for run in shown_players(runs):
             keep_episodes(run.directory, options.load, options.quiet)
     path = write_report(options.runs, target)
+    tell_names(map(open_run, run_directories(options.runs)[0]))
     print(f"written  {path}")
     return 0
 
 
 def export(options: argparse.Namespace) -> int:
     """Write a run's exploration policies as a bundle, or its rows for another tool."""
-    from mesax.store.run_directory import RunDirectory
-
     if options.to == BUNDLE:
         prepare_jax()
         from mesax.explorers.bundle import export_run
 
-        print(f"written  {export_run(RunDirectory.open(options.run), options.out)}")
+        print(f"written  {export_run(stored_run(options.run), options.out)}")
         return 0
     from mesax.tracking.follow import export_rows
     from mesax.tracking.sinks import check_trackers
 
     check_trackers([options.to])
-    where = export_rows(RunDirectory.open(options.run), options.to, options.out)
+    where = export_rows(stored_run(options.run), options.to, options.out)
     print(f"told     {options.to}" if options.to == "wandb" else f"written  {where}")
     return 0
 

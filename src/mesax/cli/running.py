@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.cli.telling import check_at_once, check_workers, fail, prepare_jax
+from mesax.cli.telling import check_at_once, check_workers, fail, prepare_jax, stored_run, tell_names
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 from mesax.experiments.names import method_and_learner
 from mesax.tracking.sinks import check_trackers
@@ -43,9 +43,10 @@ def run(options: argparse.Namespace) -> int:
     experiment = request.experiment()
     experiment.check()  # what does not fit is refused before there is a directory
     check_found_again(experiment)
+    tell_names(_lenders(experiment))
     path = options.out or Path("runs") / request.run_id()
     if path.exists() and options.reuse:
-        return _reuse(RunDirectory.open(path), experiment, options)
+        return _reuse(stored_run(path), experiment, options)
     if on is None:
         experiment.check_engine()
     join(on, options)
@@ -56,6 +57,16 @@ def run(options: argparse.Namespace) -> int:
         else:
             _print_difference(directory.run["paper_diff"])
     return _execute(directory, experiment, options)
+
+
+def _lenders(experiment: Experiment) -> list[RunDirectory]:
+    """The runs whose meta-training an experiment borrows, as far as they are there."""
+    from mesax.store.reading import borrowed_from
+    from mesax.store.settings import items
+    from mesax.suites.renamed import open_run
+
+    places = map(Path, borrowed_from(dict(items(experiment.method))).values())
+    return [open_run(place) for place in places if (place / "run.json").is_file()]
 
 
 def request_of(options: argparse.Namespace) -> Request:
@@ -105,9 +116,7 @@ def resume(options: argparse.Namespace) -> int:
     check_workers(options.workers)
     check_trackers(options.track)
     cluster_of(options)
-    from mesax.store.run_directory import RunDirectory
-
-    directory = RunDirectory.open(options.run)
+    directory = stored_run(options.run)
     damage = _damage(directory)
     if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
@@ -226,7 +235,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     from mesax.results.safe_drawing import draw_run_safely
     from mesax.results.summary import signs
     from mesax.results.tables import comparison_table, print_table, task_table
-    from mesax.store.reading import load_run
+    from mesax.suites.renamed import load_run
 
     result = load_run(path)
     print_table(task_table(result))
@@ -247,9 +256,9 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
 def keep_episodes(path: Path, load: Sequence[str], quiet: bool = False) -> None:
     """Record episodes of a finished run that has none yet; what goes wrong is a line, and costs no result."""
     from mesax.rendering.recorded import has_episodes
-    from mesax.store.run_directory import RunDirectory
+    from mesax.suites.renamed import open_run
 
-    directory = RunDirectory.open(path)
+    directory = open_run(path)
     if directory.status != "done" or has_episodes(path):
         return
     prepare_jax()

@@ -181,12 +181,11 @@ def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespa
 
 def _render(run: RunResults, policy: str, directory: Path) -> list[Path]:
     """An episode of a saved policy on the first test task, into a directory of the figure."""
-    from mesax.store.run_directory import RunDirectory
-
     prepare_jax()
     from mesax.execution.saved_policies import render_run
     from mesax.experiments.rebuild import experiment_of
+    from mesax.suites.renamed import open_run
 
-    stored = RunDirectory.open(run.directory)
+    stored = open_run(run.directory)
     directory.mkdir(parents=True, exist_ok=True)
     return render_run(stored, experiment_of(stored.run), 0, policy, directory / f"{policy}.gif")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mesax.errors import UsageError
+
+if TYPE_CHECKING:
+    from mesax.store.run_directory import RunDirectory
 
 
 def fail(message: str, code: int) -> int:
@@ -19,6 +24,23 @@ def prepare_jax() -> None:
     from mesax.runtime import own_process
 
     own_process()
+
+
+def stored_run(path: Path) -> RunDirectory:
+    """A run directory that was named; a line says so if its world has another name now."""
+    from mesax.suites.renamed import open_run
+
+    directory = open_run(path)
+    tell_names([directory])
+    return directory
+
+
+def tell_names(directories: Iterable[RunDirectory]) -> None:
+    """Say which runs were made when their worlds had other names."""
+    from mesax.suites.renamed import names_of_before
+
+    for line in names_of_before((directory.path, directory.run) for directory in directories):
+        print(f"note     {line}")
 
 
 def check_workers(workers: int | None) -> None:

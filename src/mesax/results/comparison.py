@@ -31,6 +31,7 @@ from mesax.results.tables import (
 )
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults
+from mesax.suites.renamed import names_of_before
 
 NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
@@ -136,8 +137,9 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Js
         for table in family.tables:  # what the columns mean is said once
             print_table(replace(table, note=table.note.replace(COMPARISON_NOTE, "").strip()) if number else table)
     note = nothing_comparable(families)
-    if note:
-        print(f"note     {note}")
+    runs = [(run.directory, run.run) for family in families for own in family.members for run in own]
+    for line in (*names_of_before(runs), *([note] if note else [])):
+        print(f"note     {line}")
     for picture in draw_comparison_safely(families, directory):
         print(f"drawn    {picture}")
     for family in families:

@@ -13,9 +13,10 @@ from mesax.rendering.canvas import save
 from mesax.results.comparison import FamilyComparison
 from mesax.results.figures import COMPARISON_FIGURES, RUN_FIGURES, learning_curves
 from mesax.results.safe_drawing import attempt
-from mesax.store.reading import RunResults, load_run
+from mesax.store.reading import RunResults
 from mesax.suites.base import RunFigure
 from mesax.suites.registry import suite_of_run
+from mesax.suites.renamed import load_run
 
 Draw = Callable[[], Figure]
 

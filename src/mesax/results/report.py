@@ -29,8 +29,9 @@ from mesax.results.tables import run_labels, to_html
 from mesax.store.files import refuse_special, write_file
 from mesax.store.json_files import existing_run
 from mesax.store.json_values import Json
-from mesax.store.reading import RunResults, load_run
+from mesax.store.reading import RunResults
 from mesax.store.run_directory import RunDirectory, find_runs
+from mesax.suites.renamed import load_run, names_of_before
 
 REPORT = "report.html"
 CONTROLS = '<nav id="controls" aria-label="View" hidden></nav>'
@@ -134,7 +135,12 @@ def report_html(runs: Sequence[RunResults], target: Path | None = None, left_out
     title = f"{_listed(runs, 'method')} on {_listed(runs, 'env', 'environments')}"
     places = _places(runs, families, in_full)
     players = _players(page, families)
-    body = [f"<h1>{escape(title)}</h1>", CONTROLS, _warnings(runs), *map(note, left_out)]
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        CONTROLS,
+        _warnings(runs),
+        *map(note, (*left_out, *names_of_before((run.directory, run.run) for run in runs))),
+    ]
     if len(families) > 1:
         body.append(_overview(families, places))
     for number, family in enumerate(families):

@@ -6,7 +6,7 @@ them if asked, and draws from what there is. To add a figure or a table: one fun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,19 +143,17 @@ def _named(label: str, shown: Sequence[Found]) -> str:
 
 
 def _row(
-    label: str, method: str, kind: Kind = "baseline", *settings: tuple[str, str], only: str | tuple[str, ...] = ""
+    label: str, method: str, kind: Kind = "baseline", *settings: tuple[str, str], only: Iterable[str] | None = None
 ) -> Iterator[Cell]:
-    """A method in every environment, or in those whose name begins with `only`."""
-    for env, (tasks, minutes, world) in FAMILIES.items():
-        if env.startswith(only):
-            estimate = minutes * COSTS[method][world]
-            yield Cell(method, env, estimate, label, settings, num_test_tasks=tasks, kind=kind)
+    """A method in every environment, or only in some."""
+    for env in FAMILIES if only is None else only:
+        tasks, minutes, world = FAMILIES[env]
+        yield Cell(method, env, minutes * COSTS[method][world], label, settings, num_test_tasks=tasks, kind=kind)
 
 
-def _published(label: str, method: str, **minutes: float) -> Iterator[Cell]:
+def _published(label: str, method: str, minutes: Mapping[str, float]) -> Iterator[Cell]:
     """A method in preset `paper`, in the environments whose minutes are given."""
-    for name, estimate in minutes.items():
-        env = name.replace("_", "-")
+    for env, estimate in minutes.items():
         yield Cell(method, env, estimate, label, (), "paper", FAMILIES[env][0], "published")
 
 
@@ -164,16 +162,18 @@ def _of(*envs: str) -> tuple[Cell, ...]:
     return tuple(cell for cell in TABLE_2 if cell.env in envs and (cell.preset == "quick" or cell.env in CLIMB))
 
 
-CLIMB, PARTICLES = ("climb-one", "climb-multi"), ("mpe-2a5l", "mpe-2a6l", "mpe-3a5l", "mpe-3a6l")
-FAMILIES = {
-    "climb-one": (10, 0.05, 0),
-    "climb-multi": (10, 0.85, 0),
-    "mpe-2a5l": (5, 0.4, 1),
-    "mpe-2a6l": (5, 0.7, 1),
-    "mpe-3a5l": (5, 1.9, 1),
-    "mpe-3a6l": (5, 2.3, 1),
-    "swimmer": (6, 5.0, 2),
-}
+COLUMNS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-2a6l", "wide-3a5l", "wide-3a6l", "swimmer-wide")
+"""Of Table 2."""
+ONE_STEP, MULTI_STAGE, TWO_AGENTS, _, THREE_AGENTS, _, SWIMMER = COLUMNS
+CLIMB, PARTICLES = COLUMNS[:2], COLUMNS[2:6]
+VISUALIZED, HARD = "wide-2a3l", "wide-3a5l-hard"
+FAMILIES: dict[str, tuple[int, float, int]] = dict(
+    zip(
+        COLUMNS,
+        ((10, 0.05, 0), (10, 0.85, 0), (5, 0.4, 1), (5, 0.7, 1), (5, 1.9, 1), (5, 2.3, 1), (6, 5.0, 2)),
+        strict=True,
+    )
+)
 """Test tasks; about what MESA's learner alone costs, in minutes of a seed on two quiet cores (by clocks of stored
 results, but for the last two: by those of MESA's test tasks); column of `COSTS`."""
 COSTS = {
@@ -207,12 +207,12 @@ RAW = (
 BUFFER = ("algorithm.actor-update.partners", "buffer")
 TABLE_2: tuple[Cell, ...] = (
     *_row("MESA (ours)", "mesa", "ours"),
-    # In `mpe-2a5l` half of 56,000 updates of .55 s on each of two cores.
-    *_published(PUBLISHED, "mesa", climb_one=6, climb_multi=12, mpe_2a5l=270, swimmer=120),
-    *_published("as published, without explorers", "maddpg", climb_one=1, climb_multi=3),
-    *_published("as published, random episodes", "uniform", climb_one=1, climb_multi=3),
+    # In `wide-2a5l` half of 56,000 updates of .55 s on each of two cores.
+    *_published(PUBLISHED, "mesa", {ONE_STEP: 6, MULTI_STAGE: 12, TWO_AGENTS: 270, SWIMMER: 120}),
+    *_published("as published, without explorers", "maddpg", {ONE_STEP: 1, MULTI_STAGE: 3}),
+    *_published("as published, random episodes", "uniform", {ONE_STEP: 1, MULTI_STAGE: 3}),
     *_row("MADDPG", "maddpg"),
-    *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only=("climb", "mpe-2a5l")),
+    *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only=(*CLIMB, TWO_AGENTS)),
     *_row("MAPPO", "mappo"),
     *_row("MAPPO-RND", "mappo-rnd"),
     *_row("QMIX", "qmix"),
@@ -220,17 +220,17 @@ TABLE_2: tuple[Cell, ...] = (
     *_row("EMC", "emc"),
     *_row("Pretrain", "pretrain"),
     *_row("C-BET", "cbet"),
-    *_row("MA-MAESN", "maesn", only="climb"),
+    *_row("MA-MAESN", "maesn", only=CLIMB),
     *_row(f"Goal {PRIVILEGED}", "goal", "privileged"),
     *_row("learner alone", "plain", "control"),
     *_row("learner and random episodes", "uniform", "control"),
     *_row(f"learner and a scripted tour {PRIVILEGED}", "tour", "control"),
-    *_row("MESA (ours), raw positions", "mesa", "control", *RAW, only="mpe"),
+    *_row("MESA (ours), raw positions", "mesa", "control", *RAW, only=PARTICLES),
 )
 """Same seeds and tasks for every row, and the same environment steps on them in all of preset `quick`; rows of `paper`
 have the paper's, and take hours, but for climb games."""
 PAPER_TABLE_2: Paper = {
-    name: dict(zip(FAMILIES, values, strict=True))
+    name: dict(zip(COLUMNS, values, strict=True))
     for name, values in {
         "MESA": (
             (0.83, 0.20),
@@ -255,12 +255,11 @@ PAPER_TABLE_2: Paper = {
 }
 """MESA, its base learner, and the strongest baseline of the particle worlds: mean and ±."""
 BORROWED = (("method.explorers-from", ELSEWHERE), ("method.turn", "true"))
-HARD = "mpe-3a5l-hard"
 TWO_TO_THREE, EASY_TO_HARD = "2 to 3 agents", "easy to hard"
 ZERO_SHOT = {
-    TWO_TO_THREE: ("mesa mpe-2a5l, preset quick", "sub-teams, rest tours, turned"),
-    EASY_TO_HARD: ("mesa mpe-3a5l, preset quick", "same team, turned"),
-    "2 agents drive all 3": ("mesa mpe-2a5l, preset quick", "whole team, turned"),
+    TWO_TO_THREE: (f"mesa {TWO_AGENTS}, preset quick", "sub-teams, rest tours, turned"),
+    EASY_TO_HARD: (f"mesa {THREE_AGENTS}, preset quick", "same team, turned"),
+    "2 agents drive all 3": (f"mesa {TWO_AGENTS}, preset quick", "whole team, turned"),
 }
 """Whose explorers, and how they play; the last is the negative control."""
 
@@ -319,7 +318,7 @@ PAPER_ARMS = (OURS, ALONE, *FILLED)
 
 def _ablation() -> Iterator[Cell]:
     """Figure 9 and what each part that we added is worth, on a particle world; the paper's arms on a climb game too."""
-    env, tasks = "mpe-2a5l", 5
+    env, tasks = TWO_AGENTS, 5
     yield Cell("mesa", env, 2.0, OURS, num_test_tasks=tasks, kind="ours")
     yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
     for label, settings in FILLED.items():
@@ -334,7 +333,7 @@ def _ablation() -> Iterator[Cell]:
     }
     for label, settings in changed.items():
         yield Cell("mesa", env, 2.0, label, settings, num_test_tasks=tasks)
-    env, tasks = "climb-multi", 10
+    env, tasks = MULTI_STAGE, 10
     yield Cell("mesa", env, 1.7, OURS, num_test_tasks=tasks, kind="ours")
     yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
     for label, settings in tuple(FILLED.items())[:2]:
@@ -347,7 +346,7 @@ PIECES: tuple[Piece, ...] = (
     Piece(
         "figure-1",
         "Figure 1: structured and unstructured exploration",
-        (Cell("mesa", "climb-one", 1.3, num_test_tasks=10),),  # as in Table 2, so that its runs will do
+        (Cell("mesa", ONE_STEP, 1.3, num_test_tasks=10),),  # as in Table 2, so that its runs will do
         _visits,
         shows_play=True,
     ),
@@ -355,13 +354,13 @@ PIECES: tuple[Piece, ...] = (
     Piece(
         "figure-4",
         "Figure 4: learning curves on particle worlds and the swimmer",
-        _of(*PARTICLES, "swimmer"),
+        _of(*PARTICLES, SWIMMER),
         _curves("figure-4"),
     ),
     Piece(
         "figure-6",
         "Figure 6: an explorer visits all landmarks",
-        (Cell("mesa", "mpe-2a3l", 6.0),),
+        (Cell("mesa", VISUALIZED, 6.0),),
         _episodes("explorer-1"),
         shows_play=True,
     ),
@@ -379,7 +378,7 @@ PIECES: tuple[Piece, ...] = (
     Piece(
         "figure-8",
         "Figure 8: two explorers in a particle world",
-        (Cell("mesa", "mpe-2a3l", 9.0, overrides=(("method.num-explorers", "2"),)),),
+        (Cell("mesa", VISUALIZED, 9.0, overrides=(("method.num-explorers", "2"),)),),
         _episodes("explorer-1", "explorer-2"),
         shows_play=True,
     ),

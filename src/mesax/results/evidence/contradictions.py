@@ -18,6 +18,7 @@ from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.json_values import Json
 from mesax.store.reading import SUMMARY_NUMBERS, borrowed_from
+from mesax.suites.renamed import RENAMED_FROM, name_today
 
 CLOSE = 1e-3
 """Curves are kept to four decimals."""
@@ -41,14 +42,13 @@ OF_NEW_ONES = ("area_under_curve", "optimal_fraction_low", "optimal_fraction_hig
 
 def contradictions(kept: Kept) -> Iterator[str]:
     """Entries that do not follow from those that they were computed from."""
-    facts, is_old = kept.facts, not any(name in kept.facts for name in OF_THE_STORE)
+    facts, is_old = kept.facts, not any(name in kept.facts for name in OF_THE_STORE if name != "made_with")
     missing = [name for name in (OF_OLD_ONES if is_old else (*OF_OLD_ONES, *OF_NEW_ONES)) if name not in facts]
     missing += [] if is_old else [name for name in OF_THE_STORE if not facts.get(name)]
     if missing:
         yield f"it lacks {', '.join(missing)}"
         return
-    if kept.path.stem not in file_names(facts):
-        yield f"it is a result of {file_names(facts)[0]}, which is not its name"
+    yield from _of_names(kept)
     yield from _of_finals(facts)
     if not is_old:
         unknown = list(_of_tasks(facts))
@@ -58,6 +58,17 @@ def contradictions(kept: Kept) -> Iterator[str]:
     yield from _of_rows(kept, is_old)
     yield from _of_clocks(facts)
     yield from () if is_old else _of_settings(kept)
+
+
+def _of_names(kept: Kept) -> Iterator[str]:
+    """The file must be called what it is of; a world, what its name of before is now."""
+    facts, before = kept.facts, (kept.facts.get("made_with") or {}).get(RENAMED_FROM, kept.env)
+    if RENAMED_FROM in facts:
+        yield f"{facts[RENAMED_FROM]} is called {kept.env} now: type python tools/rename_results.py {kept.path.parent}"
+    elif kept.path.stem not in file_names(facts):
+        yield f"it is a result of {file_names(facts)[0]}, which is not its name"
+    if kept.env not in (before, name_today(before)):
+        yield f"its world is {kept.env}, which was never called {before}"
 
 
 def _of_finals(facts: Json) -> Iterator[str]:

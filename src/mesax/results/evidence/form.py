@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from mesax.store.json_values import Json
 from mesax.store.reading import FAMILY_NUMBERS
+from mesax.suites.renamed import RENAMED_FROM
 
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value is of some kind."""
@@ -135,7 +136,8 @@ OTHERS: dict[str, Kind] = {
     ),
     "test_tasks": Kind("a list of tasks", _list_of(_has({"label": _is_text}, group=_or_none(_is_text)))),
     "config": OBJECT,
-    **dict.fromkeys(("made_with", "overrides", "request"), OBJECT_OR_NULL),
+    "made_with": Kind("an object or null", _or_none(_has({}, **{RENAMED_FROM: _is_text}))),
+    **dict.fromkeys(("overrides", "request"), OBJECT_OR_NULL),
     "clocks": Kind("an object of numbers", _or_none(_object_of(_is_number))),
     "curves": Kind("a list of evaluations by task and repeat, in the order of steps", _or_none(_list_of(_is_curve))),
     "explorers": Kind("what visitors reach", _or_none(_has({}, visitors=_or_none(_object_of(_is_visitor))))),

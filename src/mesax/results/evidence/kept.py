@@ -1,6 +1,6 @@
 """The store of results: one small file for each run, with all that made it. Needs no JAX.
 
-    results/mesa-mpe-2a5l-quick-seed0.json
+    results/mesa-wide-2a5l-quick-seed0.json
         figures of the run, task by task           what `summary.json` says, by today's statistics
         label, request, config, made_with          what was run: settings and their hash, command, commit, versions
         family, test_tasks, curves                 enough to draw and to compare it like the run itself
@@ -30,8 +30,9 @@ from mesax.store.files import checksum, write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_ready, json_text
 from mesax.store.modules import file_name
-from mesax.store.reading import SUMMARY_NUMBERS, Curve, RunResults, borrowed_from, load_run
+from mesax.store.reading import SUMMARY_NUMBERS, Curve, RunResults, borrowed_from
 from mesax.store.run_directory import RunDirectory
+from mesax.suites.renamed import RENAMED_FROM, load_run, named_today, open_run
 
 ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
 """A file with any of these is meant as a result, and damaged if it lacks others; without them it is of another kind."""
@@ -105,7 +106,7 @@ class Kept:
     def results(self) -> RunResults:
         """The same as of a run directory, as far as the file goes."""
         run = {name: self.facts[name] for name in ("method", "env", "preset", "seed")}
-        run |= {name: self.facts[name] for name in OF_THE_RUN if name in self.facts}
+        run |= {name: self.facts[name] for name in (*OF_THE_RUN, RENAMED_FROM) if name in self.facts}
         made_with = self.facts.get("made_with") or {}
         run |= {name: made_with[name] for name in ("config_hash", "git_commit", "versions") if name in made_with}
         run.setdefault("test_tasks", [{"label": task["label"]} for task in self.facts["per_task"]])
@@ -139,7 +140,7 @@ def _checked(path: Path, facts: Json) -> Kept:
         raise DamageError(f"{path} is no result of a run: it lacks {', '.join(missing)}")
     if (problem := malformed(facts)) is not None:
         raise DamageError(f"{path}: {problem}")
-    return Kept(path, facts)
+    return Kept(path, named_today(facts))
 
 
 def is_meant_as_result(facts: Json) -> bool:
@@ -201,6 +202,7 @@ def facts_of(directory: Path) -> Json:
     facts["made_with"] = {"command": command_of(run.run)} | {
         name: run.run.get(name) for name in ("config_hash", "git_commit", "versions", "machine")
     }
+    facts["made_with"] |= {RENAMED_FROM: run.run[RENAMED_FROM]} if RENAMED_FROM in run.run else {}
     facts["curves"] = [_curve(curve) for curve in run.curves]
     return _without_places(facts)
 
@@ -244,7 +246,7 @@ def _without_places(facts: Json) -> Json:
 def _lender(directory: Path, explorers: bool) -> Json | None:
     """What a run whose policies are borrowed is of; None if it is there no more."""
     try:
-        run = RunDirectory.open(directory).run
+        run = open_run(directory).run
     except (StoreError, UsageError):
         return None
     known = {name: run.get(name) for name in (*LENDER, "config_hash")}

@@ -19,8 +19,8 @@ from mesax.results.comparison import pool
 from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept, facts_of
 from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.tables import Table
-from mesax.store.reading import RunResults, load_run
-from mesax.store.run_directory import RunDirectory
+from mesax.store.reading import RunResults
+from mesax.suites.renamed import load_run, open_run
 
 if TYPE_CHECKING:
     from mesax.experiments.request import Request
@@ -263,7 +263,7 @@ def _finished(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
     for level in range(DEEPEST + 1):
         for path in sorted(directory.glob("/".join(["*"] * level + ["run.json"]))):
             try:
-                run = RunDirectory.open(path.parent)
+                run = open_run(path.parent)
                 if run.status == "done":
                     yield path.parent, run.run
             except (StoreError, UsageError):  # half a run, or none: nobody asked for this one

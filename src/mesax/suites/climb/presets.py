@@ -148,7 +148,7 @@ GAMES = {
         updates_per_round=2,
         explore_steps=20_000,
     ),
-    "climb-multi": Game(
+    "climb-multi-mixed": Game(
         ClimbFamily(num_stages=5),
         Schedule(100_000, num_envs=10, replay_capacity=20_000),
         learner=MULTI_STAGE_LEARNER,

@@ -26,7 +26,7 @@ class ClimbSuite:
         """Those of the paper, and three larger ones in which all agents must agree."""
         return {
             "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",
-            "climb-multi": "five-stage climb game: own (k, u) at every stage",
+            "climb-multi-mixed": "five-stage climb game: own (k, u) at every stage",
             "climb-wide": "one-step climb game: 2 agents, 100 actions, both must play u",
             "climb-trio": "one-step climb game: 3 agents, 30 actions, all must play u",
             "climb-stages": "five-stage climb game: 2 agents, 30 actions, both must play the stage's u",

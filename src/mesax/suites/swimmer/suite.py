@@ -24,7 +24,7 @@ class SwimmerSuite:
     @property
     def environments(self) -> Mapping[str, str]:
         """One."""
-        return {"swimmer": "MuJoCo swimmer: two joints meet at a hidden angle (needs the extra 'mujoco')"}
+        return {"swimmer-wide": "MuJoCo swimmer: two joints meet at a hidden angle (needs the extra 'mujoco')"}
 
     def family(self, environment: str) -> TaskFamily:
         """Targets on both sides of a straight body."""
