@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.errors import UsageError
 from mesax.nets import (
     AttentionOverAgents,
@@ -54,11 +55,10 @@ CASES = {
     "alone": (lambda key: TINY.build(INPUTS, 2, key), OBS[:, :, 0]),
     "shared team": (team(TINY), OBS),
     "team that sees waves": (team(WithChange(Mlp((4,), octaves=2)), shared=False), OBS),
-    "of the first number": (team(WithChange(Mlp((4,)), first=1)), OBS),
     "coded team": (coded, np.concatenate([np.repeat(OBS[:, :1, :, :1], TIME, axis=1), OBS[..., 1:]], axis=-1)),
-    "entities": (team(WithChange(Entities(1, 0, own=2, hidden=4), first=1), shared=False), OBS),
+    "entities": (team(WithChange(Entities(1, 0, own=1, hidden=4)), shared=False), OBS),
     "over others": (
-        lambda key: WithChange(AttentionOverOthers(1, 1, own=2, hidden=4), first=2).build(4, 2, key),
+        lambda key: WithChange(AttentionOverOthers(1, 1, own=2, hidden=4)).build(4, 2, key),
         RANDOM.normal(size=(5, TIME, 4)).astype(np.float32),
     ),
     "critics": (critics(TINY), (JOINT, PLAYED)),
@@ -134,10 +134,18 @@ def test_changes_and_other_actions_by_hand():
     np.testing.assert_array_equal(memories[1], [False] + [True] * TIME)
 
 
-def test_changes_that_nothing_comes_of_are_refused():
+def test_own_velocity_of_a_net_over_entities():
+    """What it would be told in a world that shows velocities, the other way around, comes before all offsets."""
+    net = with_numbers(lambda key: WithChange(Entities(1, 1, own=2, hidden=4)).build(4, 2, key))
+    seen = RANDOM.normal(size=(2, 4)).astype(np.float32)
+    step = jax.jit(lambda net, told: net.step((told[0, :2], jnp.ones((), bool)), told[1])[1])
+    plain = jax.jit(lambda net, x: net.step((), x)[1])
+    told = np.concatenate([10.0 * (seen[1, :2] - seen[0, :2]), seen[1]])
+    np.testing.assert_allclose(step(net, seen), plain(net.net, told), rtol=1e-4, atol=1e-4)
+
+
+def test_changes_that_are_not_seen_or_drown_all_others_are_refused():
     with pytest.raises(UsageError, match="factor must be above 0"):
         WithChange(factor=0.0)
-    with pytest.raises(UsageError, match="first must be at least 1"):
-        WithChange(first=0)
-    with pytest.raises(UsageError, match="first must be at most 3, the number of inputs, but is 4"):
-        WithChange(first=4).build(3, 1, jax.random.key(0))
+    with pytest.raises(UsageError, match="set last-action to false"):
+        ValueDecomposition(agent_net=TINY)

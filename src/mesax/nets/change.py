@@ -10,15 +10,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mesax.errors import UsageError
 from mesax.nets.attention import AttentionOverAgents, AttentionOverOthers
 from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
 from mesax.nets.sequence import Input, Memory, Net, StepByStep
-from mesax.ranges import above, at_least
+from mesax.ranges import above
 from mesax.types import Key
 
-Last: TypeAlias = tuple[Float[Array, "*steps first"], Bool[Array, "*steps"]]
+Last: TypeAlias = tuple[Float[Array, "*steps changing"], Bool[Array, "*steps"]]
 """What was seen at the step before, and whether there was one."""
 
 
@@ -29,13 +28,13 @@ class ChangeNet(StepByStep[Input]):
     """
 
     net: Net[Input]
-    first: int = eqx.field(static=True)
-    """How many numbers of an input are remembered."""
+    changing: int = eqx.field(static=True)
+    """How many numbers of an input, from the first on, are remembered."""
     factor: float = eqx.field(static=True)
 
     def start(self) -> Last:
         """Nothing was seen."""
-        return jnp.zeros(self.first), jnp.zeros((), bool)
+        return jnp.zeros(self.changing), jnp.zeros((), bool)
 
     def step(self, memory: Last, x: Input) -> tuple[Last, Array]:
         """The net on the change, what is seen, and the rest."""
@@ -54,8 +53,8 @@ class ChangeNet(StepByStep[Input]):
         before = jax.tree.map(lambda one, rest: jnp.concatenate([one[:, None], rest[:, :-1]], axis=1), start, after)
         return after, self.net.along_batch((), self._changed(before, xs))[1]
 
-    def _remembered(self, x: Input) -> Float[Array, "*steps first"]:
-        return (x[0] if isinstance(x, tuple) else x)[..., : self.first]
+    def _remembered(self, x: Input) -> Float[Array, "*steps changing"]:
+        return (x[0] if isinstance(x, tuple) else x)[..., : self.changing]
 
     def _changed(self, memory: Last, x: Input) -> Input:
         last, known = memory
@@ -68,21 +67,16 @@ class WithChange:
     """A net without memory that also sees what changed since the step before: for worlds that hide velocities."""
 
     net: Mlp | Entities | AttentionOverOthers | AttentionOverAgents = Mlp()
-    """Changes come ahead of what it sees: to nets over entities or others they are numbers about the agent itself."""
+    """To nets over entities or others, changes are the `own` numbers: where an observation begins with the offset to a
+    landmark, its change is the agent's own velocity, the other way around. Other nets see the change of all numbers."""
     factor: float = 10.0
     """What changes are multiplied by: one over the time of a step makes them velocities."""
-    first: int | None = None
-    """How many numbers change, from the first on; None: all. Two are enough where an observation begins with an offset
-    to a landmark: its change is the agent's own velocity, the other way around."""
 
     def __post_init__(self) -> None:
-        """Refuse changes that nothing comes of."""
+        """Refuse changes that are not seen."""
         above(self, 0, "factor")
-        at_least(self, 1, "first")
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0, actions: int = 0) -> ChangeNet:
         """A fresh net with a linear head of the given gain; `actions` are numbers in further parts."""
-        first = inputs if self.first is None else self.first
-        if first > inputs:
-            raise UsageError(f"first must be at most {inputs}, the number of inputs, but is {first}")
-        return ChangeNet(self.net.build(first + inputs + actions, outputs, key, head_gain), first, self.factor)
+        changing = self.net.own if isinstance(self.net, Entities | AttentionOverOthers) else inputs
+        return ChangeNet(self.net.build(changing + inputs + actions, outputs, key, head_gain), changing, self.factor)
