@@ -25,7 +25,20 @@ from mesax.algorithms.base import OffPolicy
 from mesax.algorithms.mixers import BuildsMixer, Mixer, MixerConfig, MixerStep, Monotonic
 from mesax.algorithms.targets import lambda_returns
 from mesax.errors import UsageError
-from mesax.nets import Adam, CodedTeam, Entities, Gru, Memory, NetConfig, NetT, Team, Trainable, polyak, unroll_batch
+from mesax.nets import (
+    Adam,
+    CodedTeam,
+    Entities,
+    Gru,
+    Memory,
+    NetConfig,
+    NetT,
+    Team,
+    Trainable,
+    WithChange,
+    polyak,
+    unroll_batch,
+)
 from mesax.policy import LEARNER, Policy, sometimes_random
 from mesax.ranges import at_least, between
 from mesax.types import (
@@ -199,6 +212,8 @@ class ValueDecomposition(OffPolicy):
         between(self, 0, 1, "discount", "trace", "exploration.start", "exploration.end")
         if self.last_action and isinstance(self.agent_net, Entities):
             raise UsageError("a net over entities cannot see the last action: set last-action to false")
+        if self.last_action and isinstance(self.agent_net, WithChange):
+            raise UsageError("changes of the last action would drown all others: set last-action to false")
 
     def init(self, spec: EnvSpec, key: Key) -> ValueState:
         """Fresh nets; targets start equal."""
