@@ -370,16 +370,16 @@ def test_missing_mujoco_is_named_with_its_cure(monkeypatch):
 
 def test_a_run_without_mujoco_is_refused_before_it_has_a_directory(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    assert main(["run", "plain", "swimmer", "--preset", "smoke", "--out", str(tmp_path / "run")]) == USAGE
+    assert main(["run", "plain", "swimmer-wide", "--preset", "smoke", "--out", str(tmp_path / "run")]) == USAGE
     assert "pip install 'mesax[mujoco]'" in capsys.readouterr().err
     with pytest.raises(UsageError, match="needs MuJoCo"):
-        run_experiment(experiment("plain", "swimmer", "smoke"), tmp_path / "run")
+        run_experiment(experiment("plain", "swimmer-wide", "smoke"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     planned = [
         "--methods",
         "plain",
         "--envs",
-        "swimmer",
+        "swimmer-wide",
         "--preset",
         "smoke",
         "--out",
@@ -390,8 +390,8 @@ def test_a_run_without_mujoco_is_refused_before_it_has_a_directory(monkeypatch, 
 
 
 def test_without_mujoco_a_run_that_is_done_is_shown_and_another_not_gone_on_with(monkeypatch, tmp_path, capsys):
-    path, asked = tmp_path / "run", experiment("plain", "swimmer", "smoke")
-    words = ["run", "plain", "swimmer", "--preset", "smoke", "--out", str(path), "--reuse", "--quiet"]
+    path, asked = tmp_path / "run", experiment("plain", "swimmer-wide", "smoke")
+    words = ["run", "plain", "swimmer-wide", "--preset", "smoke", "--out", str(path), "--reuse", "--quiet"]
     monkeypatch.setattr(running, "_execute", lambda *_: 0)
     monkeypatch.setattr(running, "_show", lambda *_: 0)
     assert main(words) == 0
