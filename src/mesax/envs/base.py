@@ -187,6 +187,8 @@ class ClimbReturns:
     """How results are read where a world pays 1, 1 - delta or 0 at every step of its horizon, and returns are sums."""
 
     world: ClimbWorld
+    lost: tuple[float, float] = (0.0, 0.0)
+    """Steps of an episode that scripted teams lose on the way to the optimum and to the safe equilibrium."""
 
     @property
     def num_tasks(self) -> None:
@@ -195,13 +197,13 @@ class ClimbReturns:
 
     @property
     def optimal_return(self) -> float:
-        """Reward 1 at every step: not quite within reach, because a team must get there first."""
-        return float(self.world.horizon)
+        """Reward 1 at every step but those that are lost; not quite within reach if it is not said how many."""
+        return self.world.horizon - self.lost[0]
 
     @property
     def suboptimal_return(self) -> float:
-        """The safe reward at every step."""
-        return float((1.0 - self.world.delta) * self.world.horizon)
+        """The safe reward at every step but those that are lost."""
+        return (1.0 - self.world.delta) * (self.world.horizon - self.lost[1])
 
     @property
     def optimal_threshold(self) -> float:
