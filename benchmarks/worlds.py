@@ -1,6 +1,8 @@
-"""Draws docs/images/worlds.png: the authors' maps of seeds 0, 1 and 2 beside a layout of the wide worlds.
+"""Draws docs/images/worlds.png: maps of the paper's authors beside a layout of the wide worlds, with starts of agents.
 
-python benchmarks/worlds.py
+    python benchmarks/worlds.py
+
+It takes a few seconds. The maps are those of seeds 0, 1 and 2, on which the authors ran their baselines.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ PANELS = (("mpe-2a5l", 0), ("mpe-2a5l", 1), ("mpe-2a5l", 2), ("wide-2a5l", 0))
 EPISODES = 50
 START = {"marker": "o", "color": AGENTS[0], "linestyle": "", "markersize": 1.5}
 DISC, TARGET = {"facecolor": "#F1F1F1", "edgecolor": EDGE}, {"facecolor": OPTIMAL_AREA, "edgecolor": OPTIMAL}
-
 HALO = [withStroke(linewidth=2, foreground="white")]
 
 
