@@ -206,9 +206,9 @@ def wide(num_agents: int, num_landmarks: int, *, count: int = 2, half_width: flo
 
 
 TWO = World(jammed(2, 5), 3_000_000, 2, JAMMED_LEARNER, 1_200_000, 12, 800_000, 0.85, 0.85)
-THREE = World(jammed(3, 5), 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8, UNAIDED_LEARNER)
+THREE = World(jammed(3, 5), 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8, JAMMED_LEARNER)
 WIDE_TWO = World(wide(2, 5), 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85, action_repeat=2)
-WIDE_THREE = replace(THREE, family=wide(3, 5), explore_decisions=1_600_000, action_repeat=2)
+WIDE_THREE = replace(THREE, family=wide(3, 5), explore_decisions=1_600_000, action_repeat=2, alone=UNAIDED_LEARNER)
 # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
 HARD = replace(WIDE_THREE, learner=HARD_LEARNER, updates_per_round=12, explorers_leave=0.6, alone=None)
 HARDER = 0.3
