@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from mesax.nets import Gru as Gru
     from mesax.nets import Mlp as Mlp
     from mesax.nets import Trainable as Trainable
+    from mesax.nets import WithChange as WithChange
     from mesax.nets import polyak as polyak
     from mesax.nets import unroll_batch as unroll_batch
     from mesax.policy import EpsilonRandom as EpsilonRandom
@@ -177,6 +178,7 @@ _MODULES = {
         "Gru",
         "Mlp",
         "Trainable",
+        "WithChange",
         "polyak",
         "unroll_batch",
     ),

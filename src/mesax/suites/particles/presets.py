@@ -76,6 +76,8 @@ UNAIDED_LEARNER = replace(LEARNER, share_actors=True, entropy_bonus=0.005)
 # Where rewards are rarer still, one actor net learns from all agents, and rates fall, so that what was found stays.
 FALLING = Adam(2e-3, falling=5_400)
 HARD_LEARNER = replace(LEARNER, share_actors=True, actor_optimizer=FALLING, critic_optimizer=FALLING)
+# Where agents start close to what pays, a critic of random values would make them leave before it has learned anything.
+JAMMED_LEARNER = replace(LEARNER, critic_head_gain=0.01)
 EXPLORER = Mappo(
     values_of="own",
     optimizer=Adam(2e-3, clip_norm=0.5),
@@ -203,10 +205,10 @@ def wide(num_agents: int, num_landmarks: int, *, count: int = 2, half_width: flo
     return ParticleClimbFamily(world, count, landmark_range=half_width - 0.1)
 
 
-TWO = World(jammed(2, 5), 3_000_000, 2, LEARNER, 1_200_000, 12, 800_000, 0.85, 0.85)
-THREE = World(jammed(3, 5), 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8, UNAIDED_LEARNER)
+TWO = World(jammed(2, 5), 3_000_000, 2, JAMMED_LEARNER, 1_200_000, 12, 800_000, 0.85, 0.85)
+THREE = World(jammed(3, 5), 6_000_000, 4, ADDITIVE_LEARNER, 3_000_000, 16, 2_400_000, 0.7, 0.8, JAMMED_LEARNER)
 WIDE_TWO = World(wide(2, 5), 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85, 0.85, action_repeat=2)
-WIDE_THREE = replace(THREE, family=wide(3, 5), explore_decisions=1_600_000, action_repeat=2)
+WIDE_THREE = replace(THREE, family=wide(3, 5), explore_decisions=1_600_000, action_repeat=2, alone=UNAIDED_LEARNER)
 # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
 HARD = replace(WIDE_THREE, learner=HARD_LEARNER, updates_per_round=12, explorers_leave=0.6, alone=None)
 HARDER = 0.3
