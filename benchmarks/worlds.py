@@ -1,8 +1,8 @@
-"""Draws docs/images/worlds.png: maps of the paper's authors beside a layout of the wide worlds, with starts of agents.
+"""Both kinds of particle worlds: a picture of them, docs/images/worlds.png, and how hard each is.
 
     python benchmarks/worlds.py
 
-It takes a few seconds. The maps are those of seeds 0, 1 and 2, on which the authors ran their baselines.
+It takes half a minute. The maps are those of seeds 0, 1 and 2, on which the paper's authors ran their baselines.
 """
 
 from __future__ import annotations
@@ -18,27 +18,47 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 
-from mesax.envs.particle_climb import ParticleTask
+from mesax.envs.particle_climb import ParticleClimb, ParticleTask
 from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, STYLE, new_figure
 from mesax.suites.particles.presets import WORLDS
 
 FIGURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "worlds.png"
 PANELS = (("mpe-2a5l", 0), ("mpe-2a5l", 1), ("mpe-2a5l", 2), ("wide-2a5l", 0))
-EPISODES = 50
+MEASURED = ("mpe-2a5l", "mpe-2a5l-hard", "wide-2a5l", "wide-2a5l-hard")
+TASKS, EPISODES = 50, 50
 START = {"marker": "o", "color": AGENTS[0], "linestyle": "", "markersize": 1.5}
 DISC, TARGET = {"facecolor": "#F1F1F1", "edgecolor": EDGE}, {"facecolor": OPTIMAL_AREA, "edgecolor": OPTIMAL}
 HALO = [withStroke(linewidth=2, foreground="white")]
+
+
+def starts_in(world: ParticleClimb, tasks: ParticleTask) -> np.ndarray:
+    """Where agents start, `[tasks, places, 2]`."""
+    reset = jax.vmap(jax.vmap(world.reset, in_axes=(None, 0)), in_axes=(0, None))
+    state, _ = reset(tasks, jax.random.split(jax.random.key(0), EPISODES))
+    return np.asarray(state.position).reshape(len(tasks.target), -1, 2)
+
+
+def distances(places: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+    """From all of the one to all of the other, task by task."""
+    return np.linalg.norm(places[:, :, None] - landmarks[:, None], axis=-1)
+
+
+def measure(name: str) -> tuple[float, float]:
+    """Mean distances in unseen tasks: from starts to landmarks (the paper's difficulty), and between landmarks."""
+    family = WORLDS[name].family
+    tasks = family.split(0, 0, TASKS).test
+    landmarks = np.asarray(tasks.landmarks)
+    between = distances(landmarks, landmarks)
+    return float(distances(starts_in(family.world, tasks), landmarks).mean()), float(between[between > 0].mean())
 
 
 def draw_world(axes: Axes, name: str, seed: int) -> None:
     """The first test task of a seed, and where agents start in many episodes."""
     family = WORLDS[name].family
     world, tasks = family.world, family.split(seed, 0, 1).test
-    task: ParticleTask = jax.tree.map(lambda leaf: leaf[0], tasks)
-    starts, _ = jax.vmap(world.reset, in_axes=(None, 0))(task, jax.random.split(jax.random.key(0), EPISODES))
-    axes.plot(*np.asarray(starts.position).reshape(-1, 2).T, **START, zorder=2)
-    for number, (x, y) in enumerate(np.asarray(task.landmarks).tolist()):
-        style = TARGET if number == int(task.target) else DISC
+    axes.plot(*starts_in(world, tasks)[0].T, **START, zorder=2)
+    for number, (x, y) in enumerate(np.asarray(tasks.landmarks)[0].tolist()):
+        style = TARGET if number == int(tasks.target[0]) else DISC
         axes.add_patch(Circle((x, y), world.radius, **style, zorder=1))
         axes.text(x, y, str(number), fontsize=7, ha="center", va="center_baseline", path_effects=HALO, zorder=3)
     if world.wall is not None:
@@ -66,9 +86,12 @@ def draw() -> Figure:
 
 
 def main() -> None:
-    """Draw and save."""
+    """Draw, and print how far everything is from everything."""
     with rc_context(STYLE):
         draw().savefig(FIGURE, dpi=200, metadata={"Software": None})
+    for name in MEASURED:
+        from_start, between = measure(name)
+        print(f"{name:15} from starts to landmarks {from_start:.2f}, between landmarks {between:.2f}")
 
 
 if __name__ == "__main__":

@@ -354,10 +354,6 @@ class ParticleClimbFamily(TasksAmongLandmarks):
         starts = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 1, 2)
         return float(np.mean(np.linalg.norm(starts - layout[None], axis=-1)))
 
-    def mean_difficulty(self, seed: int = 0, num_tasks: int = 50) -> float:
-        """The same as a number of the whole family: its mean over unseen tasks."""
-        return float(np.mean([self.mean_distance(self.draw(seed, True, index)[0]) for index in range(num_tasks)]))
-
     def _within(self, distance: float) -> bool:
         return self.difficulty is None or self.difficulty[0] <= distance <= self.difficulty[1]
 

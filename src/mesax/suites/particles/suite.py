@@ -31,7 +31,7 @@ class ParticlesSuite:
             "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
             "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
             "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
-            "mpe-2a5l-hard": "mpe-2a5l at difficulty .3 instead of .1: farther starts, and landmarks farther apart",
+            "mpe-2a5l-hard": "mpe-2a5l at difficulty .3 instead of .1: agents start twice as far from the landmarks",
             "mpe-3a5l-hard": "mpe-3a5l at difficulty .3",
             "mpe-3a5l-hard-k3": "the same, but all 3 agents must meet",
             "wide-2a3l": "wide world: 2 agents among 3 large landmarks, spread over an arena with walls",
@@ -39,8 +39,8 @@ class ParticlesSuite:
             "wide-2a6l": "wide world: 2 agents meet at one of 6 landmarks",
             "wide-3a5l": "wide world: 2 of 3 agents meet at one of 5 landmarks",
             "wide-3a6l": "wide world: 2 of 3 agents meet at one of 6 landmarks",
-            "wide-2a5l-hard": "wide-2a5l in a larger arena: mean distance 1.56 instead of 1.03",
-            "wide-3a5l-hard": "wide-3a5l in a larger arena: mean distance 1.56 instead of 1.03",
+            "wide-2a5l-hard": "wide-2a5l in an arena half as large again",
+            "wide-3a5l-hard": "wide-3a5l in an arena half as large again",
             "wide-3a5l-hard-k3": "the same, but all 3 agents must meet",
         }
 
