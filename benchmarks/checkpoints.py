@@ -4,7 +4,7 @@
     python benchmarks/checkpoints.py sigterm      seconds from SIGTERM to exit code 75, once the replay has filled
     python benchmarks/checkpoints.py formats      one learner's state: seconds to save and to load, and a flipped bit
 
-The run is `plain` on `mpe-3a6l` in preset `quick`, whose state is the largest of all families. Orbax is measured if it
+The run is `plain` on `wide-3a6l` in preset `quick`, whose state is the largest of all families. Orbax is measured if it
 is installed (`pip install orbax-checkpoint`); mesax itself does not need it.
 """
 
@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 
 from mesax.store.trees import load_tree, save_tree  # noqa: E402
 
-RUN = ["plain", "mpe-3a6l", "--preset", "quick", "--num-test-tasks", "2", "--quiet"]
+RUN = ["plain", "wide-3a6l", "--preset", "quick", "--num-test-tasks", "2", "--quiet"]
 COST_BAR, STOP_BAR = 0.05, 10.0
 
 

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 
 STORED = Path(__file__).resolve().parent.parent / "results" / "fingerprints.json"
-SMOKE_RUNS = (("mesa", "climb-multi"), ("mesa", "mpe-3a5l"), ("mesa", "swimmer"))
+SMOKE_RUNS = (("mesa", "climb-multi-mixed"), ("mesa", "wide-3a5l"), ("mesa", "swimmer-wide"))
 ROWS = ("eval.jsonl", "metrics.jsonl")
 
 

@@ -1,6 +1,6 @@
 """Speed in a particle world, on one core: rollout, update, stage 2 and the meta-test, once compiled; and memory.
 
-    python benchmarks/particles.py [--env mpe-2a5l]
+    python benchmarks/particles.py [--env wide-2a5l]
 
 Everything runs in one thread, and rates are per second of processor time: another job on the machine slows the wall
 clock, not these figures (much).
@@ -55,7 +55,7 @@ def line(what: str, value: float, first: float, bar: int | None = None) -> None:
 def main() -> None:
     """Measure one family."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default="mpe-2a5l")
+    parser.add_argument("--env", default="wide-2a5l")
     options = parser.parse_args()
     mesa = named("mesa", options.env, "quick")
     method, family, algorithm, schedule = mesa.method, mesa.family, mesa.algorithm, mesa.schedule

@@ -30,7 +30,7 @@ from two_nodes import ADDRESS, Cluster, inner, kill
 
 RUNS = {
     "climb-one": ["mesa", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
-    "mpe-2a3l": ["mesa", "mpe-2a3l", "--preset", "smoke", "--schedule.total-steps", "20000"],
+    "wide-2a3l": ["mesa", "wide-2a3l", "--preset", "smoke", "--schedule.total-steps", "20000"],
 }
 STAGES = ("collect", "explore", "adapt")
 KINDS = ("worker", "node", "driver", "halt")

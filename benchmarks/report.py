@@ -20,14 +20,14 @@ from fake_store import FakeRun, write_episodes, write_run
 from mesax.formatting import format_bytes
 from mesax.results.report import write_report
 
-ENVIRONMENTS = ("climb-one", "climb-multi", "mpe-2a5l", "mpe-2a6l", "mpe-3a5l", "mpe-3a6l", "swimmer")
+ENVIRONMENTS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-2a6l", "wide-3a5l", "wide-3a6l", "swimmer-wide")
 METHODS = ("mesa", "plain", "uniform", "maddpg", "qmix", "maven", "emc", "mappo", "mappo-rnd", "maesn")
 
 
 def write_table(root: Path, seeds: int, environments: tuple[str, ...] = ENVIRONMENTS) -> Path:
     """All runs of the table, with recorded episodes."""
     for env, method, seed in product(environments, METHODS, range(seeds)):
-        stages = 5 if env == "climb-multi" else 1
+        stages = 5 if env == "climb-multi-mixed" else 1
         fake = FakeRun(method, env, seed=seed, num_tasks=10, num_stages=stages, evaluations=60, num_explorers=2)
         policies = ("final", "explorer-1", "explorer-2", "uniform") if method == "mesa" else ("final", "uniform")
         write_episodes(write_run(root / f"{method}-{env}-quick-seed{seed}", fake), policies, tasks=10)

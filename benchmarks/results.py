@@ -2,8 +2,8 @@
 
     python benchmarks/results.py --presets quick --seeds 0 1 2      what the quick rows say
     python benchmarks/results.py --presets paper --seeds 0          the paper's budgets
-    python benchmarks/results.py --envs mpe-2a5l mpe-3a5l           particle worlds
-    python benchmarks/results.py --envs mpe-2a5l --methods mesa+qmix uniform+qmix
+    python benchmarks/results.py --envs wide-2a5l wide-3a5l           particle worlds
+    python benchmarks/results.py --envs wide-2a5l --methods mesa+qmix uniform+qmix
     python benchmarks/results.py --keep runs/*                      only copy finished runs to results/
 
 Run directories go to runs/results; what each run found goes to results/, which is committed: figures, curves, settings
@@ -27,7 +27,15 @@ METHODS = {
     "quick": ("mesa", "uniform", "plain", "maddpg", "qmix", "mappo", "mappo-rnd"),
     "paper": ("mesa", "uniform", "maddpg"),
 }
-TASKS = {"climb-one": 10, "climb-multi": 10, "mpe-2a5l": 5, "mpe-2a6l": 5, "mpe-3a5l": 5, "mpe-3a6l": 5, "swimmer": 6}
+TASKS = {
+    "climb-one": 10,
+    "climb-multi-mixed": 10,
+    "wide-2a5l": 5,
+    "wide-2a6l": 5,
+    "wide-3a5l": 5,
+    "wide-3a6l": 5,
+    "swimmer-wide": 6,
+}
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 RUNS = Path("runs") / "results"
 
@@ -46,7 +54,7 @@ def main() -> None:
     """Fill the table of every environment and preset asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", choices=sorted(METHODS), default=["quick"])
-    parser.add_argument("--envs", nargs="+", choices=list(TASKS), default=["climb-one", "climb-multi"])
+    parser.add_argument("--envs", nargs="+", choices=list(TASKS), default=["climb-one", "climb-multi-mixed"])
     parser.add_argument("--methods", nargs="+", help="only these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--keep", nargs="+", type=Path, metavar="RUN_DIR", help="copy these, and run nothing")

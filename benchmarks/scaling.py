@@ -89,7 +89,7 @@ def cost(function: Callable[..., Any], *arguments: Any, repeats: int = 5) -> Cos
 
 def world_of(size: tuple[int, int]) -> Any:
     """MESA in a particle world of (agents, landmarks), with short episodes."""
-    quick = named("mesa", f"mpe-{size[0]}a{size[1]}l", "quick")
+    quick = named("mesa", f"wide-{size[0]}a{size[1]}l", "quick")
     return replace(quick, family=replace(quick.family, world=replace(quick.family.world, horizon=HORIZON)))
 
 
@@ -162,7 +162,7 @@ def lanes(number: int) -> Cost:
     )
 
 
-TASKS_RUN = ("run", "mesa", "climb-multi", "--preset", "smoke", "--num-test-tasks", "2")
+TASKS_RUN = ("run", "mesa", "climb-multi-mixed", "--preset", "smoke", "--num-test-tasks", "2")
 TEAM_RUN = ("--preset", "smoke", "--num-test-tasks", "1", "--num-train-tasks", "10", "--family.world.radius", "1.3")
 
 
@@ -216,7 +216,7 @@ def run_workers(number: int) -> Cost:
 
 def run_agents(number: int) -> Cost:
     """All stages of MESA with so many particles, compilation included; one place that random teams find."""
-    return run_cold("run", "mesa", f"mpe-{number}a1l", *TEAM_RUN, "--workers", "1")
+    return run_cold("run", "mesa", f"wide-{number}a1l", *TEAM_RUN, "--workers", "1")
 
 
 def run_nodes(number: int) -> Cost:
@@ -287,7 +287,7 @@ PARTS = {
     ),
     "actions": Part("update, coordinated, two agents", "actions", "A H", (10, 50, 100, 200), climb_update),
     "lanes": Part("ten rounds of `climb-one`", "lanes", "L", (1, 4, 16), lanes),
-    "tasks": Part("smoke run of `climb-multi`", "training tasks", "T", (10, 100, 300), run_tasks),
+    "tasks": Part("smoke run of `climb-multi-mixed`", "training tasks", "T", (10, 100, 300), run_tasks),
     "workers": Part("the same with 40 tasks", "workers", "work, and a start each", (1, 2, 4), run_workers),
     "nodes": Part("the same with 40 tasks, on Ray", "nodes", "work, and a start each", (1, 2, 4), run_nodes),
     "run-agents": Part(
@@ -403,7 +403,7 @@ STUDY = {"families": 20, "methods": 10, "seeds": 10, "agents": 16, "test_tasks":
 
 def study(found: Mapping[str, Any]) -> dict[str, Any]:
     """What a large study would cost by these measurements: every run as dear as MESA's own, preset `quick`."""
-    mesa = named("mesa", f"mpe-{STUDY['agents']}a5l", "quick")
+    mesa = named("mesa", f"wide-{STUDY['agents']}a5l", "quick")
     assert isinstance(mesa.method, Mesa)
     horizon, size = mesa.family.env.spec.horizon, [STUDY["agents"], 5]
 

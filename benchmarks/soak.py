@@ -24,14 +24,14 @@ from pathlib import Path
 
 RUNS = {
     "climb-one": ["mesa", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
-    "mpe-2a3l": ["mesa", "mpe-2a3l", "--preset", "smoke", "--schedule.total-steps", "20000"],
-    "swimmer": ["mesa", "swimmer", "--preset", "smoke", "--schedule.total-steps", "1600"],
+    "wide-2a3l": ["mesa", "wide-2a3l", "--preset", "smoke", "--schedule.total-steps", "20000"],
+    "swimmer-wide": ["mesa", "swimmer-wide", "--preset", "smoke", "--schedule.total-steps", "1600"],
     "pretrain": ["pretrain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
     "cbet": ["cbet", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
     "goal": ["goal", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
     "maesn": ["maesn", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
 }
-USUAL = ("climb-one", "mpe-2a3l", "swimmer")
+USUAL = ("climb-one", "wide-2a3l", "swimmer-wide")
 """Without being asked for others."""
 LONG = ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "2000000"]
 MEMORY_BAR, FILES_BAR = 5.0, 2

@@ -112,7 +112,7 @@ class TimedBatch:
 
 def overhead(rounds: int, preset: str) -> dict[str, float]:
     """Processor seconds of a few rounds of a preset's learner, by where they go."""
-    entry = experiment("plain", "swimmer", preset)
+    entry = experiment("plain", "swimmer-wide", preset)
     loop = LearningLoop(Timed(entry.training_env), entry.algorithm, entry.schedule, LearnerAlone())
     lanes = entry.lanes
     keys = jax.random.split(jax.random.key(0), lanes)

@@ -32,7 +32,7 @@ def measure(run: Path, episodes: int) -> dict[str, list[float]]:
     played = play_episodes(experiment.training_env, tasks, explorers, experiment.key(STREAM), episodes)
     angles = np.rad2deg(np.asarray(family.world.joint_angles(played.obs[:, 1:])))
     one_side = np.arange(np.ceil(family.least_degrees), family.most_degrees + 1e-6)
-    targets = np.concatenate([-one_side[::-1], one_side])
+    targets = np.unique(np.concatenate([-one_side, one_side]))
     near = np.abs(angles[:, :, None, :] - targets[:, None]) < family.world.band_degrees
     on = np.all(near, axis=-1) & np.asarray(played.mask)[..., None]
     steps, chance = on.sum(axis=1).mean(axis=0), on.any(axis=1).mean(axis=0)

@@ -27,7 +27,7 @@ NUM_TRAIN, NUM_TEST = 10, 4
 
 def meta_train(path):
     """A small MESA run, if it is not there yet; learning the test tasks is left to the learner below."""
-    entry = mesax.experiment("mesa", "climb-multi", "quick")
+    entry = mesax.experiment("mesa", "climb-multi-mixed", "quick")
     method = replace(
         entry.method,
         collect=replace(entry.method.collect, total_steps=3_000, num_evaluations=1),

@@ -84,7 +84,7 @@ def write_landmark_run(path: Path, num_landmarks: int = 5, num_explorers: int = 
     run, coverage = (json.loads((path / f"{name}.json").read_text()) for name in ("run", "coverage"))
     for name in ("num_actions", "num_stages"):
         del run["family"][name]
-    run["env"] = run["family"]["name"] = "mpe-2a5l"
+    run["env"] = run["family"]["name"] = "wide-2a5l"
     run["family"] |= {
         "num_agents": 2,
         "num_landmarks": num_landmarks,

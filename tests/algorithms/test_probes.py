@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.maddpg import Maddpg, joint_inputs
-from mesax.nets import Adam, Gru, Mlp, unroll
+from mesax.nets import Adam, Gru, Mlp, WithChange, unroll
 from mesax.types import EnvSpec, Episode, Key
 from probes import (
     DISCOUNT,
@@ -111,6 +111,16 @@ def test_discrete(name: str):
     solved = {title for title, (_, regret) in report.items() if regret < 0.01}
     assert solved == {title for title, probe in probes.items() if moves_jointly or not probe.trap}
     assert all(report[title][1] >= probe.trap - 0.01 for title, probe in probes.items() if title not in solved)
+
+
+def test_nets_that_see_changes_know_where_a_state_was_come_from():
+    """Two starts lead to states that look alike: what to do there depends on the velocity, which is hidden."""
+    hidden, blind = "recall of a cue", replace(MLP, actor_update=ExpectedGradient("policy"))
+    seeing = replace(blind, actor_net=WithChange(MLP.actor_net, 1.0), critic_net=WithChange(MLP.critic_net, 1.0))
+    error, regret = report_on(seeing, [hidden])[hidden]
+    assert error < 0.1 and regret < 0.01
+    error, regret = report_on(blind, [hidden])[hidden]
+    assert error > 0.3 and regret >= 0.5
 
 
 @pytest.mark.parametrize("trace", [0.0, 0.5])

@@ -104,9 +104,9 @@ def test_list_names_everything(capsys):
 
 
 def test_list_shows_every_setting_of_a_run(capsys):
-    assert main(["list", "mesa", "climb-multi", "--preset", "paper"]) == 0
+    assert main(["list", "mesa", "climb-multi-mixed", "--preset", "paper"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header == "Settings of mesa on climb-multi, preset paper"
+    assert header == "Settings of mesa on climb-multi-mixed, preset paper"
     settings = {line.split()[0]: line for line in lines}
     assert settings["--method.snapshot"].endswith(". One of: last, best, fairest.")
     assert "100000" in settings["--schedule.total-steps"] and "Budget" in settings["--schedule.total-steps"]
@@ -115,8 +115,8 @@ def test_list_shows_every_setting_of_a_run(capsys):
 
 
 def test_a_learner_may_be_named_with_its_method():
-    named = request_of(parse(["run", "mesa+qmix", "mpe-2a5l"]))
-    assert named == request_of(parse(["run", "mesa", "mpe-2a5l", "--learner", "qmix"]))
+    named = request_of(parse(["run", "mesa+qmix", "wide-2a5l"]))
+    assert named == request_of(parse(["run", "mesa", "wide-2a5l", "--learner", "qmix"]))
     assert (named.method, named.learner, named.label) == ("mesa", "qmix", "mesa+qmix")
 
 

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from mesax.envs.climb import ClimbFamily, ClimbGame, ClimbTask
 from mesax.errors import UsageError
+from mesax.suites.climb.suite import ClimbSuite
 from mesax.types import Transition, leading_size, tree_index
+
+PAPER = ClimbSuite().family("climb-multi")
 
 
 def reward_table(game: ClimbGame, count: int, special: int) -> np.ndarray:
@@ -96,6 +99,56 @@ def test_observation_is_the_stage_and_the_joint_actions_so_far():
     assert ends == [False, False, True]
 
 
+def test_without_history_agents_see_the_stage_alone():
+    game = ClimbGame(num_actions=3, num_stages=3, see_history=False)
+    assert game.spec.obs_size == 3
+    task, key = ClimbTask(jnp.array([2, 2, 2]), jnp.array([0, 1, 2])), jax.random.key(0)
+    state, obs = game.reset(task, key)
+    seen, rewards, step = [obs], [], jax.jit(game.step)
+    for played in ([0, 0], [0, 2], [2, 1]):
+        state, outcome = step(task, state, jnp.array(played), key)
+        seen.append(outcome.obs)
+        rewards.append(float(outcome.reward))
+    stages = np.concatenate([np.eye(3), np.zeros((1, 3))])  # nothing once the last is over
+    np.testing.assert_array_equal(seen, np.stack([stages, stages], axis=1))
+    assert rewards == [1.0, 0.5, 0.0]
+
+
+def test_the_papers_five_stage_game():
+    assert (PAPER.env.spec.num_agents, PAPER.env.spec.obs_size, PAPER.env.spec.horizon) == (2, 5, 5)
+    assert PAPER.num_actions == 10 and PAPER.possible_counts == (2,) and PAPER.groups == ("k=2",)
+    assert (PAPER.optimal_return, PAPER.suboptimal_return) == (1.0, 0.5)
+    assert float(PAPER.score(jnp.array([1.0, 0.5, 0.0, 0.5, 0.5]))) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("seed", "specials"),
+    [(0, (5, 0, 3, 3, 7)), (1, (5, 8, 9, 5, 0)), (2, (8, 8, 6, 2, 8)), (3, (8, 9, 3, 8, 8)), (4, (7, 5, 1, 8, 7))],
+)
+def test_the_first_test_task_is_the_papers(seed: int, specials: tuple[int, ...]):
+    """Those of the authors' code."""
+    split = PAPER.split(seed, 10, 5)
+    own, *others = pairs(split.test)
+    assert own == tuple((2, special) for special in specials)
+    assert own not in pairs(split.train) and len({own, *others, *pairs(split.train)}) == 15
+    assert pairs(PAPER.split(seed, 10, 1).test) == [own]
+    assert pairs(PAPER.split(seed, 10, 0).train) == pairs(split.train)
+
+
+def test_published_tasks_are_never_training_tasks():
+    """With few tasks in all, a draw that did not know of the first would soon meet it."""
+    family = ClimbFamily(num_actions=2, num_stages=2, counts=(2,), published=True)
+    for seed in range(10):
+        split = family.split(seed, 3, 1)
+        assert len(set(pairs(split.train) + pairs(split.test))) == 4
+    with pytest.raises(UsageError, match="this family has 4 tasks, fewer than 4 for training \\+ 1 for testing"):
+        family.split(0, 4, 0)
+    one_step = ClimbFamily(counts=(2,), published=True).split(0, 5, 2)
+    assert pairs(one_step.test)[0] == ((2, 5),) and ((2, 5),) not in pairs(one_step.train)
+    with pytest.raises(UsageError, match=r"published tasks have one k: say which with counts, not \(1, 2\)"):
+        ClimbFamily(published=True)
+
+
 def test_the_one_step_game_shows_a_constant():
     game = ClimbGame()
     assert game.spec.obs_size == 1 and game.spec.horizon == 1
@@ -111,6 +164,7 @@ def test_the_one_step_game_shows_a_constant():
         (ClimbFamily(num_agents=3, num_actions=4), 5, 4),
         (ClimbFamily(num_actions=3, num_stages=2), 20, 16),
         (ClimbFamily(num_stages=5), 10, 10),
+        (PAPER, 10, 10),
     ],
 )
 def test_splits_are_disjoint_and_repeatable(family: ClimbFamily, train: int, test: int):

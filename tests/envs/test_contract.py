@@ -17,7 +17,8 @@ from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame
 
 FAMILIES = {
     "climb-one": ClimbFamily(),
-    "climb-multi": ClimbFamily(num_stages=3, num_actions=4),
+    "climb-multi": ClimbFamily(num_stages=3, num_actions=4, counts=(2,), see_history=False, published=True),
+    "climb-multi-mixed": ClimbFamily(num_stages=3, num_actions=4),
     "three agents": ClimbFamily(num_agents=3, num_actions=3, num_stages=2),
     "particles": ParticleClimbFamily(ParticleClimb(horizon=6)),
     "three particles that collide": ParticleClimbFamily(

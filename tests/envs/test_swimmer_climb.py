@@ -3,7 +3,9 @@
 import dataclasses
 import importlib
 import sys
+from pathlib import Path
 
+import gymnasium
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
@@ -22,9 +24,12 @@ from mesax.execution.run_experiment import run_experiment
 from mesax.experiments.catalogue import experiment
 from mesax.rewards.features import JointAngles
 from mesax.store.run_directory import RunDirectory
+from mesax.suites.swimmer.suite import SwimmerSuite
 from mesax.types import Box, EnvSpec, Transition, tree_index, tree_stack
 
 DEGREES = np.pi / 180
+PAPER = SwimmerSuite().family("swimmer")
+"""0.02 radians, joints alone are seen, all targets within 30 degrees, the first five of each seed the authors' own."""
 
 
 def opened(
@@ -86,6 +91,30 @@ def test_states_and_observations_are_those_of_mamujoco(see_neighbor: bool, seed:
     theirs.close()
 
 
+def test_the_papers_episode_is_that_of_a_plain_loop():
+    """Gymnasium's file of the body in the engine itself: what joints do there decides what is seen and paid here."""
+    mujoco = importlib.import_module("mujoco")
+    body = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "swimmer.xml"
+    model = mujoco.MjModel.from_xml_path(str(body))
+    data, target = mujoco.MjData(model), 8.769 * DEGREES
+    batch = PAPER.env.batch(1, 1)
+    obs = batch.reset(SwimmerTask(np.array([target])), np.zeros(1, np.uint32))
+    data.qpos[:], data.qvel[:] = batch.positions[0], batch.velocities[0]
+    paid = []
+    for push in 0.3 * torques(1000, 1)[:, 0, :, 0]:
+        # Random pushes against a spring to the target: joints come and go.
+        torque = push + 3.0 * (target - obs[0, :, 0]) - 0.5 * obs[0, :, 1]
+        obs, reward, _, _ = batch.step(torque[None, :, None], np.ones(1, bool))
+        data.ctrl[:] = np.clip(torque, -1.0, 1.0)
+        mujoco.mj_step(model, data, 4)
+        (front, rear), (front_speed, rear_speed) = data.qpos[3:], data.qvel[3:]
+        np.testing.assert_allclose(obs, [[[front, front_speed, rear], [rear, rear_speed, front]]], atol=1e-5)
+        close = [abs(angle - target) < 0.02 for angle in (front, rear)]
+        assert reward.tolist() == [{2: 1.0, 1: 0.0, 0: 0.5}[sum(close)]]
+        paid.append(reward[0])
+    assert all(paid.count(value) > 20 for value in (0.0, 0.5, 1.0))
+
+
 def test_spaces_are_those_of_mamujoco():
     for see_neighbor in (True, False):
         theirs = mamujoco_v1.parallel_env("Swimmer", "2x1", agent_obsk=int(see_neighbor))
@@ -101,9 +130,17 @@ def test_observations_by_hand():
     np.testing.assert_array_equal(full, [[[4, 10, 40, 5, 3, 30], [5, 20, 50, 4, 3, 30]]])
     partial = SwimmerClimb(see_neighbor=False).observe(positions, velocities)
     np.testing.assert_array_equal(partial, [[[4, 10, 40, 3, 30], [5, 20, 50, 3, 30]]])
-    for env, obs in ((SwimmerClimb(), full), (SwimmerClimb(see_neighbor=False), partial)):
+    joints = PAPER.env.observe(positions, velocities)
+    np.testing.assert_array_equal(joints, [[[4, 40, 5], [5, 50, 4]]])
+    own = SwimmerClimb(see_neighbor=False, see_head=False)
+    np.testing.assert_array_equal(own.observe(positions, velocities), [[[4, 40], [5, 50]]])
+    for env, obs in ((SwimmerClimb(), full), (SwimmerClimb(see_neighbor=False), partial), (PAPER.env, joints)):
+        assert env.spec.obs_size == obs.shape[-1]
         np.testing.assert_array_equal(env.joint_angles(obs), [[4, 5]])
-        np.testing.assert_array_equal(env.heading(obs), [3])
+        np.testing.assert_array_equal(env.heading(obs), [3 if env.see_head else 0])
+        np.testing.assert_array_equal(obs[..., env.speed_at], [[40, 50]])
+        if env.see_neighbor:
+            np.testing.assert_array_equal(obs[..., env.neighbor_at], [[5, 4]])
 
 
 def test_left_and_right_are_alike():
@@ -184,11 +221,11 @@ def test_reward_by_hand(front: float, rear: float, pay: float):
     assert reward.dtype == np.float32 and reward.tolist() == [pay]
 
 
-def test_the_edge_itself_is_neither_in_nor_out():
+def test_the_edge_itself_is_out():
     env, edge = SwimmerClimb(delta=0.2), SwimmerClimb().band
     just_in, just_out = np.nextafter(edge, 0.0), np.nextafter(edge, 1.0)
     angles = np.array([[edge, edge], [just_in, -just_in], [just_out, -just_out], [edge, just_in], [edge, just_out]])
-    np.testing.assert_array_equal(env.reward(np.zeros(5), angles), np.float32([0.0, 1.0, 0.8, 0.0, 0.0]))
+    np.testing.assert_array_equal(env.reward(np.zeros(5), angles), np.float32([0.8, 1.0, 0.8, 0.0, 0.8]))
 
 
 def test_a_step_pays_for_the_state_it_reached():
@@ -214,6 +251,21 @@ def test_a_simple_controller_earns_nearly_everything():
         obs, reward, _, _ = batch.step(action[..., None], all_alive(batch))
         rewards.append(reward)
     assert np.all(np.mean(rewards, axis=0) > 0.95)
+
+
+def test_what_scripted_teams_lose_is_what_the_family_says():
+    """A spring in every joint, to the target or 20 degrees from it; what is lost is lost in the first steps."""
+    targets = np.concatenate([np.asarray(PAPER.split(seed, 0, 5).test.target) for seed in range(101, 106)])
+    batch, lost = PAPER.env.batch(len(targets), 1), []
+    for away, most in ((0.0, 1.0), (20 * DEGREES, 0.5)):
+        goals, returns = targets - away * np.sign(targets), 0.0
+        obs = batch.reset(SwimmerTask(targets), np.arange(len(targets), dtype=np.uint32))
+        for _ in range(150):
+            push = np.clip(4.0 * (goals[:, None] - obs[..., 0]) - 0.5 * obs[..., PAPER.env.speed_at], -1.0, 1.0)
+            obs, reward, _, _ = batch.step(push[..., None], all_alive(batch))
+            returns += reward
+        lost.append(150 - np.mean(returns) / most)
+    np.testing.assert_allclose(lost, PAPER.lost, atol=0.3)
 
 
 def test_it_is_a_host_environment():
@@ -370,16 +422,16 @@ def test_missing_mujoco_is_named_with_its_cure(monkeypatch):
 
 def test_a_run_without_mujoco_is_refused_before_it_has_a_directory(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    assert main(["run", "plain", "swimmer", "--preset", "smoke", "--out", str(tmp_path / "run")]) == USAGE
+    assert main(["run", "plain", "swimmer-wide", "--preset", "smoke", "--out", str(tmp_path / "run")]) == USAGE
     assert "pip install 'mesax[mujoco]'" in capsys.readouterr().err
     with pytest.raises(UsageError, match="needs MuJoCo"):
-        run_experiment(experiment("plain", "swimmer", "smoke"), tmp_path / "run")
+        run_experiment(experiment("plain", "swimmer-wide", "smoke"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     planned = [
         "--methods",
         "plain",
         "--envs",
-        "swimmer",
+        "swimmer-wide",
         "--preset",
         "smoke",
         "--out",
@@ -390,8 +442,8 @@ def test_a_run_without_mujoco_is_refused_before_it_has_a_directory(monkeypatch, 
 
 
 def test_without_mujoco_a_run_that_is_done_is_shown_and_another_not_gone_on_with(monkeypatch, tmp_path, capsys):
-    path, asked = tmp_path / "run", experiment("plain", "swimmer", "smoke")
-    words = ["run", "plain", "swimmer", "--preset", "smoke", "--out", str(path), "--reuse", "--quiet"]
+    path, asked = tmp_path / "run", experiment("plain", "swimmer-wide", "smoke")
+    words = ["run", "plain", "swimmer-wide", "--preset", "smoke", "--out", str(path), "--reuse", "--quiet"]
     monkeypatch.setattr(running, "_execute", lambda *_: 0)
     monkeypatch.setattr(running, "_show", lambda *_: 0)
     assert main(words) == 0
@@ -426,7 +478,7 @@ def step_to(front: float, rear: float, env: SwimmerClimb = SwimmerClimb()) -> Tr
     return Transition(jnp.full_like(after, 0.1), jnp.zeros((2, 1)), after)
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([HEADLINE, FULL]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([HEADLINE, FULL, PAPER]))
 def test_tasks_are_within_range_and_disjoint(seed: int, family: SwimmerFamily):
     split = family.split(seed, 20, 20)
     train, test = degrees_of(split.train), degrees_of(split.test)
@@ -437,6 +489,23 @@ def test_tasks_are_within_range_and_disjoint(seed: int, family: SwimmerFamily):
         np.testing.assert_array_equal(family.split(seed, 20, fewer).train.target, split.train.target)
         np.testing.assert_array_equal(family.split(seed, fewer, 20).test.target, split.test.target)
         np.testing.assert_array_equal(family.split(seed, fewer, 0).train.target, split.train.target[:fewer])
+
+
+@pytest.mark.parametrize(("seed", "degrees"), [(0, -21.454), (1, 26.092), (2, 8.769), (3, -29.396), (4, 18.664)])
+def test_the_first_five_test_tasks_are_the_papers(seed: int, degrees: float):
+    """The first of each seed is what the authors' baselines learn."""
+    drawn = degrees_of(PAPER.split(seed, 30, 7).test)
+    assert drawn[0] == pytest.approx(degrees, abs=1e-3)
+    np.random.seed(1357 + seed)  # noqa: NPY002
+    theirs = np.random.uniform(-30 / 180 * np.pi, 30 / 180 * np.pi, size=5)  # noqa: NPY002
+    np.testing.assert_allclose(drawn[:5], np.rad2deg(theirs), rtol=1e-6)
+    np.testing.assert_array_equal(drawn[5:], degrees_of(FULL.split(seed, 0, 2).test))
+
+
+def test_training_tasks_leave_the_papers_out(monkeypatch):
+    first = PAPER.split(3, 4, 0).train.target
+    monkeypatch.setattr(SwimmerFamily, "_published", lambda self, seed: [np.asarray(first)[1]])
+    np.testing.assert_array_equal(PAPER.split(3, 3, 0).train.target, np.asarray(first)[[0, 2, 3]])
 
 
 def test_tasks_are_spread_evenly():
@@ -458,6 +527,9 @@ def test_returns_and_threshold():
     assert safe.suboptimal_return == pytest.approx(180.0)
     assert safe.suboptimal_return < safe.optimal_threshold <= safe.optimal_return == 200.0
     assert float(HEADLINE.score(jnp.ones(1000))) == HEADLINE.optimal_return
+    assert PAPER.env.band == 0.02 and PAPER.env.horizon == 1000
+    slow = SwimmerFamily(SwimmerClimb(delta=0.2, horizon=100), lost=(30.0, 10.0))
+    assert (slow.optimal_return, slow.suboptimal_return, slow.optimal_threshold) == pytest.approx((70.0, 72.0, 71.0))
     assert HEADLINE.num_tasks is None and HEADLINE.high_reward == 1.0
     assert HEADLINE.facts()["return_is"] == "sum" and HEADLINE.facts()["band_degrees"] == 3.0
     assert HEADLINE.facts()["lowest_return"] == 0.0

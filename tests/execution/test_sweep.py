@@ -100,11 +100,11 @@ def endings(outcomes: list[Outcome]) -> dict[str, str]:
 
 def test_every_cell_has_a_directory_and_the_arguments_of_a_run(out):
     read: list[list[str]] = []
-    grid = Grid(["mesa", "plain"], ["climb-one", "swimmer"], [0, 2, 0], "paper", 3, ["--lanes", "2"])
+    grid = Grid(["mesa", "plain"], ["climb-one", "swimmer-wide"], [0, 2, 0], "paper", 3, ["--lanes", "2"])
     runs = plan(grid, out, lambda words: read.append(words) or "")  # type: ignore[func-returns-value]
     assert [run.name for run in runs] == [
         f"{method}-{env}-paper-seed{seed}"
-        for env in ("climb-one", "swimmer")
+        for env in ("climb-one", "swimmer-wide")
         for method in ("mesa", "plain")
         for seed in (0, 2)
     ]
@@ -366,7 +366,7 @@ NEEDS_DISCRETE = ["--algorithm.algorithm.actor-update", "ExpectedGradient"]
 @pytest.mark.parametrize(
     ("env", "words", "message"),
     [
-        ("swimmer", NEEDS_DISCRETE, "needs discrete actions"),
+        ("swimmer-wide", NEEDS_DISCRETE, "needs discrete actions"),
         ("climb-one", ["--schedule.num-envs", "0"], "num-envs must be at least 1"),
         ("climb-one", ["--preset", "smoke"], "--preset cannot be passed on"),
         ("climb-one", ["--num-test-tasks", "1"], "--num-test-tasks cannot be passed on"),

@@ -41,7 +41,7 @@ OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
 # The other learners share their class with one of these, and are wrapped below.
 CELLS = list(product((*WRAPPERS, "maddpg", "qmix", "mappo", "mappo-rnd"), ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))
-KINDS = ("climb-one", "climb-multi", "mpe-2a5l", "mpe-3a5l", "swimmer")
+KINDS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-3a5l", "swimmer-wide")
 PROOF_GAMES = [game.name for game in proofs.GAMES]
 
 
@@ -143,7 +143,7 @@ def test_the_controls_share_learner_and_schedule_with_mesa(env, preset):
             assert getattr(control, field) == getattr(entry, field), field
         alone = suite_of(env).preset(env, preset).alone if method in ("plain", "uniform") else None
         assert control.algorithm == (alone or entry.algorithm)
-        assert alone is None or (env.startswith("mpe-3a") and preset != "paper"), "the one exception"
+        assert alone is None or (env.startswith("wide-3a") and preset != "paper"), "the one exception"
     assert experiment("uniform", env, preset).method == Uniform(mesa.mixing)
     assert experiment("diagonal", env, preset).method == Diagonal(mesa.mixing)
     structured = experiment("structured", env, preset).method
@@ -154,7 +154,7 @@ def test_the_controls_share_learner_and_schedule_with_mesa(env, preset):
     assert published.actor_update == GumbelGradient("policy")
 
 
-@pytest.mark.parametrize("env, steps", [("climb-one", 50_000), ("climb-multi", 100_000)])
+@pytest.mark.parametrize("env, steps", [("climb-one", 50_000), ("climb-multi-mixed", 100_000)])
 def test_the_paper_preset_has_the_numbers_of_table_1(env, steps):
     entry, mesa = mesa_of(env, "paper")
     assert (entry.family.num_agents, entry.family.num_actions) == (2, 10)
@@ -181,7 +181,7 @@ def test_the_budget_is_met_to_within_a_twentieth(env):
 
 
 @pytest.mark.parametrize(
-    "env, agents, steps, explorers", [("mpe-2a5l", 2, 3_000_000, 2), ("mpe-3a6l", 3, 6_000_000, 4)]
+    "env, agents, steps, explorers", [("wide-2a5l", 2, 3_000_000, 2), ("wide-3a6l", 3, 6_000_000, 4)]
 )
 def test_the_paper_preset_of_particle_worlds_has_its_numbers(env, agents, steps, explorers):
     entry, mesa = mesa_of(env, "paper")
@@ -198,7 +198,7 @@ def test_the_paper_preset_of_particle_worlds_has_its_numbers(env, agents, steps,
 
 
 def test_the_paper_preset_of_the_swimmer_has_its_numbers():
-    entry, mesa = mesa_of("swimmer", "paper")
+    entry, mesa = mesa_of("swimmer-wide", "paper")
     assert (entry.num_train_tasks, entry.num_test_tasks, entry.family.env.spec.horizon) == (30, 6, 1_000)
     assert (entry.schedule.total_steps, mesa.explore.total_steps) == (2_500_000, 3_000_000)
     assert (mesa.collect.total_steps, mesa.num_explorers, entry.training_horizon) == (1_000_000, 2, None)
@@ -217,7 +217,7 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
     request = Request("mesa", env, preset, seed=3, num_test_tasks=2)
     paths = {path for path, _, _ in paper_difference(request, request.experiment())}
     learner = request.experiment().algorithm
-    if env == "swimmer":
+    if env == "swimmer-wide":
         assert isinstance(learner, Normalized) == (preset != "paper") == ("algorithm" in paths)
     elif env in PROOF_GAMES:
         assert ("algorithm.algorithm.actor-net" in paths) == (preset != "paper")
@@ -248,7 +248,7 @@ def test_baselines_have_the_same_tasks_steps_and_evaluations(env, preset):
         if preset != "smoke":  # which has too few rounds to divide
             assert baseline.schedule.steps(horizon) == pytest.approx(entry.schedule.steps(horizon), rel=0.05)
             # Rounds of 128 environments are so few that evaluations are fewer: docs/methods/mappo.md.
-            few = (method.startswith("mappo"), env[:6], preset) == (True, "mpe-2a", "paper")
+            few = (method.startswith("mappo"), env[:7], preset) == (True, "wide-2a", "paper")
             evaluations = 29 if few else pytest.approx(entry.schedule.chunks(horizon)[0], abs=1)
             assert baseline.schedule.chunks(horizon)[0] == evaluations
         assert isinstance(baseline.schedule, Schedule) == (not method.startswith("mappo"))
@@ -257,7 +257,7 @@ def test_baselines_have_the_same_tasks_steps_and_evaluations(env, preset):
     assert replace(bonus, reward_model=TaskReward()) == experiment("mappo", env, preset)
 
 
-@pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer"])
+@pytest.mark.parametrize("env", ["climb-one", "wide-2a5l", "swimmer-wide"])
 @pytest.mark.parametrize("method", ["qmix", "vdn", "qplex", "iql", "mesa", "uniform"])
 def test_paper_value_learners_begin_with_random_actions(env, method):
     """The random phase is over before they play; their schedule is not."""

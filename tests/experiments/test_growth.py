@@ -72,7 +72,7 @@ def test_axes_inside_loops_are_found():
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_update_of_sixteen_agents_has_no_joint_axis(name):
     """Five actions each are 152 billion joint actions: traced, not run, so that one axis of them would show."""
-    chosen = experiment(name, f"mpe-{TEAM}a5l", "smoke")
+    chosen = experiment(name, f"wide-{TEAM}a5l", "smoke")
     spec, algorithm = chosen.family.env.spec, chosen.algorithm
 
     def learn(key: Any) -> Any:
@@ -86,7 +86,7 @@ def test_an_update_of_sixteen_agents_has_no_joint_axis(name):
 
 
 def test_explorers_of_sixteen_agents_have_no_joint_axis():
-    chosen = experiment("mesa", f"mpe-{TEAM}a5l", "smoke")
+    chosen = experiment("mesa", f"wide-{TEAM}a5l", "smoke")
     method, env, spec = chosen.method, chosen.family.env, chosen.family.env.spec
     recipe = method.recipe(spec)
     told = method.reward.learner_spec(spec)
@@ -103,7 +103,7 @@ def test_explorers_of_sixteen_agents_have_no_joint_axis():
 def test_more_than_256_joint_actions_are_never_tried_one_by_one():
     with pytest.raises(UsageError, match="enumerate-up-to must be at most 256, not 257"):
         JointImprovement(enumerate_up_to=257)
-    spec = experiment("plain", f"mpe-{TEAM}a5l", "smoke").family.env.spec
+    spec = experiment("plain", f"wide-{TEAM}a5l", "smoke").family.env.spec
     assert not JointImprovement().enumerates(spec.action_space, TEAM)
     with pytest.raises(UsageError, match="at most 256: not those of 16 agents"):
         Maddpg(backup="joint-max").init(spec, jax.random.key(0))
@@ -128,7 +128,7 @@ def test_assignments_are_tried_for_small_teams_only():
 
 
 def test_a_replay_beyond_this_machine_is_refused():
-    chosen = experiment("plain", f"mpe-{TEAM}a5l", "smoke")
+    chosen = experiment("plain", f"wide-{TEAM}a5l", "smoke")
     with pytest.raises(UsageError, match=r"a replay of 10,000,000 episodes of 16 agents takes 2,027\.8 GiB"):
         LearningLoop(chosen.family.env, chosen.algorithm, replace(chosen.schedule, replay_capacity=10_000_000))
 
@@ -155,19 +155,19 @@ def test_every_lane_has_a_replay_of_its_own(method: str, monkeypatch: pytest.Mon
 
 
 def test_worlds_of_any_size_have_names():
-    family = suite_of("mpe-16a40l").family("mpe-16a40l")
+    family = suite_of("wide-16a40l").family("wide-16a40l")
     assert (family.world.num_agents, family.world.num_landmarks, family.count) == (16, 40, 2)
     assert family.split(0, 2, 1).train.landmarks.shape == (2, 40, 2)
     assert family.world.wall == pytest.approx((40 / 6) ** 0.5, abs=0.01)  # as dense as six in the smallest arena
-    listed = experiment("mesa", "mpe-3a6l", "quick")
-    same = experiment("mesa", "mpe-4a6l", "quick")
+    listed = experiment("mesa", "wide-3a6l", "quick")
+    same = experiment("mesa", "wide-4a6l", "quick")
     assert same.schedule == listed.schedule
     assert same.method.explorer.actor_net == replace(listed.method.explorer.actor_net, num_others=3)
 
 
-@pytest.mark.parametrize("name", ["mpe-0a5l", "mpe-2a0l", "mpe-2a5", "mpe-2a5l-k9", "mpe-1000a5l"])
+@pytest.mark.parametrize("name", ["wide-0a5l", "wide-2a0l", "wide-2a5", "wide-2a5l-k9", "wide-1000a5l"])
 def test_other_names_are_unknown(name):
-    with pytest.raises(UsageError, match="mpe-<agents>a<landmarks>l"):
+    with pytest.raises(UsageError, match="wide-<agents>a<landmarks>l"):
         suite_of(name)
 
 

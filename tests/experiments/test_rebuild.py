@@ -69,7 +69,7 @@ def wrapped_in(method: str, env: str, preset: str) -> list[str]:
 
 
 def test_large_budgets_and_infinite_numbers_survive():
-    entry = experiment("mesa", "mpe-2a3l", "quick")
+    entry = experiment("mesa", "wide-2a3l", "quick")
     entry = apply_all(entry, [("schedule.total-steps", str(2**31 - 1)), ("seed", str(2**32 - 1))])
     assert experiment_of(described(entry)) == entry
     plain = described(entry)["config"]

@@ -105,7 +105,10 @@ def test_numbers_that_are_not_finite_stop_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["swimmer"], "maesn meta-trains in JAX, and SwimmerClimb is stepped by the host: use an environment in JAX"),
+        (
+            ["swimmer-wide"],
+            "maesn meta-trains in JAX, and SwimmerClimb is stepped by the host: use an environment in JAX",
+        ),
         (["climb-one", "--learner", "qmix"], "'maesn' brings its own learner: --learner goes with mesa"),
         (["climb-one", "--method.episodes", "1"], "episodes must be at least 2"),
         (["climb-one", "--method.steps", "-1"], "steps must be at least 0, not -1"),

@@ -86,7 +86,7 @@ def test_a_bundle_plays_as_the_run_does(finished, tmp_path):
 
 @pytest.mark.parametrize("method", ["structured", "diagonal"])
 def test_continuous_actions_are_refused(method):
-    swimmer = named(method, "swimmer", "smoke")
+    swimmer = named(method, "swimmer-wide", "smoke")
     with pytest.raises(UsageError, match="discrete actions"):
         swimmer.method.check(swimmer)
 

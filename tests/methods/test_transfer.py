@@ -40,7 +40,7 @@ CBET = replace(
     algorithm=guided(MAPPO),
     method=CBet(SMALL, CountReward(ActionKeys(seen=1), buckets=64)),
 )
-SEVEN = [env for suite in OF_THE_PAPER for env in suite.environments if env not in ("mpe-2a3l",)]
+SEVEN = [env for suite in OF_THE_PAPER for env in suite.environments if env not in ("wide-2a3l",)]
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +177,12 @@ def test_every_world_of_the_paper_has_all_three_with_mesa_s_steps(environment: s
 
 
 def test_the_goal_is_a_privilege_and_a_learner_can_be_chosen():
-    told = named("goal", "mpe-2a5l", "quick")
+    told = named("goal", "wide-2a5l", "quick")
     assert told.is_privileged and told.env.spec.obs_size == told.family.env.spec.obs_size + 5
     assert told.training_env == told.env
-    assert not named("pretrain", "mpe-2a5l", "quick").is_privileged
+    assert not named("pretrain", "wide-2a5l", "quick").is_privileged
     assert run_json(Request("goal", "climb-one", "smoke"), named("goal", "climb-one", "smoke"))["privileged"] is True
-    with_maddpg = named("goal", "climb-multi", "quick", "maddpg")
+    with_maddpg = named("goal", "climb-multi-mixed", "quick", "maddpg")
     assert with_maddpg.algorithm.needs_replay
     with_maddpg.method.check(with_maddpg)
     assert isinstance(named("cbet", "climb-one", "quick").algorithm, Guided)

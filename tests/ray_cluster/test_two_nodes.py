@@ -136,7 +136,7 @@ def test_a_full_disk_and_another_version_are_one_line(cluster: Cluster, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["mesa", "climb-one"], ["mesa", "mpe-2a3l"]], ids=["climb", "particles"])
+@pytest.mark.parametrize("words", [["mesa", "climb-one"], ["mesa", "wide-2a3l"]], ids=["climb", "particles"])
 def test_same_bytes_with_and_without_shared_files(cluster: Cluster, words, tmp_path, tmp_path_factory):
     undisturbed = whole(tmp_path_factory, words)
     for more in ([], ["--shared"]):

@@ -123,7 +123,7 @@ def as_if_about(run: Path, copy: Path, environment: str, family) -> tuple[RunDir
 
 def test_render_draws_particle_worlds(run, tmp_path, monkeypatch):
     family = ParticleClimbFamily(ParticleClimb(horizon=3))
-    directory, experiment = as_if_about(run, tmp_path / "copy", "mpe-2a5l", family)
+    directory, experiment = as_if_about(run, tmp_path / "copy", "wide-2a5l", family)
     drawn: list[ParticlePlay] = []
     whole = ParticlePlay.of
     monkeypatch.setattr(ParticlePlay, "of", lambda *parts: drawn.append(whole(*parts)) or drawn[0])
@@ -131,7 +131,7 @@ def test_render_draws_particle_worlds(run, tmp_path, monkeypatch):
     assert [path.name for path in paths] == ["episode-task-01-uniform.png", "episode-task-01-uniform.svg", "play.gif"]
     assert all(path.stat().st_size > 1_000 for path in paths)
     (play,) = drawn
-    assert play.title == "mesa on mpe-2a5l, test task 1: policy uniform"
+    assert play.title == "mesa on wide-2a5l, test task 1: policy uniform"
     tasks = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
     np.testing.assert_array_equal(play.landmarks, tasks.landmarks[1])
     assert play.target == int(tasks.target[1]) and play.rewards.shape == (render.EPISODES, 3)

@@ -21,8 +21,8 @@ FAKES = {
     "mesa-1": replace(SMALL, seed=1),
     "plain-0": replace(SMALL, method="plain"),
     "plain-1-few": replace(SMALL, method="plain", seed=1, num_tasks=2),
-    "multi-mesa": replace(SMALL, env="climb-multi", num_stages=2),
-    "multi-plain": replace(SMALL, env="climb-multi", num_stages=2, method="plain"),
+    "multi-mesa": replace(SMALL, env="climb-multi-mixed", num_stages=2),
+    "multi-plain": replace(SMALL, env="climb-multi-mixed", num_stages=2, method="plain"),
 }
 
 
@@ -76,7 +76,7 @@ def test_a_directory_stands_for_the_evaluated_runs_below_it(store, tmp_path, cap
 
 def test_each_family_has_its_own_tables_and_pictures(store, tmp_path, request):
     families = compare_directories(store[name] for name in ("mesa-0", "multi-mesa", "plain-0", "multi-plain"))
-    assert [family.title for family in families] == ["climb-one", "climb-multi"]
+    assert [family.title for family in families] == ["climb-one", "climb-multi-mixed"]
     for family in families:
         table, differences = family.tables
         assert [row[0] for row in table.rows] == ["mesa", "plain"] and table.title.startswith(family.title + ",")
@@ -177,4 +177,4 @@ def test_runs_without_a_family_in_common_are_shown_with_a_note(store, tmp_path, 
     assert main(["compare", *paths, "--out", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.count("IQM: mean of the middle half") == 1, "what columns mean is said once"
-    assert "nothing to compare: each run has a family of tasks of its own (climb-one, climb-multi)" in text
+    assert "nothing to compare: each run has a family of tasks of its own (climb-one, climb-multi-mixed)" in text

@@ -50,7 +50,7 @@ def by(name: str, amount: float) -> Callable[[Json], object]:
 
 CHANGES: dict[str, Callable[[Json], object]] = {
     "method": to(method="plain"),
-    "env": to(env="climb-multi"),
+    "env": to(env="climb-multi-mixed"),
     "preset": to(preset="paper"),
     "seed": to(seed=1),
     "env_steps": by("env_steps", 1),

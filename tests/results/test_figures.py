@@ -23,7 +23,7 @@ METHODS = ("mesa", "plain", "uniform")
 def store(tmp_path_factory) -> dict[str, RunResults]:
     root = tmp_path_factory.mktemp("runs")
     fakes = {method: replace(SMALL, method=method) for method in METHODS}
-    fakes["stages"] = replace(SMALL, env="climb-multi", num_stages=3)
+    fakes["stages"] = replace(SMALL, env="climb-multi-mixed", num_stages=3)
     return {name: load_run(write_run(root / name, fake)) for name, fake in fakes.items()}
 
 
@@ -74,7 +74,7 @@ def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
     stuck = curve_lines(grouped.axes[2])["plain"].get_ydata()
     np.testing.assert_array_equal(stuck, mean_curve(store["plain"], "k=2")[1])
     both = figures.learning_curves([store["mesa"], store["stages"]])
-    assert [axes.get_title(loc="left") for axes in both.axes] == ["climb-one", "climb-multi"]
+    assert [axes.get_title(loc="left") for axes in both.axes] == ["climb-one", "climb-multi-mixed"]
     assert [list(curve_lines(axes)) for axes in both.axes] == [["mesa"], ["mesa"]]
 
 

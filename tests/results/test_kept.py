@@ -299,8 +299,8 @@ def test_the_plan_of_a_sweep_names_what_is_stale(tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("preset", "env", "changes_", "label"),
     [
-        ("paper", "mpe-2a5l", [], "MESA as published"),
-        ("quick", "mpe-2a5l", [["x", 1, 2]], "MESA (record explorers, wishes)"),
+        ("paper", "wide-2a5l", [], "MESA as published"),
+        ("quick", "wide-2a5l", [["x", 1, 2]], "MESA (record explorers, wishes)"),
         ("quick", "climb-one", [["x", 1, 2]], "MESA (coverage explorers)"),
         ("paper", "climb-one", [["x", 1, 2]], "MESA (coverage explorers)"),
     ],

@@ -213,7 +213,7 @@ def test_without_scripts_there_are_pictures(browser: Browser, page: Path):
 
 
 def test_a_table_of_runs_leads_to_every_cell(browser: Browser, tmp_path: Path):
-    for env in ("climb-one", "climb-multi"):
+    for env in ("climb-one", "climb-multi-mixed"):
         for method in ("mesa", "plain"):
             for seed in (0, 1, 2):
                 fake = replace(SMALL, method=method, env=env, seed=seed)

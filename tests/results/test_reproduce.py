@@ -42,15 +42,17 @@ def test_every_cell_can_be_typed():
 
 
 def test_a_cell_knows_its_runs_again():
-    cell = Cell("mesa", "mpe-3a5l-hard", 1.0, overrides=(("method.explorers-from", "RUN_DIR"), ("method.turn", "true")))
-    run = {"method": "mesa", "env": "mpe-3a5l-hard", "preset": "quick"}
+    cell = Cell(
+        "mesa", "wide-3a5l-hard", 1.0, overrides=(("method.explorers-from", "RUN_DIR"), ("method.turn", "true"))
+    )
+    run = {"method": "mesa", "env": "wide-3a5l-hard", "preset": "quick"}
     borrowed = {"method.explorers-from": "runs/mine", "method.turn": "True"}
     assert cell.is_met_by(run | {"overrides": borrowed})
     assert not cell.is_met_by(run | {"overrides": {}})
     assert not cell.is_met_by(run | {"overrides": borrowed, "preset": "paper"})
-    assert not Cell("mesa", "mpe-3a5l-hard", 1.0).is_met_by(run | {"overrides": borrowed})
+    assert not Cell("mesa", "wide-3a5l-hard", 1.0).is_met_by(run | {"overrides": borrowed})
     assert cell.command(2) == (
-        "mesax run mesa mpe-3a5l-hard --method.explorers-from RUN_DIR --method.turn true --seed 2"
+        "mesax run mesa wide-3a5l-hard --method.explorers-from RUN_DIR --method.turn true --seed 2"
     )
 
 
@@ -64,9 +66,9 @@ def test_a_cell_that_borrows_names_its_lender():
     [
         ({}, True),
         ({"overrides": {"method.num-explorers": "1", "schedule.total-steps": "51200"}}, True),
-        ({"trained_with": trained_today("mesa mpe-2a5l, preset quick")}, True),
+        ({"trained_with": trained_today("mesa wide-2a5l, preset quick")}, True),
         ({"trained_with": "other settings"}, False),
-        ({"env": "mpe-3a5l"}, False),
+        ({"env": "wide-3a5l"}, False),
         ({"preset": "paper"}, False),
         ({"method": "structured"}, False),
         ({"overrides": {"num-train-tasks": "3"}}, False),
@@ -80,7 +82,7 @@ def test_a_result_counts_only_with_the_explorers_of_its_cell(
     piece = piece_named("figure-7")
     cell = piece.cells[0]
     experiment = cell.request(0).experiment()
-    known = {"method": "mesa", "env": "mpe-2a5l", "preset": "quick", "seed": 0, "overrides": {}}
+    known = {"method": "mesa", "env": "wide-2a5l", "preset": "quick", "seed": 0, "overrides": {}}
     task = {"task": 0, "label": "u=1", "repeat": 0, "final_return": 70.0, "groups": {}}
     tasks = [task | {"task": number} for number in range(experiment.num_test_tasks)]
     facts = {
@@ -154,24 +156,24 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     table = result_table(found, PAPER_TABLE_2)
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert cells["MESA (ours)"]["climb-one"] == "1.00 [0.76, 1.00]† (2 seeds)"
-    assert cells["QMIX"]["climb-one"] == "missing" and cells["MESA as published"]["mpe-3a5l"] == "–"
-    assert "Goal (privileged)" in cells and cells["MESA, in the paper"]["swimmer"] == "599.32 ± 35.93"
+    assert cells["QMIX"]["climb-one"] == "missing" and cells["MESA as published"]["wide-3a5l"] == "–"
+    assert "Goal (privileged)" in cells and cells["MESA, in the paper"]["swimmer-wide"] == "599.32 ± 35.93"
     fresh = results_for(piece, runs, store)
     assert sorted(next(iter(fresh)).runs) == [0, 1]
     gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
     assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
-    assert gains["swimmer"] == ("–",) * 6
+    assert gains["swimmer-wide"] == ("–",) * 6
     means = mean_table(fresh, PAPER_TABLE_2)
     assert means.rows[0][:3] == ("MESA (ours)", "1.00 (2 seeds)", "missing") and "missing: not run yet." in means.note
     published = [replace(one, runs=fresh[0].runs) if one.label == "MESA as published" else one for one in fresh]
     planned = mean_table(published, PAPER_TABLE_2)
-    assert dict(zip(planned.columns, planned.rows[1], strict=True))["mpe-3a5l"] == "–"
+    assert dict(zip(planned.columns, planned.rows[1], strict=True))["wide-3a5l"] == "–"
     controls = controls_table(fresh)
     over = {row[0]: dict(zip(controls.columns, row, strict=True)) for row in controls.rows}
     gap = np.mean(fresh_finals(fresh, "MESA (ours)")[:4]) - np.mean(fresh_finals(fresh, "learner alone"))
     assert over["climb-one"]["learner alone"].startswith(f"+{gap:.2f} [")
     assert over["climb-one"]["learner alone"].endswith("] (4 tasks) (1 seed)"), "both have the tasks of seed 0 only"
-    assert over["climb-one"]["learner and random episodes"] == over["swimmer"]["learner alone"] == "–"
+    assert over["climb-one"]["learner and random episodes"] == over["swimmer-wide"]["learner alone"] == "–"
     for made in (table, mean_table(fresh, PAPER_TABLE_2), gain_table(fresh), controls):
         cells_of = [cell for row in made.rows for cell in row]
         assert ("†: unverified (" in made.note) == any("†" in cell for cell in cells_of), (
@@ -194,7 +196,7 @@ def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp
     assert f"stored   {command} 0\n" in printed and f"missing  {command} 1\n" in printed
     assert main([*words, "--run"]) == 2 and "not allowed with argument" in capsys.readouterr().err
     assert main(["reproduce", "figure-7", *words[2:], "--methods", "mesa"]) == 0
-    told = "note     RUN_DIR of 2 to 3 agents on mpe-3a5l-hard: a finished run of mesa mpe-2a5l, preset quick; type"
+    told = "note     RUN_DIR of 2 to 3 agents on wide-3a5l-hard: a finished run of mesa wide-2a5l, preset quick; type"
     assert told in capsys.readouterr().out
 
 
@@ -276,7 +278,7 @@ def test_a_damaged_run_is_left_out_and_told(name: str, damage: Callable[[Path], 
     assert capsys.readouterr().out.count(f"note     left out: {runs / '0' / name}") == 1
 
 
-@pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer"])
+@pytest.mark.parametrize("env", ["climb-one", "wide-2a5l", "swimmer-wide"])
 def test_the_note_says_what_counts_as_solved(env: str):
     threshold = experiment("mesa", env, "quick").family.optimal_threshold
     assert f"{threshold:g} or more" in gain_table([]).note
@@ -284,8 +286,8 @@ def test_the_note_says_what_counts_as_solved(env: str):
 
 def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path: Path):
     """A panel for each world that has results, a name for each method in one legend."""
-    for number, (method, env) in enumerate(product(("mesa", "qmix", "plain"), ("climb-one", "climb-multi"))):
-        if (method, env) != ("qmix", "climb-multi"):
+    for number, (method, env) in enumerate(product(("mesa", "qmix", "plain"), ("climb-one", "climb-multi-mixed"))):
+        if (method, env) != ("qmix", "climb-multi-mixed"):
             write_run(tmp_path / str(number), FakeRun(method, env=env, evaluations=8))
     kinds = {"mesa": "ours", "qmix": "baseline", "plain": "control"}
     cells = [Cell(method, env, 1.0, method.upper(), kind=kinds[method]) for env, method in product(CLIMB, kinds)]
@@ -351,10 +353,10 @@ def test_nothing_stored_is_said(tmp_path: Path, capsys):
 
 def test_a_part_of_a_table_is_planned_by_itself(tmp_path: Path, capsys):
     words = ["--runs", str(tmp_path), "--results", str(tmp_path), "--out", str(tmp_path), "--plan"]
-    assert main(["reproduce", "table-2", *words, "--methods", "qmix", "goal", "--envs", "swimmer"]) == 0
+    assert main(["reproduce", "table-2", *words, "--methods", "qmix", "goal", "--envs", "swimmer-wide"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("missing")]
     assert [(line[3], line[4], line[-1]) for line in lines] == [
-        (method, "swimmer", seed) for method in ("qmix", "goal") for seed in "012"
+        (method, "swimmer-wide", seed) for method in ("qmix", "goal") for seed in "012"
     ]
 
 
@@ -362,9 +364,12 @@ def test_a_part_of_a_table_is_planned_by_itself(tmp_path: Path, capsys):
     "words, reason",
     [
         (["table-2", "--methods", "quix"], "'quix' is no part of this; it has mesa, maddpg"),
-        (["figure-3", "--envs", "swimmer"], "'swimmer' is no part of this; it has climb-one, climb-multi"),
+        (
+            ["figure-3", "--envs", "swimmer-wide"],
+            "'swimmer-wide' is no part of this; it has climb-one, climb-multi-mixed",
+        ),
         (["theory", "--methods", "qmix"], "it has no runs at all"),
-        (["table-2", "--methods", "maesn", "--envs", "swimmer"], "no part of this in these environments"),
+        (["table-2", "--methods", "maesn", "--envs", "swimmer-wide"], "no part of this in these environments"),
     ],
 )
 def test_parts_that_are_not_there_are_refused(words: list[str], reason: str, capsys):
@@ -382,23 +387,23 @@ def test_an_unknown_figure_is_one_line(capsys):
 
 def zero_shot_row(explorers: str, number: int, ways: dict[str, list[float]], **other: object) -> dict[str, object]:
     found = {name: {"mean": float(np.mean(tasks)), "worst": min(tasks), "tasks": tasks} for name, tasks in ways.items()}
-    of = {"explorers": explorers, "explorer_seed": 0, "number": number, "env": "mpe-3a5l-hard", "seed": 0}
+    of = {"explorers": explorers, "explorer_seed": 0, "number": number, "env": "wide-3a5l-hard", "seed": 0}
     method, env = explorers.partition(",")[0].split()
     today = training_digest(to_plain(Request(method, env).experiment()))
     return of | {"episodes": 100, "trained_with": today, "ways": found} | other
 
 
 def test_figure_7_shows_every_unseen_task_as_explorers_are_added(tmp_path: Path):
-    two, easy = ("mesa mpe-2a5l, preset quick", "mesa mpe-3a5l, preset quick")
+    two, easy = ("mesa wide-2a5l, preset quick", "mesa wide-3a5l, preset quick")
     ways = {"sub-teams, rest tours, turned": [2.0, 3.0], "uniform play": [0.0, 0.1]}
     for row in (
         zero_shot_row(two, 1, ways),
         zero_shot_row(two, 2, {"sub-teams, rest tours, turned": [2.5, 4.5]}),
         zero_shot_row(easy, 1, {"same team, turned": [9.0, 9.0]}, trained_with="other settings"),
-        zero_shot_row(two, 4, {"sub-teams, rest tours, turned": [8.0]}, env="mpe-3a5l-hard-k3"),
+        zero_shot_row(two, 4, {"sub-teams, rest tours, turned": [8.0]}, env="wide-3a5l-hard-k3"),
     ):
         keep_row(tmp_path, row)
-    rows = [row for row in measured(tmp_path) if row["env"] == "mpe-3a5l-hard" and is_of_today(row)]
+    rows = [row for row in measured(tmp_path) if row["env"] == "wide-3a5l-hard" and is_of_today(row)]
     assert [row["number"] for row in rows] == [1, 2], "what is stale is not drawn"
     reached = [Reached("2 to 3", row["number"], row["ways"]["sub-teams, rest tours, turned"]["tasks"]) for row in rows]
     run = load_run(write_run(tmp_path / "run", FakeRun("mesa", evaluations=8)))
@@ -413,7 +418,7 @@ def test_figure_7_shows_every_unseen_task_as_explorers_are_added(tmp_path: Path)
 
 
 def test_another_measurement_takes_the_place_of_the_first(tmp_path: Path):
-    of = "mesa mpe-2a5l, preset quick"
+    of = "mesa wide-2a5l, preset quick"
     keep_row(tmp_path, zero_shot_row(of, 1, {"a": [1.0], "b": [2.0]}))
     keep_row(tmp_path, zero_shot_row(of, 1, {"a": [3.0]}))
     (row,) = measured(tmp_path)
@@ -429,7 +434,7 @@ def test_another_measurement_takes_the_place_of_the_first(tmp_path: Path):
 
 def test_figure_9_has_curves_of_the_papers_arms_and_returns_of_all(tmp_path: Path):
     runs = {name: load_run(write_run(tmp_path / name, FakeRun(name, evaluations=8))) for name in ("mesa", "plain")}
-    alone = load_run(write_run(tmp_path / "alone", FakeRun("mesa", env="climb-multi", evaluations=8)))
+    alone = load_run(write_run(tmp_path / "alone", FakeRun("mesa", env="climb-multi-mixed", evaluations=8)))
     arms = [("MESA", runs["mesa"]), ("without wishes", runs["plain"])]
     left, right = ablation_figure([*arms, ("MESA", alone)], ["MESA"]).axes
     assert left.get_title(loc="left") == "climb-one", "where there is one arm only there is nothing to compare"
@@ -442,7 +447,7 @@ def test_figure_9_has_curves_of_the_papers_arms_and_returns_of_all(tmp_path: Pat
 
 
 def test_arms_of_the_ablation_differ_where_they_say():
-    cells = [cell for cell in piece_named("figure-9").cells if cell.env == "mpe-2a5l"]
+    cells = [cell for cell in piece_named("figure-9").cells if cell.env == "wide-2a5l"]
     arms = {cell.label: cell.request(0).experiment() for cell in cells}
     assert len({(one.family, one.algorithm, one.schedule, one.seed) for one in arms.values()}) == 1
     assert arms["without wishes"].method.reward.wish_decay == 1.0
@@ -456,7 +461,7 @@ def test_arms_of_the_ablation_differ_where_they_say():
 
 @pytest.mark.parametrize("label", ["filled, relabeled", "told nothing", "MADDPG for PPO", "raw positions"])
 def test_arms_of_the_ablation_pass_the_checks_of_their_methods(label: str):
-    (cell,) = (cell for cell in piece_named("figure-9").cells if (cell.env, cell.label) == ("mpe-2a5l", label))
+    (cell,) = (cell for cell in piece_named("figure-9").cells if (cell.env, cell.label) == ("wide-2a5l", label))
     experiment = cell.request(0).experiment()
     experiment.method.check(experiment)
 

@@ -187,7 +187,7 @@ def kept_of(cell: Cell, seed: int, returns: list[float], steps: float | None = N
 
 
 def test_arms_of_a_figure_are_pooled_and_do_not_stand_for_their_method(tmp_path: Path):
-    cells = {cell.label: cell for cell in piece_named("figure-9").cells if cell.env == "mpe-2a5l"}
+    cells = {cell.label: cell for cell in piece_named("figure-9").cells if cell.env == "wide-2a5l"}
     arms = (("MESA", 0, 70.0), ("MESA", 1, 66.0), ("without wishes", 0, 40.0), ("learner alone", 0, 34.0))
     for number, (label, seed, value) in enumerate(arms):
         facts = kept_of(cells[label], seed, [value] * 5, None if label == "learner alone" else value / 10)
@@ -195,7 +195,7 @@ def test_arms_of_a_figure_are_pooled_and_do_not_stand_for_their_method(tmp_path:
     older = kept_of(cells["without wishes"], 0, [10.0] * 5, 1.0) | {"config": {}, "made_with": {"config_hash": "0"}}
     (tmp_path / "older.json").write_text(json.dumps(older))  # what the same run was with other settings
     evidence = Evidence(tmp_path)
-    rows = [line.split(" | ") for line in evidence.write("arms figure-9 mpe-2a5l").splitlines() if " of " in line]
+    rows = [line.split(" | ") for line in evidence.write("arms figure-9 wide-2a5l").splitlines() if " of " in line]
     assert [(row[0], row[1], row[4], *row[6:]) for row in rows[:3]] == [
         ("| MESA", "0, 1", "10 of 10", "6.80", "6.80 |"),
         ("| learner alone", "0", "0 of 5", "–", "– |"),

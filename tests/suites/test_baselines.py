@@ -13,8 +13,8 @@ from mesax.experiments.catalogue import experiment
 from mesax.suites.registry import suite_of
 
 RUNS = [
-    (["mappo-rnd", "mpe-2a3l"], {"entropy", "learnt_return"}),
-    (["qmix", "swimmer"], {"q_mean", "target_mean"}),
+    (["mappo-rnd", "wide-2a3l"], {"entropy", "learnt_return"}),
+    (["qmix", "swimmer-wide"], {"q_mean", "target_mean"}),
     pytest.param(["mappo", "climb-one"], {"entropy", "clipped"}, marks=pytest.mark.slow),
     pytest.param(["mesa", "climb-one", "--learner", "qplex"], {"q_mean", "explorer_share"}, marks=pytest.mark.slow),
 ]
@@ -38,9 +38,9 @@ def test_a_run_learns_saves_and_plays_again(arguments, logged, tmp_path: Path, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plain", "swimmer", "--algorithm.algorithm.actor-update", "ExpectedGradient"], "needs discrete actions"),
-        (["mappo", "swimmer", "--schedule.num-envs", "2"], "4 minibatches need at least as many pieces"),
-        (["mesa", "mpe-2a5l", "--method.explore.num-envs", "7"], "8 minibatches need at least as many pieces"),
+        (["plain", "swimmer-wide", "--algorithm.algorithm.actor-update", "ExpectedGradient"], "needs discrete actions"),
+        (["mappo", "swimmer-wide", "--schedule.num-envs", "2"], "4 minibatches need at least as many pieces"),
+        (["mesa", "wide-2a5l", "--method.explore.num-envs", "7"], "8 minibatches need at least as many pieces"),
         (["mappo", "climb-one", "--learner", "qmix"], "is a learner itself"),
         (["plain", "climb-one", "--learner", "nobody"], "unknown learner 'nobody'"),
         (["mesa", "climb-one", "--learner", "mappo-rnd"], "'mappo-rnd' learns on-policy"),
@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_built(arguments, messag
     assert message in capsys.readouterr().err and not out.exists()
 
 
-@pytest.mark.parametrize("env", ["mpe-2a5l", "mpe-3a5l", "swimmer"])
+@pytest.mark.parametrize("env", ["wide-2a5l", "wide-3a5l", "swimmer-wide"])
 def test_maddpg_is_as_published_in_every_preset(env: str):
     """Presets choose nets and numbers; what is computed stays: policy gradient, one-step targets, one joint critic."""
     for name in ("paper", "quick", "smoke"):
@@ -67,10 +67,10 @@ def test_maddpg_is_as_published_in_every_preset(env: str):
         assert (learner.entropy_bonus, learner.share_actors) == (0.0, False)
 
 
-@pytest.mark.parametrize("env", ["mpe-2a5l", "mpe-3a5l"])
+@pytest.mark.parametrize("env", ["wide-2a5l", "wide-3a5l"])
 def test_controls_learn_as_mesa_does(env: str):
     """What one is tuned to, all have; but three agents whom nobody shows what pays have a learner of their own."""
     mesa, *controls = (experiment(method, env, "quick").algorithm for method in ("mesa", "uniform", "plain"))
     assert (mesa.critic_head_gain, mesa.entropy_bonus) == (1.0, 0.05)
-    pair = experiment("mesa", "mpe-2a5l", "quick").algorithm
-    assert controls == [mesa if env == "mpe-2a5l" else replace(pair, share_actors=True, entropy_bonus=0.005)] * 2
+    pair = experiment("mesa", "wide-2a5l", "quick").algorithm
+    assert controls == [mesa if env == "wide-2a5l" else replace(pair, share_actors=True, entropy_bonus=0.005)] * 2

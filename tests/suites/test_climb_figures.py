@@ -21,7 +21,7 @@ def store(tmp_path_factory) -> dict[str, RunResults]:
     fakes = {
         "mesa": SMALL,
         "plain": replace(SMALL, method="plain"),
-        "stages": replace(SMALL, env="climb-multi", num_stages=3),
+        "stages": replace(SMALL, env="climb-multi-mixed", num_stages=3),
         "three": replace(SMALL, num_agents=3),
     }
     return {name: load_run(write_run(root / name, fake)) for name, fake in fakes.items()}

@@ -67,7 +67,7 @@ def test_a_suite_of_ones_own_names_its_environments():
     assert isinstance(one, Suite) and one.name == "climb"
     assert one.family("") == ClimbFamily(num_stages=1)
     assert experiment("plain", f"{__name__}:SUITE:climb-one", "quick") == experiment("plain", "climb-one", "quick")
-    with pytest.raises(UsageError, match=r"choose one of .*:SUITE:climb-one, .*:SUITE:climb-multi"):
+    with pytest.raises(UsageError, match=r"choose one of .*:SUITE:climb-one, .*:SUITE:climb-multi-mixed"):
         suite_of(f"{__name__}:SUITE")
     with pytest.raises(UsageError, match=r"choose one of .*:SUITE:climb-one"):
         suite_of(f"{__name__}:SUITE:moon")

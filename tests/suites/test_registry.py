@@ -54,7 +54,9 @@ def test_every_built_in_suite_keeps_the_contract():
 
 
 def test_an_unknown_environment_is_one_line_with_all_names():
-    with pytest.raises(UsageError, match=r"unknown environment 'moon'; choose one of climb-one, .*swimmer, .*or name"):
+    with pytest.raises(
+        UsageError, match=r"unknown environment 'moon'; choose one of climb-one, .*swimmer-wide, .*or name"
+    ):
         suite_of("moon")
 
 
@@ -107,7 +109,7 @@ def test_a_suite_that_fails_in_its_own_way_is_left_out():
 
 def test_stored_runs_name_their_suite_or_only_their_environment():
     assert suite_of_run({"suite": "swimmer", "env": "climb-one"}).name == "swimmer"
-    assert suite_of_run({"env": "mpe-2a5l"}).name == "particles"
+    assert suite_of_run({"env": "wide-2a5l"}).name == "particles"
     for unknown in ({"env": "own"}, {}, {"suite": None, "env": "climb-one"}, {"suite": "os:system"}, {"env": ["x"]}):
         assert suite_of_run(unknown) is None
 

@@ -36,6 +36,7 @@ from mesax.nets import (
     Optimizer,
     Team,
     Trainable,
+    WithChange,
     polyak,
     unroll_batch,
 )
@@ -215,6 +216,8 @@ class ValueDecomposition(OffPolicy):
         between(self, 0, 1, "discount", "trace", "exploration.start", "exploration.end")
         if self.last_action and isinstance(self.agent_net, Entities):
             raise UsageError("a net over entities cannot see the last action: set last-action to false")
+        if self.last_action and isinstance(self.agent_net, WithChange):
+            raise UsageError("changes of the last action would drown all others: set last-action to false")
 
     def init(self, spec: EnvSpec, key: Key) -> ValueState:
         """Fresh nets; targets start equal."""

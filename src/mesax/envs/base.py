@@ -188,7 +188,7 @@ class ClimbReturns:
 
     world: ClimbWorld
     lost: tuple[float, float] = (0.0, 0.0)
-    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium, where that is known."""
+    """Steps of an episode that scripted teams lose on the way to the optimum and to the safe equilibrium."""
 
     @property
     def num_tasks(self) -> None:
@@ -197,13 +197,13 @@ class ClimbReturns:
 
     @property
     def optimal_return(self) -> float:
-        """Reward 1 at every step but for those on the way."""
-        return float(self.world.horizon - self.lost[0])
+        """Reward 1 at every step but those that are lost; not quite within reach if it is not said how many."""
+        return self.world.horizon - self.lost[0]
 
     @property
     def suboptimal_return(self) -> float:
-        """The safe reward at every step but for those on the way."""
-        return float((1.0 - self.world.delta) * (self.world.horizon - self.lost[1]))
+        """The safe reward at every step but those that are lost."""
+        return (1.0 - self.world.delta) * (self.world.horizon - self.lost[1])
 
     @property
     def optimal_threshold(self) -> float:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
@@ -19,12 +21,15 @@ from jaxtyping import Array, Float, Int
 from mesax.envs.base import AnyEnvironment, Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
 from mesax.ranges import at_least
+from mesax.store.settings import added
 from mesax.types import AnyArray, Discrete, EnvSpec, Key, Transition, leading_size, on_device
 
 MOST_CHOICES, MOST_AGENTS = 2**31 - 1, 30
 """More would not fit into the integers that count what is visited."""
 MOST_OPTIMA = 256
 """Optimal joint actions of one stage that are listed at most."""
+Stages: TypeAlias = tuple[tuple[int, int], ...]
+"""A task on the host: (k, u) of every stage."""
 
 
 class ClimbTask(eqx.Module):
@@ -52,6 +57,8 @@ class ClimbGame:
     """S; 1 is the one-step game."""
     delta: float = 0.5
     """The safe reward is 1 - delta."""
+    see_history: bool = added(True)
+    """Whether agents see the joint actions of earlier stages, beside the stage itself."""
 
     def __post_init__(self) -> None:
         """Refuse games that do not exist."""
@@ -67,8 +74,8 @@ class ClimbGame:
 
     @property
     def spec(self) -> EnvSpec:
-        """Observation = one-hot stage and the joint actions of earlier stages, the same for all agents."""
-        history = (self.num_stages - 1) * self.num_agents * self.num_actions
+        """Observation = one-hot stage and, if seen, the joint actions of earlier stages, the same for all agents."""
+        history = (self.num_stages - 1) * self.num_agents * self.num_actions * self.see_history
         return EnvSpec(self.num_agents, self.num_stages + history, Discrete(self.num_actions), self.num_stages)
 
     def reset(self, task: ClimbTask, key: Key) -> tuple[ClimbState, Float[Array, "agents obs"]]:
@@ -100,7 +107,8 @@ class ClimbGame:
 
     def _observe(self, state: ClimbState) -> Float[Array, "agents obs"]:
         stage = jax.nn.one_hot(state.stage, self.num_stages)
-        obs = jnp.concatenate([stage, state.history[: self.num_stages - 1].reshape(-1)])
+        seen = state.history[: self.num_stages - 1].reshape(-1)
+        obs = jnp.concatenate([stage, seen]) if self.see_history else stage
         return jnp.broadcast_to(obs, (self.num_agents, obs.size))
 
 
@@ -141,6 +149,10 @@ class ClimbFamily:
     """The safe reward is 1 - delta."""
     counts: tuple[int, ...] | None = None
     """Values of k that tasks may have; None means 1 to n."""
+    see_history: bool = added(True)
+    """Whether agents see the joint actions of earlier stages, beside the stage itself."""
+    published: bool = added(False)
+    """Whether the first test task of a seed is the paper's own, as its authors draw it; there k is the same always."""
 
     def __post_init__(self) -> None:
         """Refuse families without a possible game."""
@@ -151,11 +163,13 @@ class ClimbFamily:
         for count in counts:
             if not 1 <= count <= self.num_agents:
                 raise UsageError(f"k must lie between 1 and the number of agents {self.num_agents}, not {count}")
+        if self.published and len(counts) > 1:
+            raise UsageError(f"published tasks have one k: say which with counts, not {counts}")
 
     @property
     def env(self) -> ClimbGame:
         """The game all tasks share."""
-        return ClimbGame(self.num_agents, self.num_actions, self.num_stages, self.delta)
+        return ClimbGame(self.num_agents, self.num_actions, self.num_stages, self.delta, self.see_history)
 
     @property
     def possible_counts(self) -> tuple[int, ...]:
@@ -214,31 +228,46 @@ class ClimbFamily:
         Deviation(stratified-tasks): k cycles through its values along the draw of one-step tasks, so that a handful of
         test tasks never consists of easy ones alone; stages of longer games draw k independently, as in the paper.
         """
-        if num_train + num_test > self.num_tasks:
+        first = self._published(seed)
+        apart = max(num_test, len(first))
+        if num_train + apart > self.num_tasks:
             raise UsageError(
-                f"this family has {self.num_tasks} tasks, fewer than {num_train} for training + {num_test} for testing"
+                f"this family has {self.num_tasks} tasks, fewer than {num_train} for training + {apart} for testing"
             )
-        random = np.random.default_rng((seed, 0xC11B))
-        draw = self._draw_one_step if self.num_stages == 1 else self._draw_multi_stage
-        drawn = draw(random, num_train + num_test)
-        parts = ([part[:num_train] for part in drawn], [part[num_train:] for part in drawn])
-        return TaskSplit(*(ClimbTask(*on_device(part)) for part in parts))
+        tasks = dict.fromkeys(first)
+        draws = self._draws(np.random.default_rng((seed, 0xC11B)))
+        while len(tasks) < num_train + apart:
+            tasks.setdefault(next(draws))
+        others = list(tasks)[len(first) :]
+        return TaskSplit(self._stacked(others[:num_train]), self._stacked([*first, *others[num_train:]][:num_test]))
 
-    def _draw_one_step(self, random: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def _published(self, seed: int) -> list[Stages]:
+        """The task that the paper's authors draw with this seed."""
+        if not self.published:
+            return []
+        random = np.random.RandomState(seed)
+        return [tuple((self.possible_counts[0], random.randint(self.num_actions)) for _ in range(self.num_stages))]
+
+    def _draws(self, random: np.random.Generator) -> Iterator[Stages]:
+        return self._draw_one_step(random) if self.num_stages == 1 else self._draw_multi_stage(random)
+
+    def _draw_one_step(self, random: np.random.Generator) -> Iterator[Stages]:
+        """Every task once, k in turn."""
         counts = random.permutation(self.possible_counts)
         columns = np.stack([random.permutation(self.num_actions) for _ in counts])
-        pairs = [(counts[i], columns[i, j]) for j in range(self.num_actions) for i in range(len(counts))]
-        chosen = np.array(pairs[:number], np.int32).reshape(number, 2)
-        return chosen[:, :1], chosen[:, 1:]
+        for specials in columns.T:
+            for count, special in zip(counts, specials, strict=True):
+                yield ((int(count), int(special)),)
 
-    def _draw_multi_stage(self, random: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
-        drawn: dict[tuple[int, ...], None] = {}
-        options = len(self.possible_counts) * self.num_actions
-        while len(drawn) < number:
-            drawn.setdefault(tuple(random.integers(0, options, self.num_stages).tolist()))
-        codes = np.array(list(drawn), np.int32).reshape(number, self.num_stages)
-        counts = np.array(self.possible_counts, np.int32)[codes // self.num_actions]
-        return counts, codes % self.num_actions
+    def _draw_multi_stage(self, random: np.random.Generator) -> Iterator[Stages]:
+        """Without end."""
+        options = [(count, special) for count in self.possible_counts for special in range(self.num_actions)]
+        while True:
+            yield tuple(options[code] for code in random.integers(0, len(options), self.num_stages))
+
+    def _stacked(self, tasks: list[Stages]) -> ClimbTask:
+        pairs = np.array(tasks, np.int32).reshape(-1, self.num_stages, 2)
+        return ClimbTask(*on_device((pairs[..., 0], pairs[..., 1])))
 
     def describe(self, task: ClimbTask) -> TaskInfo:
         """For example `k=2 u=7`, or one such pair per stage."""

@@ -2,15 +2,17 @@
 
 A chain of three links floats in a thick fluid; each agent turns one of its two joints. The team earns 1 if both joint
 angles are within a narrow band around a hidden target angle, 1 - delta if both are outside, else 0. A task is a target.
-The body, its actions and its observations are those of the Swimmer of Gymnasium and MA-MuJoCo, state by state.
+The body, its actions and its observations are those of the Swimmer of Gymnasium and MA-MuJoCo, state by state;
+of the two MA-MuJoCos the later, Gymnasium's, shows agents the head too, and the earlier, the paper's, the joints alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, count, islice, pairwise
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -20,6 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import AnyEnvironment, ClimbReturns, HostStep, TaskInfo, TaskSplit
 from mesax.errors import TrainingError, UsageError
+from mesax.store.settings import added
 from mesax.types import AnyArray, Box, EnvSpec, Transition, on_device
 
 Numbers = TypeVar("Numbers", Array, np.ndarray)
@@ -32,6 +35,8 @@ COORDINATES = ("x", "y", "heading", "front", "rear")
 """The engine's positions, in order; its velocities follow in the same order."""
 LARGEST = 1e10
 """The engine gives up on states beyond this."""
+PUBLISHED_TASKS, PUBLISHED_SEED = 5, 1357
+"""Targets that the paper's authors draw with a seed, and what they add to it."""
 
 # Lengths in meters: a head link that turns freely about its rear, half a meter ahead of the origin, and two links
 # behind it. Contacts and gravity are off: no link can touch another, and the plane of motion is level.
@@ -89,6 +94,8 @@ class SwimmerClimb:
     """Whether an agent sees the other joint's angle (MA-MuJoCo's agent_obsk: 1 if so, else 0)."""
     reset_noise: float = 0.1
     """Episodes start with all positions and velocities uniform in [-noise, noise]."""
+    see_head: bool = added(True)
+    """Whether an agent sees how the head is turned, how fast it turns, and one part of its velocity."""
 
     def __post_init__(self) -> None:
         """Refuse games that do not exist."""
@@ -103,8 +110,18 @@ class SwimmerClimb:
 
     @property
     def spec(self) -> EnvSpec:
-        """Own joint, own share of the head's velocity, the other joint if seen, and how the head is turned."""
-        return EnvSpec(NUM_AGENTS, 6 if self.see_neighbor else 5, Box(1), self.horizon)
+        """Own joint, the other's angle if seen, and three numbers of the head if seen."""
+        return EnvSpec(NUM_AGENTS, 2 + self.see_neighbor + 3 * self.see_head, Box(1), self.horizon)
+
+    @property
+    def speed_at(self) -> int:
+        """Where an agent's observation holds how fast its own joint turns."""
+        return 1 + self.see_head
+
+    @property
+    def neighbor_at(self) -> int:
+        """Where it holds the other joint's angle, if that is seen."""
+        return self.speed_at + 1
 
     @property
     def band(self) -> float:
@@ -118,19 +135,20 @@ class SwimmerClimb:
     def reward(self, targets: np.ndarray, angles: np.ndarray) -> np.ndarray:
         """R(s) of App. B.1.3 for targets `[copies]` and joint angles `[copies, 2]`."""
         distance = np.abs(angles - targets[:, None])
-        inside, outside = np.all(distance < self.band, axis=1), np.all(distance > self.band, axis=1)
-        return np.where(inside, 1.0, np.where(outside, 1.0 - self.delta, 0.0)).astype(np.float32)
+        inside = np.sum(distance < self.band, axis=1)
+        return np.where(inside == NUM_AGENTS, 1.0, np.where(inside == 0, 1.0 - self.delta, 0.0)).astype(np.float32)
 
     def observe(self, positions: np.ndarray, velocities: np.ndarray) -> np.ndarray:
-        """float64 `[copies, agents, obs]`: own angle, one velocity of the head, own speed, other angle, heading, turn.
+        """float64 `[copies, agents, obs]`: own angle, (velocity of the head), own speed, other angle, (heading, turn).
 
-        MA-MuJoCo deals the velocity of the head out: the first agent sees the part along x, the second that along y.
+        Gymnasium deals the velocity of the head out: the first agent sees the part along x, the second that along y.
         """
         everything = np.concatenate([positions, velocities], axis=1)
         size, front, rear = len(COORDINATES), COORDINATES.index("front"), COORDINATES.index("rear")
         heading = COORDINATES.index("heading")
+        whole = [heading, size + heading] * self.see_head
         seen = [
-            [own, size + head, size + own, *[other] * self.see_neighbor, heading, size + heading]
+            [own, *[size + head] * self.see_head, size + own, *[other] * self.see_neighbor, *whole]
             for own, other, head in ((front, rear, 0), (rear, front, 1))
         ]
         return np.asarray(everything[:, np.array(seen)])
@@ -140,8 +158,8 @@ class SwimmerClimb:
         return obs[..., 0]
 
     def heading(self, obs: Float[Numbers, "*batch agents obs"]) -> Float[Numbers, "*batch"]:
-        """Angle of the head link `[...]` in radians from observations `[..., agents, obs]`."""
-        return obs[..., 0, -2]
+        """Angle of the head link `[...]` in radians from observations `[..., agents, obs]`; 0 where it is not seen."""
+        return obs[..., 0, -2] if self.see_head else 0 * obs[..., 0, 0]
 
 
 @dataclass(frozen=True)
@@ -253,6 +271,10 @@ class SwimmerFamily(ClimbReturns):
     """Targets are farther than this from 0: episodes start near 0, so closer ones need no exploration. 0 takes all."""
     most_degrees: float = 30.0
     """Targets are closer than this to 0."""
+    published: bool = added(False)
+    """Whether the first five test tasks of a seed are the paper's own, as its authors draw them."""
+    lost: tuple[float, float] = added((0.0, 0.0))
+    """Steps of an episode that scripted teams lose on the way to the optimum and to the safe equilibrium."""
 
     def __post_init__(self) -> None:
         """Refuse families without a possible task."""
@@ -290,14 +312,27 @@ class SwimmerFamily(ClimbReturns):
 
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
-        names = ("band_degrees", "delta", "horizon", "see_neighbor", "reset_noise")
+        names = ("band_degrees", "delta", "horizon", "see_neighbor", "see_head", "reset_noise")
         own = {"least_degrees": self.least_degrees, "most_degrees": self.most_degrees, "num_agents": NUM_AGENTS}
         return {name: getattr(self.world, name) for name in names} | own | {"return_is": "sum", "lowest_return": 0.0}
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
-        """Targets drawn uniformly, each from a stream of its own."""
-        parts = ([self._draw(seed, test, index) for index in range(n)] for test, n in enumerate((num_train, num_test)))
-        return TaskSplit(*(SwimmerTask(*on_device([np.deg2rad(part).astype(np.float32)])) for part in parts))
+        """Targets drawn uniformly, each from a stream of its own, after those of the paper."""
+        first = self._published(seed)
+        train = (target for target in self._draws(seed, 0) if target not in first)
+        parts = islice(train, num_train), islice(chain(first, self._draws(seed, 1)), num_test)
+        return TaskSplit(*(SwimmerTask(*on_device([np.array(list(part), np.float32)])) for part in parts))
+
+    def _published(self, seed: int) -> list[np.float32]:
+        """The targets that the paper's authors draw with this seed."""
+        if not self.published:
+            return []
+        most = np.deg2rad(self.most_degrees)
+        random = np.random.RandomState((PUBLISHED_SEED + seed) % 2**32)
+        return list(random.uniform(-most, most, PUBLISHED_TASKS).astype(np.float32))
+
+    def _draws(self, seed: int, test: int) -> Iterator[np.float32]:
+        return (np.float32(np.deg2rad(self._draw(seed, test, index))) for index in count())
 
     def _draw(self, seed: int, test: int, index: int) -> float:
         """Degrees; of a million fine cells test tasks take the odd and training tasks the even ones: none is shared."""

@@ -2,6 +2,7 @@
 
 from mesax.nets.actions import ActionNet, PerAction
 from mesax.nets.attention import AttentionNet, AttentionOverAgents, AttentionOverOthers
+from mesax.nets.change import ChangeNet, WithChange
 from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
 from mesax.nets.optim import Adam, NetT, Optimizer, RmsProp, Trainable, for_another_task, polyak
@@ -26,6 +27,7 @@ __all__ = [
     "AttentionNet",
     "AttentionOverAgents",
     "AttentionOverOthers",
+    "ChangeNet",
     "CodedTeam",
     "Dense",
     "Ensemble",
@@ -48,6 +50,7 @@ __all__ = [
     "StepByStep",
     "Team",
     "Trainable",
+    "WithChange",
     "along",
     "for_another_task",
     "mean_and_max",

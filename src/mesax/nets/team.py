@@ -11,13 +11,14 @@ from jaxtyping import Array, Float
 
 from mesax.nets.actions import PerAction
 from mesax.nets.attention import AttentionOverAgents, AttentionOverOthers
+from mesax.nets.change import WithChange
 from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
 from mesax.nets.recurrent import Gru
 from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
 from mesax.types import Key, mapped
 
-NetConfig: TypeAlias = Mlp | Gru | Entities | PerAction | AttentionOverOthers | AttentionOverAgents
+NetConfig: TypeAlias = Mlp | Gru | WithChange | Entities | PerAction | AttentionOverOthers | AttentionOverAgents
 
 
 class Team(StepByStep[Array]):
@@ -206,6 +207,8 @@ class Ensemble(StepByStep[Input]):
         def build(key: Key) -> Net[Input]:
             if additive:
                 return Additive(config.build(obs, 1 + action, key, head_gain))
+            if isinstance(config, WithChange):
+                return config.build(obs, 1, key, head_gain, actions=action)
             return config.build(obs + action, 1, key, head_gain)
 
         return Ensemble(jax.vmap(build)(jax.random.split(key, members)))

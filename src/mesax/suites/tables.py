@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
 from mesax.algorithms.actor_updates import JointImprovement
@@ -16,7 +16,7 @@ from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic,
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Periodic, ValueDecomposition
 from mesax.methods.preset import NamedLearner
-from mesax.nets import Adam, Gru, RmsProp
+from mesax.nets import Adam, Entities, Gru, Mlp, RmsProp, WithChange
 from mesax.training.schedule import Schedule
 from mesax.types import LinearSteps
 
@@ -65,6 +65,20 @@ def one_by_one(total_steps: int, horizon: int, *, tested_every: int, updates: in
 def columns(*, paper: Entry, quick: Entry) -> dict[str, Entry]:
     """A row of a table by preset; `smoke` has the settings of `quick` and only less time."""
     return {"paper": paper, "quick": quick, "smoke": quick}
+
+
+def seeing_change(learner: Entry) -> Entry:
+    """The same learner, whose dense nets see what changed since the step before: where velocities are hidden."""
+    assert is_dataclass(learner) and not isinstance(learner, type)
+    changed: dict[str, object] = {}
+    for name, value in ((field.name, getattr(learner, field.name)) for field in fields(learner)):
+        if isinstance(value, Entities):  # observations begin with an offset: its change is the agent's own velocity
+            changed[name] = WithChange(replace(value, own=2))
+        elif isinstance(value, Mlp):
+            changed[name] = WithChange(value)
+        elif is_dataclass(value) and not isinstance(value, type):
+            changed[name] = seeing_change(value)
+    return replace(learner, **changed)
 
 
 def coordinated(own: object) -> Maddpg | Normalized:

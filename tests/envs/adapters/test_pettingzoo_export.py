@@ -44,8 +44,11 @@ class Continuous:
 
 
 HOST = ForeignFamily(ForeignEnvironment(line, 6), optimal_return=9.0)
-SWIMMER = SwimmerFamily(SwimmerClimb(horizon=40))
-EXPORTED = FAMILIES | {"continuous": Continuous(), "host": HOST, "swimmer": SWIMMER}
+SWIMMERS = {
+    "swimmer": SwimmerFamily(SwimmerClimb(horizon=40, see_head=False), least_degrees=0.0, published=True),
+    "swimmer-wide": SwimmerFamily(SwimmerClimb(horizon=40)),
+}
+EXPORTED = FAMILIES | {"continuous": Continuous(), "host": HOST} | SWIMMERS
 
 
 @pytest.mark.parametrize("name", EXPORTED)
@@ -82,11 +85,11 @@ def test_seeds(name):
     used = parallel_env(family, 3)
     trajectory(used, 9, 7)
     np.testing.assert_array_equal(first, flat(trajectory(used, 0)))  # nothing is left of what was played before
-    if name in ("particles", "host", "swimmer"):  # climb games have no chance in them
+    if name in ("particles", "host", *SWIMMERS):  # climb games have no chance in them
         assert not np.array_equal(first, flat(trajectory(parallel_env(family, 3), 1)))
 
 
-@pytest.mark.parametrize("name", [name for name in EXPORTED if name not in ("host", "swimmer")])
+@pytest.mark.parametrize("name", [name for name in EXPORTED if name not in ("host", *SWIMMERS)])
 def test_round_trip(name):
     """Out to PettingZoo and back through the adapter: the same as the environment itself with the same keys."""
     family = EXPORTED[name]
@@ -118,21 +121,22 @@ def test_round_trip(name):
             break
 
 
-def test_round_trip_of_the_swimmer():
+@pytest.mark.parametrize("family", SWIMMERS.values(), ids=SWIMMERS)
+def test_round_trip_of_the_swimmer(family):
     """The same through MuJoCo: against a batch of the environment itself with the same seeds."""
-    foreign = ForeignEnvironment(lambda seed: parallel_env(SWIMMER, seed), SWIMMER.env.horizon, "shared")
-    assert foreign.spec == SWIMMER.env.spec
+    foreign = ForeignEnvironment(lambda seed: parallel_env(family, seed), family.env.horizon, "shared")
+    assert foreign.spec == family.env.spec
     tasks, seeds = [4, 5], np.array([0, 2**32 - 1], np.uint32)
-    batch, own = foreign.batch(2, 1), SWIMMER.env.batch(2, 1)
-    targets = SwimmerTask(np.array([SWIMMER.split(task, 1, 0).train.target[0] for task in tasks]))
+    batch, own = foreign.batch(2, 1), family.env.batch(2, 1)
+    targets = SwimmerTask(np.array([family.split(task, 1, 0).train.target[0] for task in tasks]))
     np.testing.assert_array_equal(batch.reset(np.array(tasks, np.uint32), seeds), own.reset(targets, seeds))
     random, alive = np.random.default_rng(1), np.ones(2, bool)
-    for time in range(1, SWIMMER.env.horizon + 1):
+    for time in range(1, family.env.horizon + 1):
         actions = random.uniform(-1, 1, (2, 2, 1)).astype(np.float32)
         found, expected = batch.step(actions, alive), own.step(actions, alive)
         np.testing.assert_array_equal(found.obs, expected.obs)
         np.testing.assert_array_equal(found.reward, expected.reward)
-        assert found.truncated.tolist() == [time == SWIMMER.env.horizon] * 2
+        assert found.truncated.tolist() == [time == family.env.horizon] * 2
 
 
 def test_spaces_and_names():

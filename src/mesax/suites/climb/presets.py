@@ -138,6 +138,13 @@ class Game:
     num_test_tasks: int = 5
 
 
+FIVE_STAGES = Game(
+    ClimbFamily(num_stages=5, counts=(2,), see_history=False, published=True),
+    Schedule(100_000, num_envs=10, replay_capacity=20_000),
+    learner=MULTI_STAGE_LEARNER,
+    updates_per_round=4,
+    explore_steps=30_000,
+)
 GAMES = {
     "climb-one": Game(
         ClimbFamily(num_stages=1),
@@ -146,13 +153,8 @@ GAMES = {
         updates_per_round=2,
         explore_steps=20_000,
     ),
-    "climb-multi-mixed": Game(
-        ClimbFamily(num_stages=5),
-        Schedule(100_000, num_envs=10, replay_capacity=20_000),
-        learner=MULTI_STAGE_LEARNER,
-        updates_per_round=4,
-        explore_steps=30_000,
-    ),
+    "climb-multi": FIVE_STAGES,
+    "climb-multi-mixed": replace(FIVE_STAGES, family=ClimbFamily(num_stages=5)),
     "climb-wide": Game(
         ClimbFamily(num_actions=100, counts=(2,)),
         Schedule(30_000, warmup_steps=500, num_evaluations=30),

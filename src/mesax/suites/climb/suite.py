@@ -23,10 +23,11 @@ class ClimbSuite:
 
     @property
     def environments(self) -> Mapping[str, str]:
-        """Those of the paper, and three larger ones in which all agents must agree."""
+        """Those of the paper, one as its text has it, and three larger ones in which all agents must agree."""
         return {
             "climb-one": "one-step climb game: 2 agents, 10 actions, k in {1, 2}",
-            "climb-multi-mixed": "five-stage climb game: own (k, u) at every stage",
+            "climb-multi": "five-stage climb game: both must play the stage's u, and see the stage alone",
+            "climb-multi-mixed": "five-stage climb game: own (k, u) at every stage, and the history is seen",
             "climb-wide": "one-step climb game: 2 agents, 100 actions, both must play u",
             "climb-trio": "one-step climb game: 3 agents, 30 actions, all must play u",
             "climb-stages": "five-stage climb game: 2 agents, 30 actions, both must play the stage's u",

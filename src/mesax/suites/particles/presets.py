@@ -43,6 +43,7 @@ from mesax.suites.tables import (
     coordinated,
     maven,
     one_by_one,
+    seeing_change,
 )
 from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule, on_policy
@@ -251,8 +252,23 @@ def world_named(environment: str) -> World:
 
 
 def preset(environment: str, name: str) -> Preset:
-    """A particle world in one preset."""
+    """A particle world in one preset; where velocities are hidden, dense nets see what changed."""
     world = world_named(environment)
+    told = _preset(world, name)
+    return told if world.family.world.see_velocity else _seeing_change(told)
+
+
+def _seeing_change(preset: Preset) -> Preset:
+    method = replace(preset.method, explorer=seeing_change(preset.method.explorer))
+    mesa = replace(preset.mesa, algorithm=seeing_change(preset.mesa.algorithm), method=method)
+    learners = {
+        name: replace(learner, algorithm=seeing_change(learner.algorithm)) for name, learner in preset.learners.items()
+    }
+    alone = None if preset.alone is None else seeing_change(preset.alone)
+    return replace(preset, mesa=mesa, learners=learners, alone=alone)
+
+
+def _preset(world: World, name: str) -> Preset:
     mesa = MESA[name](world)
     budget = on_policy(mesa.schedule, MAPPO_ENVS[name])
     qmix = QMIX[name]

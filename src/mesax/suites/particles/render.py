@@ -49,6 +49,20 @@ DISC = "#F1F1F1"
 TARGET, TARGET_DISC = OPTIMAL, OPTIMAL_AREA
 
 
+class View(NamedTuple):
+    """A square: its center and half its side."""
+
+    x: float
+    y: float
+    half: float
+
+    @property
+    def edges(self) -> tuple[float, float, float, float]:
+        """Left, right, bottom and top, with a little room."""
+        room = 1.04 * self.half
+        return (self.x - room, self.x + room, self.y - room, self.y + room)
+
+
 @dataclass(frozen=True, eq=False)
 class ParticlePlay:
     """Episodes of one policy on one layout with its target."""
@@ -109,12 +123,15 @@ class ParticlePlay:
         seen = self.configurations[episode, : self.horizon if time is None else time]
         return list(dict.fromkeys(seen[seen >= 0].tolist()))
 
-    def extent(self, episodes: int) -> float:
-        """Half the side of the square that is drawn: up to the wall, or as far as these episodes reach."""
+    def view(self, episodes: int) -> View:
+        """What is drawn: all within the wall, or the landmarks and wherever these episodes lead."""
         if self.wall is not None:
-            return self.wall
-        farthest = np.abs(self.positions[:episodes]).max(initial=0.0)
-        return float(max(farthest, np.abs(self.landmarks).max() + self.radius))
+            return View(0.0, 0.0, self.wall)
+        rims = np.concatenate([self.landmarks - self.radius, self.landmarks + self.radius])
+        places = np.concatenate([rims, self.positions[:episodes].reshape(-1, 2)])
+        low, high = places.min(axis=0), places.max(axis=0)
+        x, y = (low + high) / 2
+        return View(float(x), float(y), float(np.max(high - low)) / 2)
 
     def picture(self) -> Figure:
         """A few episodes from start to end."""
@@ -122,7 +139,7 @@ class ParticlePlay:
 
     def scene(self) -> Scene:
         """Agents on their ways among the landmarks."""
-        room = 1.04 * self.extent(len(self.rewards))
+        view = self.view(len(self.rewards))
         discs = [
             Shape(
                 "disc",
@@ -142,7 +159,7 @@ class ParticlePlay:
             for rewards, positions, visited in zip(self.rewards, self.positions, self.configurations, strict=True)
         ]
         about = f"Reward 1 with just {self.count} of {self.num_agents} agents on landmark {self.target}, the target."
-        return Scene(about, (-room, room, -room, room), tuple(takes), (*walls, *discs))
+        return Scene(about, view.edges, tuple(takes), (*walls, *discs))
 
     def more(self, coverage: Json) -> dict[str, Figure]:
         """Nothing else to see."""
@@ -182,9 +199,9 @@ def frame_times(horizon: int) -> list[int]:
 def draw(play: ParticlePlay, moments: list[Moment]) -> Figure:
     """One picture: for each moment an arena, and the episode's rewards below it."""
     figure, panels = _layout(play, len(moments))
-    extent = play.extent(max(moment.episode for moment in moments) + 1)
+    view = play.view(max(moment.episode for moment in moments) + 1)
     for moment, (arena, strip) in zip(moments, panels, strict=True):
-        _draw_world(arena, play, moment, extent)
+        _draw_world(arena, play, moment, view)
         _draw_agents(arena, play, moment)
         _draw_strip(strip, play, moment)
         _write_panel(arena, strip, play, moment)
@@ -210,10 +227,9 @@ def _layout(play: ParticlePlay, number: int) -> tuple[Figure, list[tuple[Axes, A
     return figure, panels
 
 
-def _draw_world(axes: Axes, play: ParticlePlay, moment: Moment, extent: float) -> None:
+def _draw_world(axes: Axes, play: ParticlePlay, moment: Moment, view: View) -> None:
     """Wall, landmarks with their numbers, and the target; those visited together so far have a dark rim."""
-    room = 1.04 * extent
-    axes.set(xlim=(-room, room), ylim=(-room, room), xticks=[], yticks=[], aspect="equal")
+    axes.set(xlim=view.edges[:2], ylim=view.edges[2:], xticks=[], yticks=[], aspect="equal")
     axes.spines[:].set_visible(False)
     if play.wall is not None:
         corner, side = (-play.wall, -play.wall), 2 * play.wall
@@ -236,7 +252,7 @@ def _draw_world(axes: Axes, play: ParticlePlay, moment: Moment, extent: float) -
         x, y = place[0] - 0.62 * play.radius, place[1]
         axes.text(x, y, str(number), color=SOFT, ha="center", va="center", path_effects=outline, zorder=3.8)
     x, y = play.landmarks[play.target]
-    above = y - 1.5 * play.radius < -extent  # below there would be the wall
+    above = y - 1.5 * play.radius < view.y - view.half  # below there would be the wall
     axes.plot(x, y + play.radius * (-0.55 if above else 0.55), "*", color=TARGET, markersize=9, zorder=3.9)
     axes.annotate(
         "target",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import GumbelGradient
 from mesax.algorithms.binned import Binned
@@ -18,7 +18,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
-from mesax.envs.swimmer_climb import SwimmerFamily, TargetAngle
+from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
 from mesax.explorers.tours import Angles
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -132,19 +132,52 @@ MAPPO: dict[str, Mappo | Normalized] = columns(
     ),
 )
 MOST_MAPPO_ENVS = 16
-FAMILY = SwimmerFamily()
-KEYS = BinnedEntries((0, 3), width=round(math.radians(5.0), 4), where=True)
-"""Both joints as an agent sees them, in bins of 5 degrees. There are few ways to move, so that a move that is the same
-everywhere is soon an old one: it would pay for nothing but speed."""
 
 
-def preset(name: str) -> Preset:
-    """The swimmer in one preset."""
-    mesa = MESA[name](FAMILY)
+@dataclass(frozen=True)
+class World:
+    """What differs between the swimmers."""
+
+    family: SwimmerFamily
+    num_test_tasks: int
+
+    @property
+    def keys(self) -> BinnedEntries:
+        """Both joints as an agent sees them, in bins of 5 degrees.
+
+        There are few ways to move, so that a move that is the same everywhere is soon an old one: it would pay for
+        nothing but speed.
+        """
+        return BinnedEntries((0, self.family.world.neighbor_at), width=round(math.radians(5.0), 4), where=True)
+
+    @property
+    def tour(self) -> Angles:
+        """From angle to angle."""
+        return Angles(round(math.radians(self.family.most_degrees), 4), speed_at=self.family.world.speed_at)
+
+
+WORLDS = {
+    "swimmer": World(
+        SwimmerFamily(
+            SwimmerClimb(band_degrees=math.degrees(0.02), see_head=False),
+            least_degrees=0.0,
+            published=True,
+            lost=(4.0, 0.0),
+        ),
+        num_test_tasks=5,
+    ),
+    "swimmer-wide": World(SwimmerFamily(), num_test_tasks=6),
+}
+
+
+def preset(environment: str, name: str) -> Preset:
+    """A swimmer in one preset."""
+    world = WORLDS[environment]
+    mesa = MESA[name](world)
     budget = on_policy(mesa.schedule, min(mesa.schedule.num_envs, MOST_MAPPO_ENVS))
     alone = by_priority = None
     if name == "paper":
-        alone = one_by_one(5_000_000, FAMILY.world.horizon, tested_every=10_000)
+        alone = one_by_one(5_000_000, world.family.world.horizon, tested_every=10_000)
         by_priority = Prioritized(**vars(replace(alone, updates_per_round=2)))
     return Preset(
         mesa,
@@ -158,8 +191,8 @@ def preset(name: str) -> Preset:
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
         goal=TargetAngle(),
-        keys=KEYS,
-        tour=Angles(round(math.radians(FAMILY.most_degrees), 4)),
+        keys=world.keys,
+        tour=world.tour,
     )
 
 
@@ -171,7 +204,7 @@ def _values(mixer: MixerConfig) -> dict[str, Binned | Normalized]:
     )
 
 
-def _paper(family: SwimmerFamily) -> Experiment:
+def _paper(world: World) -> Experiment:
     schedule = Schedule(
         2_500_000,
         num_envs=8,
@@ -188,17 +221,24 @@ def _paper(family: SwimmerFamily) -> Experiment:
         capacity=256,
         num_clusters=16,
         # Both joints at the edge of the band: sqrt(2) of its half-width away from its center.
-        reward=CoverageReward(JointAngles(), distance_threshold=round(2**0.5 * family.world.band, 4)),
+        reward=CoverageReward(JointAngles(), distance_threshold=round(2**0.5 * world.family.world.band, 4)),
         num_explorers=2,
         coverage_episodes=20,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
     )
     return Experiment(
-        method, family, PAPER_MADDPG, schedule, num_train_tasks=30, num_test_tasks=6, eval_episodes=4, lanes=1
+        method,
+        world.family,
+        PAPER_MADDPG,
+        schedule,
+        num_train_tasks=30,
+        num_test_tasks=world.num_test_tasks,
+        eval_episodes=4,
+        lanes=1,
     )
 
 
-def _quick(family: SwimmerFamily) -> Experiment:
+def _quick(world: World) -> Experiment:
     """Training episodes are 200 steps long, and evaluation takes the whole horizon."""
     schedule = Schedule(
         512_000,
@@ -237,19 +277,19 @@ def _quick(family: SwimmerFamily) -> Experiment:
     )
     return Experiment(
         method,
-        family,
+        world.family,
         LEARNER,
         schedule,
         num_train_tasks=30,
-        num_test_tasks=6,
+        num_test_tasks=world.num_test_tasks,
         eval_episodes=4,
         lanes=3,
         training_horizon=200,
     )
 
 
-def _smoke(family: SwimmerFamily) -> Experiment:
-    quick = _quick(family)
+def _smoke(world: World) -> Experiment:
+    quick, family = _quick(world), world.family
     assert isinstance(quick.method, Mesa)
     tiny = Schedule(
         640,
@@ -279,4 +319,4 @@ def _smoke(family: SwimmerFamily) -> Experiment:
     )
 
 
-MESA: dict[str, Callable[[SwimmerFamily], Experiment]] = {"paper": _paper, "quick": _quick, "smoke": _smoke}
+MESA: dict[str, Callable[[World], Experiment]] = {"paper": _paper, "quick": _quick, "smoke": _smoke}

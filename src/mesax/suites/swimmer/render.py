@@ -103,7 +103,8 @@ class SwimmerPlay:
     def scene(self) -> Scene:
         """The body from above with the directions that its outer links must take, and both angles over time."""
         about = (
-            f"Reward 1 with both joints within {self.band:g}° of {self.target:+.1f}°, {self.safe_reward:.3g} with none."
+            f"Reward 1 with both joints within {self.band:.3g}° of {self.target:+.1f}°,"
+            f" {self.safe_reward:.3g} with none."
         )
         return Scene(
             about,
@@ -283,7 +284,7 @@ def _episode_title(play: SwimmerPlay, episode: int, time: int | None = None) -> 
 def _explanation(play: SwimmerPlay) -> str:
     return (
         f"{canvas.mean_return(play.returns)}; reward 1 with"
-        f" both joints within {play.band:g}° of {play.target:+.1f}°, {play.safe_reward:.3g} with none"
+        f" both joints within {play.band:.3g}° of {play.target:+.1f}°, {play.safe_reward:.3g} with none"
     )
 
 

@@ -23,20 +23,23 @@ class SwimmerSuite:
 
     @property
     def environments(self) -> Mapping[str, str]:
-        """One."""
-        return {"swimmer-wide": "MuJoCo swimmer: two joints meet at a hidden angle (needs the extra 'mujoco')"}
+        """That of the paper, and one whose band is wider, with targets away from where episodes start."""
+        return {
+            "swimmer": "MuJoCo swimmer: two joints meet at a hidden angle, to 1.15 degrees (needs the extra 'mujoco')",
+            "swimmer-wide": "the same to 3 degrees, and agents see the head",
+        }
 
     def family(self, environment: str) -> TaskFamily:
         """Targets on both sides of a straight body."""
-        from mesax.suites.swimmer.presets import FAMILY
+        from mesax.suites.swimmer.presets import WORLDS
 
-        return FAMILY
+        return WORLDS[environment].family
 
     def preset(self, environment: str, preset: str) -> Preset:
         """From the swimmer's table."""
         from mesax.suites.swimmer import presets
 
-        return presets.preset(preset)
+        return presets.preset(environment, preset)
 
     def figures(self) -> Sequence[RunFigure]:
         """At which angles explorers are, and how they get there."""
