@@ -17,6 +17,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, TargetLandmark
+from mesax.explorers.scripts import ToldLandmarks
 from mesax.explorers.tours import Landmarks
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -174,7 +175,8 @@ class World:
     @property
     def tour(self) -> Landmarks:
         """From landmark to landmark, as many together as belong on the target."""
-        return Landmarks(self.num_landmarks, self.count, self.family.world.num_own)
+        world = self.family.world
+        return Landmarks(self.num_landmarks, self.count, world.num_own, world.integration)
 
     @property
     def keys(self) -> PlaceKeys:
@@ -243,6 +245,7 @@ def preset(environment: str, name: str) -> Preset:
         goal=TargetLandmark(),
         keys=world.keys,
         tour=world.tour,
+        script=ToldLandmarks(world.tour),
     )
 
 

@@ -19,6 +19,7 @@ from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.swimmer_climb import SwimmerFamily, TargetAngle
+from mesax.explorers.scripts import ToldAngles
 from mesax.explorers.tours import Angles
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -142,6 +143,9 @@ KEYS = BinnedEntries((0, 3), width=round(math.radians(5.0), 4), where=True)
 everywhere is soon an old one: it would pay for nothing but speed."""
 
 
+TOUR = Angles(round(math.radians(FAMILY.most_degrees), 4))
+
+
 def preset(name: str) -> Preset:
     """The swimmer in one preset."""
     mesa = MESA[name](FAMILY)
@@ -159,7 +163,8 @@ def preset(name: str) -> Preset:
         },
         goal=TargetAngle(),
         keys=KEYS,
-        tour=Angles(round(math.radians(FAMILY.most_degrees), 4)),
+        tour=TOUR,
+        script=ToldAngles(TOUR),
     )
 
 
