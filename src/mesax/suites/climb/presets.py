@@ -15,6 +15,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.climb import ClimbFamily, SpecialAction
+from mesax.explorers.scripts import ToldActions
 from mesax.explorers.tours import SameActions
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -208,6 +209,7 @@ def preset(environment: str, name: str) -> Preset:
         goal_net=PerAction() if name != "paper" else None,
         keys=ActionKeys(seen=GAMES[environment].family.num_stages),
         tour=SameActions(),
+        script=ToldActions(),
     )
 
 

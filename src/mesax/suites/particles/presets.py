@@ -23,6 +23,7 @@ from mesax.envs.particle_climb import (
     ParticleClimbFamily,
     TargetLandmark,
 )
+from mesax.explorers.scripts import ToldLandmarks
 from mesax.explorers.tours import Landmarks
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -186,7 +187,8 @@ class World:
     @property
     def tour(self) -> Landmarks:
         """From landmark to landmark, as many together as belong on the target."""
-        return Landmarks(self.num_landmarks, self.family.count, self.family.world.num_own)
+        world = self.family.world
+        return Landmarks(self.num_landmarks, self.family.count, world.num_own, world.integration)
 
     @property
     def keys(self) -> PlaceKeys:
@@ -306,6 +308,7 @@ def _preset(world: World, name: str) -> Preset:
         goal=TargetLandmark(),
         keys=world.keys,
         tour=world.tour,
+        script=ToldLandmarks(world.tour),
     )
 
 

@@ -19,6 +19,7 @@ from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
+from mesax.explorers.scripts import ToldAngles
 from mesax.explorers.tours import Angles
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -193,6 +194,7 @@ def preset(environment: str, name: str) -> Preset:
         goal=TargetAngle(),
         keys=world.keys,
         tour=world.tour,
+        script=ToldAngles(world.tour),
     )
 
 
