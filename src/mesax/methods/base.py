@@ -87,7 +87,7 @@ class Services(Keeper, Protocol):
         """Append rows to `eval` or `metrics`."""
 
     def document(self, name: str, content: Row) -> None:
-        """Write `<name>.json` into the run directory."""
+        """Write `<name>.json` into the run directory; no other job writes one of that name."""
 
     def report(self, done_steps: int, note: str = "") -> None:
         """Progress of this job in environment steps."""

@@ -11,7 +11,7 @@ from mesax.errors import StoreError
 from mesax.store.files import neither_files_nor_folders
 from mesax.store.json_files import CHECKSUMS, read_json, read_rows
 from mesax.store.run_directory import MERGED, STATUSES, RunDirectory
-from mesax.store.sums import check_job, check_sum
+from mesax.store.sums import DONE, check_sum
 from mesax.store.trees import MANIFEST, verify
 
 OWN_FILES = (*MERGED, CHECKSUMS, "STATUS", "report.html", "episodes.json", "progress.json")
@@ -36,7 +36,7 @@ def verify_run(run: RunDirectory) -> Findings:
     problems += [problem for manifest in manifests for problem in verify(manifest.parent)]
     problems += _told(partial(read_json, path) for path in documents)
     problems += _told(partial(read_rows, path) for path in rows)
-    problems += _told(partial(check_job, done.parent) for done in _files(run.path, "done.json"))
+    problems += _told(partial(run.check_job, done.parent) for done in _files(run.path, DONE))
     problems += _differing(run)
     if not (run.path / "STATUS").is_file():
         problems.append(f"{run.path / 'STATUS'} is missing")
