@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mesax.rendering.recorded import VERSION
 from mesax.rendering.scene import Scene, Shape, Take
 from mesax.results.summary import summarize
-from mesax.store.json_values import Json
+from mesax.store.json_values import Json, signed
 from mesax.store.reading import Curve
 from mesax.store.run_directory import RunDirectory
 
@@ -336,5 +337,6 @@ def write_episodes(path: Path, policies: tuple[str, ...] = ("final", "explorer-1
         for name in policies
         for task in range(tasks)
     ]
-    _write_json(path / "episodes.json", {"version": 1, "stages": [scene.stage()], "plays": plays})
+    whose = {"version": VERSION, "config_hash": RunDirectory(path).run["config_hash"]}
+    _write_json(path / "episodes.json", signed(whose | {"stages": [scene.stage()], "plays": plays}))
     return path

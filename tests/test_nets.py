@@ -21,6 +21,7 @@ from mesax.nets import (
     LayerNorm,
     Mlp,
     PerAction,
+    RmsProp,
     Team,
     Trainable,
     for_another_task,
@@ -544,6 +545,15 @@ def test_descend_goes_down():
     np.testing.assert_allclose(trainable.net, [0.0, 0.0], atol=0.2)
 
 
+def test_steps_of_rmsprop_by_hand():
+    """Mean squares begin at 0: with a decay of .99 they are .01 and .0199 of a gradient's square that stays."""
+    optimizer, gradient = RmsProp(learning_rate=0.1), put([3.0, -2.0])
+    descend = jax.jit(lambda trainable: trainable.descend(gradient, optimizer))
+    first = descend(Trainable.create(jnp.zeros(2), optimizer))
+    np.testing.assert_allclose(first.net, [-1.0, 1.0], rtol=1e-4)
+    np.testing.assert_allclose(descend(first).net, [-1.0 - 0.1 / 0.0199**0.5, 1.0 + 0.1 / 0.0199**0.5], rtol=1e-4)
+
+
 @pytest.mark.parametrize("scale", [0.25, put(0.25), np.float32(0.25)], ids=["float", "array", "NumPy"])
 def test_a_step_can_be_scaled(scale):
     """A quarter of the step, whatever kind of number says so; Adam's memory does not change."""
@@ -560,8 +570,8 @@ def test_a_step_can_be_scaled(scale):
     jax.tree.map(np.testing.assert_array_equal, part.optimizer_state, whole.optimizer_state)
 
 
-def test_gradients_are_clipped_by_their_global_norm():
-    optimizer = Adam(learning_rate=0.1, clip_norm=1.0)
+@pytest.mark.parametrize("optimizer", [Adam(learning_rate=0.1, clip_norm=1.0), RmsProp(clip_norm=1.0)])
+def test_gradients_are_clipped_by_their_global_norm(optimizer):
     descend = jax.jit(lambda gradient: Trainable.create(jnp.zeros(2), optimizer).descend(gradient, optimizer))
     clipped, huge = descend(np.array([0.6, 0.8])), descend(np.array([600.0, 800.0]))
     for left, right in zip(jax.tree.leaves(clipped), jax.tree.leaves(huge), strict=True):

@@ -38,6 +38,9 @@ Actions: TypeAlias = Int[AnyArray, "*batch agents"] | Float[AnyArray, "*batch ag
 Tree = TypeVar("Tree")
 
 
+ROUNDING = 1e-6
+
+
 def random_index(key: Key, shape: tuple[int, ...], number: int | Array) -> Int[Array, "..."]:
     """Integers uniform on 0 .. number - 1.
 
@@ -61,6 +64,10 @@ class Discrete:
     def encode(self, action: Int[AnyArray, "*shape"]) -> Float[Array, "*shape {self.num_actions}"]:
         """One-hot form of integer actions: what critics and distances see."""
         return jax.nn.one_hot(action, self.num_actions)
+
+    def contains(self, action: Int[AnyArray, "*shape"]) -> Bool[AnyArray, ""]:
+        """Whether all of these are actions."""
+        return ((action >= 0) & (action < self.num_actions)).all()
 
     def from_uniform(self, uniform: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
         """The action that a number in [0, 1) stands for, all actions equally likely."""
@@ -90,6 +97,10 @@ class Box:
     def encode(self, action: Float[AnyArray, "*shape {self.size}"]) -> Float[AnyArray, "*shape {self.size}"]:
         """Continuous actions are seen as they are."""
         return action
+
+    def contains(self, action: Float[AnyArray, "*shape {self.size}"]) -> Bool[AnyArray, ""]:
+        """Whether all of these are actions, but for rounding."""
+        return (abs(action) <= 1.0 + ROUNDING).all()
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch agents {self.size}"]:
         """Uniformly random actions; `shape` ends with the agents."""

@@ -156,6 +156,14 @@ def test_remembered_returns_pull_at_the_team_value(update):
     np.testing.assert_allclose(metrics["hint_loss"], 0.5 * (CHOSEN[0] - 1.0) ** 2, rtol=1e-5)
 
 
+def test_where_the_horizon_ends_the_task_its_last_step_is_known():
+    """Nothing follows it: its reward is all there was to be had. Of the first step nothing is known yet."""
+    emc = replace(EMC, control=replace(VDN, horizon_ends=True))
+    _, metrics = jax.jit(emc.hint)(linear_state(), stacked([episode()]))
+    assert float(metrics["memory_hit_rate"]) == 0.5
+    np.testing.assert_allclose(metrics["memory_value"], 2.0, rtol=1e-6)
+
+
 def test_a_lower_bound_pulls_only_upward():
     hint = Hint(put([[3.0, 3.0, 3.0]]), put([[0.5, 0.5, 0.0]]), at_least=True)
     predicted = put([[[1.0], [5.0], [1.0]]])

@@ -120,6 +120,13 @@ def test_nothing_is_bootstrapped_beyond_an_end():
     np.testing.assert_allclose(metrics["critic_loss"], np.square(values - targets).mean(), rtol=1e-5)
 
 
+def test_the_horizon_may_end_the_task():
+    """What follows the first step counts, if there is a second one; beyond a cut nothing does."""
+    _, _, metrics = update(replace(PLAIN, horizon_ends=True), episode(), episode((True, False)))
+    targets = np.array([1 + 0.9 * DOUBLE[0].sum(), 2.0, 1.0])
+    np.testing.assert_allclose(metrics["target_mean"], targets.mean(), rtol=1e-5)
+
+
 def test_traces_by_hand():
     """Half of what follows the first step is the second one's target; beyond the cut there is only its value."""
     _, _, metrics = update(replace(PLAIN, trace=0.5), episode())

@@ -24,6 +24,7 @@ from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.experiments.overrides import digest_of_plain
 from mesax.experiments.rebuild import experiment_of
 from mesax.results import drawing
+from mesax.store.json_values import signed
 from mesax.store.run_directory import RunDirectory
 from mesax.types import tree_index
 
@@ -450,7 +451,7 @@ def test_a_run_of_another_configuration_is_not_touched(copied, capsys):
     assert "exists already" in capsys.readouterr().err
     assert listing(copied) == before
 
-    unfinished(copied).write_json("run.json", run | {"config_hash": "0" * 12})
+    unfinished(copied).write_json("run.json", signed(run | {"config_hash": "0" * 12}))
     before = listing(copied)
     for verb in ("resume", "eval", "render"):
         assert command_line(verb, copied) == IO_ERROR

@@ -207,7 +207,7 @@ def test_a_stage_that_ends_early_has_taken_the_steps_that_it_says(tmp_path):
         run_job(run, Stage("explore", (100,), early), 0, lambda *_: None, print, stop)
     run_job(run, Stage("explore", (100,), early), 0, lambda *_: None)
     run_job(run, Stage("silent", (100,), lambda *_: None), 0, lambda *_: None)
-    assert [run.job_facts(stage, 0)["env_steps"] for stage in ("explore", "silent")] == [30, 100]
+    assert [run.check_job(run.job_directory(stage, 0))["env_steps"] for stage in ("explore", "silent")] == [30, 100]
 
 
 def test_stragglers_of_a_killed_run_are_awaited(tmp_path):

@@ -310,7 +310,7 @@ def test_episodes_cut_short_are_not_hidden(tiny, tmp_path, capsys):
     run = RunDirectory.open(path)
     run.set_status("preempted")
     run.unseal()
-    run.finish_job("adapt", 0, run.job_facts("adapt", 0) | {"rows": row_checksums(rows.parent)})
+    run.finish_job("adapt", 0, run.read_json("jobs/adapt/000/done.json") | {"rows": row_checksums(rows.parent)})
     assert resume(path) == 0
     assert "cut episodes short: up to 25.0% of a chunk" in capsys.readouterr().out
     assert RunDirectory.open(path).read_json("summary.json")["largest_cut_short"] == 0.25

@@ -254,8 +254,9 @@ class Told:
 
 def checkpoint(job: Path, value: int) -> None:
     """Rows and a checkpoint, as a job writes them."""
-    RunDirectory(job).append_rows("metrics.jsonl", [{"step": value}])
     checkpoints = Checkpoints(job, lambda text: None)
+    checkpoints.newest({})
+    checkpoints.wrote("metrics.jsonl", RunDirectory(job).append_rows("metrics.jsonl", [{"step": value}]))
     checkpoints.put_aside(f"piece-{value}", {"x": np.full(3, value)}, {"piece": value})
     checkpoints.save({"x": np.full(4, value)}, {"value": value})
 
@@ -293,7 +294,7 @@ def test_a_parcel_makes_both_sides_the_same_and_has_only_what_changed(tmp_path):
     assert "jobs/adapt/000/checkpoints/000002/manifest.json" not in parcel["changed"]
     assert not (job / "checkpoints/000001").exists()
     Checkpoints(other, print).clear()
-    RunDirectory(there).finish_job("adapt", 0, {"rows": {}})
+    RunDirectory(there).write_json("jobs/adapt/000/done.json", {"rows": {}})
     RunDirectory(there).write_json("coverage.json", {"a": 1})
     parcel = parcel_of(there, other, before)
     assert sorted(parcel["changed"]) == ["coverage.json", "jobs/adapt/000/done.json"]

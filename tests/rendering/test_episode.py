@@ -1,6 +1,5 @@
 """`mesax render`: the right family draws the right policy, files appear whole or not at all, mistakes are one line."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from mesax.experiments.rebuild import experiment_of
 from mesax.methods.base import Experiment
 from mesax.rendering.episode import write_gif
 from mesax.rendering.recorded import has_episodes, read_episodes
+from mesax.store.json_values import signed
 from mesax.store.run_directory import RunDirectory
 from mesax.suites.climb import render as render_climb
 from mesax.suites.climb.render import ClimbPlay, moments, still
@@ -114,10 +114,11 @@ def test_bad_requests_are_one_line_and_draw_nothing(run, tmp_path, capsys, monke
 def as_if_about(run: Path, copy: Path, environment: str, family) -> tuple[RunDirectory, Experiment]:
     """The run as if it had been about another world; only uniform play needs nothing that the run has saved."""
     shutil.copytree(run, copy)
-    known = json.loads((copy / "run.json").read_text())
+    known = RunDirectory(copy).run
     RunDirectory(copy).set_status("failed")
     RunDirectory(copy).unseal()
-    (copy / "run.json").write_text(json.dumps(known | {"env": environment, "suite": suite_of(environment).name}))
+    about = {"env": environment, "suite": suite_of(environment).name}
+    RunDirectory(copy).write_json("run.json", signed(known | about))
     return RunDirectory.open(copy), replace(experiment_of(known), family=family)
 
 

@@ -23,7 +23,10 @@ from mesax.results.curves import mean_steps_to_optimal
 from mesax.results.page.data import MOST_POINTS, thinned
 from mesax.results.report import report_html, write_report
 from mesax.results.summary import final_interval, run_figures, solved_interval
+from mesax.store.json_values import signed
 from mesax.store.reading import RunResults, load_run
+from mesax.store.run_directory import RunDirectory
+from mesax.store.verify import verify_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")
@@ -257,12 +260,12 @@ def test_recorded_episodes_that_nobody_could_play_are_left_out(store, tmp_path, 
     ):
         spoiled = json.loads(json.dumps(recorded))
         spoil(spoiled)
-        (source / "episodes.json").write_text(json.dumps(spoiled))
+        (source / "episodes.json").write_text(json.dumps(signed(spoiled)))
         with pytest.raises(DamageError, match="is no record of episodes"):
             read_episodes(source)
     assert "data-player=" not in report_html([load_run(source)])
     assert "episodes.json is no record of episodes" in capsys.readouterr().err
-    (source / "episodes.json").write_text(json.dumps(recorded | {"version": 99}))
+    (source / "episodes.json").write_text(json.dumps(signed(recorded | {"version": 99})))
     assert read_episodes(source) is None, "of a later version"
 
 
@@ -388,3 +391,17 @@ def test_what_was_not_measured_is_not_zero(store):
     assert (shown["distance threshold"], shown["steps checked"]) == ("0.20", "40")
     metrics = tuple(row | ({"distinct_visits": None} if "distinct_visits" in row else {}) for row in run.metrics)
     parse(report_html([replace(without, metrics=metrics)]))
+
+
+@pytest.mark.usefixtures("unpainted")
+@pytest.mark.parametrize("how", ["another run's", "changed"])
+def test_episodes_of_another_run_are_not_shown_and_found_out(tmp_path, capsys, how):
+    source = write_episodes(write_run(tmp_path / "run", SMALL))
+    own = (source / "episodes.json").read_text()
+    other = write_episodes(write_run(tmp_path / "other", replace(SMALL, config_hash="0123456789abcdef")))
+    strange = (other / "episodes.json").read_text() if how == "another run's" else own.replace('"task": 1', '"task": 0')
+    (source / "episodes.json").write_text(strange)
+    assert "data-player=" not in report_html([load_run(source)])
+    told = "was not recorded by this run" if how == "another run's" else "its checksum of itself does not match"
+    assert f"episodes.json {'is damaged: ' * (how == 'changed')}{told}; the report does" in capsys.readouterr().err
+    assert any(told in problem for problem in verify_run(RunDirectory(source)).problems)

@@ -19,6 +19,7 @@ from hypothesis import given
 
 from mesax.errors import StoreError, UsageError
 from mesax.store import run_directory as store
+from mesax.store.json_values import signed
 from mesax.store.run_directory import RunDirectory, find_runs
 
 SOURCE = Path(store.__file__).parent.parent.parent
@@ -37,7 +38,7 @@ def test_create_then_open(run: RunDirectory):
     assert names(run.path.parent) == ["one"]
     opened = RunDirectory.open(run.path)
     assert opened == run
-    assert opened.run == {"id": "one", "seed": 3}
+    assert opened.run == signed({"id": "one", "seed": 3})
     assert opened.run is opened.run
     assert opened.status == "running"
 
@@ -220,7 +221,8 @@ def test_jobs(run: RunDirectory):
     run.finish_job("adapt", 7, {"env_steps": 5, "loss": math.nan})
     assert run.job_done("adapt", 7)
     assert not run.job_done("adapt", 8) and not run.job_done("explore", 7)
-    assert run.job_facts("adapt", 7) == {"env_steps": 5, "loss": None}
+    facts = run.check_job(run.job_directory("adapt", 7))
+    assert facts.items() >= {"phase": "adapt", "job": 7, "env_steps": 5, "loss": None}.items()
 
 
 CODE = """

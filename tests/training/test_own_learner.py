@@ -12,15 +12,21 @@ import jax.numpy as jnp
 import pytest
 
 import mesax
+from hosted import Hosted
 from mesax.algorithms.base import OffPolicy, OnPolicy
-from mesax.errors import UsageError
+from mesax.envs.base import Guarded, Step
+from mesax.envs.climb import ClimbFamily
+from mesax.errors import TrainingError, UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
 from mesax.training.contract import INHERITED, OF_A_LEARNER, check_learner
+from mesax.training.engines import shape_of
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import Start
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box, EnvSpec, Label
-from methods.helpers import TINY, TINY_MADDPG, TWO_STAGE, IndependentQ
+from methods.helpers import TINY, TINY_MADDPG, TWO_STAGE, IndependentQ, run
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -74,6 +80,15 @@ class Mine(OffPolicy):
         state = {"values": 0.9 * state["values"], "updates": state["updates"] + 1}
         metrics = {"reward": jnp.mean(batch.reward), "episode_error": jnp.sum(batch.reward, axis=1)}
         return self.of("update", (self.of("state", state), self.of("metrics", metrics)))
+
+
+@dataclass(frozen=True)
+class HostedClimb(ClimbFamily):
+    """The climb game on the host."""
+
+    @property
+    def env(self) -> Any:
+        return Hosted(super().env)
 
 
 class Bare:
@@ -152,6 +167,51 @@ BAD = {
         r"gives the metric 'episode_error' as float32\[\]: it must be float32\[6\]",
     ),
 }
+
+
+@pytest.mark.parametrize("name", ["step", "task", "phase", "repeat", "policy", "return", "train_return", "cut_short"])
+def test_a_metric_cannot_take_the_place_of_a_column(name: str):
+    """Neither of a learner that is checked beforehand, nor of one that only the loop meets: of an explorer, say."""
+    learner = Mine("metrics", lambda metrics: {name: metrics["reward"]})
+    message = f"Mine.update gives a metric the name '{name}', which rows have already: choose another"
+    with pytest.raises(UsageError, match=message):
+        check_learner(learner, SPEC, SCHEDULE)
+    loop = LearningLoop(TWO_STAGE.env, learner, SCHEDULE)
+    with pytest.raises(UsageError, match=message):
+        shape_of(loop, Start(), (), jax.random.split(jax.random.key(0), 2), 1)
+
+
+@pytest.mark.parametrize("number", [1000, -7])
+@pytest.mark.parametrize("part", ["action", "greedy"])
+@pytest.mark.parametrize("hosted", [False, True], ids=["in JAX", "on the host"])
+def test_a_policy_that_plays_what_is_no_action_earns_nothing(tmp_path: Path, number: int, part: str, hosted: bool):
+    """In training or in evaluation only."""
+
+    def stray(given: Any) -> Any:
+        return (
+            Table(given.values, "action", stray)
+            if part == "greedy" and isinstance(given, Table)
+            else given * 0 + number
+        )
+
+    family = HostedClimb(2, 3, 2, counts=(2,)) if hosted else TWO_STAGE
+    own = Experiment(Plain(), family, Mine(part, stray), SCHEDULE, num_train_tasks=1, num_test_tasks=2, lanes=2)
+    with pytest.raises(TrainingError, match=r"the policy plays what is none of Discrete\(num_actions=3\)"):
+        run(own, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("action", "paid"), [([[0.5], [-1.0]], True), ([[0.5], [-1.001]], False), ([[jnp.nan], [0.0]], False)]
+)
+def test_numbers_are_actions_within_their_box(action: Any, paid: bool):
+    class World:
+        spec = replace(SPEC, action_space=Box(1))
+
+        def step(self, task: Any, state: Any, action: Any, key: Any) -> Any:
+            return state, Step(jnp.zeros((2, 1)), jnp.ones(()), jnp.zeros((), bool))
+
+    _, outcome = Guarded(World()).step((), (), jnp.array(action), None)  # type: ignore[arg-type]
+    assert (float(outcome.reward) == 1.0) is paid and bool(jnp.isnan(outcome.reward)) is not paid
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -308,11 +308,12 @@ class Emc(OffPolicy):
         return EmcState(control, curiosity, state.memory), learned | metrics
 
     def hint(self, state: EmcState, batch: Episode) -> tuple[Hint, Metrics]:
-        """What the best return was that followed each step, if its next state is remembered or the task was over."""
+        """What the best return was that followed each step, if its next state is remembered or nothing followed."""
         assert self.memory is not None and state.memory is not None
         best, found = state.memory.recall(batch.obs[:, 1:])
-        known = (found | batch.terminated).astype(jnp.float32)
-        value = batch.reward + self.control.discount * batch.continues * best
+        continues = self.control.continues(batch)
+        known = (found | (continues == 0.0)).astype(jnp.float32)
+        value = batch.reward + self.control.discount * continues * best
         return Hint(value, self.memory.weight * known, self.memory.at_least), {
             "memory_hit_rate": masked_mean(known, batch.mask),
             "memory_value": masked_mean(value * known, batch.mask) / jnp.maximum(masked_mean(known, batch.mask), 1e-6),

@@ -40,7 +40,7 @@ from mesax.algorithms.value_decomposition import (
     ValueState,
     choices_of,
 )
-from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Team, Trainable  # noqa: F401
+from mesax.nets import Adam, CodedTeam, FeedForward, Memory, Mlp, NetConfig, Optimizer, Team, Trainable  # noqa: F401
 from mesax.policy import LATENT_STREAM, LEARNER, Policy
 from mesax.ranges import at_least, each_at_least
 from mesax.types import (

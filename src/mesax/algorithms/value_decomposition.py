@@ -33,6 +33,7 @@ from mesax.nets import (
     Memory,
     NetConfig,
     NetT,
+    Optimizer,
     Team,
     Trainable,
     WithChange,
@@ -41,6 +42,7 @@ from mesax.nets import (
 )
 from mesax.policy import LEARNER, Policy, sometimes_random
 from mesax.ranges import at_least, between
+from mesax.store.settings import added
 from mesax.types import (
     Action,
     Discrete,
@@ -200,12 +202,14 @@ class ValueDecomposition(OffPolicy):
     """Target actions are chosen by the online nets and rated by the target nets; false: both by the target nets."""
     trace: float = 0.0
     """lambda of the targets along replayed episodes; 0 is the one-step target."""
-    optimizer: Adam = Adam()
+    optimizer: Optimizer = Adam()
     discount: float = 0.99
     target: TargetConfig = Periodic()
     """How target nets follow: Periodic copies or Soft steps."""
     exploration: Line = LinearSteps(1.0, 0.05, 50_000)
     """Chance of a random action per agent, over the run."""
+    horizon_ends: bool = added(False)
+    """Whether nothing is worth anything beyond the horizon, as if the task ended there; false: only where it ends."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no learner can have."""
@@ -319,12 +323,17 @@ class ValueDecomposition(OffPolicy):
     def targets(
         self, space: Discrete, q: ActionValues, batch: Episode, target: Rates
     ) -> Float[Array, "batch instants-1 values"]:
-        """y_t, for the team or for every agent; `Episode.continues` alone decides what is bootstrapped."""
+        """y_t, for the team or for every agent."""
         target_q, mixer = target
         action = jnp.argmax((q if self.double_q else target_q)[:, 1:], axis=-1)
         following = each(mixer, steps_of(space, target_q[:, 1:], batch.obs[:, 1:], action, batch.label.latent))
         of_values = jax.vmap(lambda_returns, in_axes=(None, None, 1, None), out_axes=1)
-        return jax.vmap(of_values)(batch.reward, self.discount * batch.continues, following, self.trace * batch.goes_on)
+        discounts = self.discount * self.continues(batch)
+        return jax.vmap(of_values)(batch.reward, discounts, following, self.trace * batch.goes_on)
+
+    def continues(self, batch: Episode) -> Float[Array, "batch time"]:
+        """1 where what follows a step is worth something, else 0."""
+        return batch.goes_on.astype(batch.reward.dtype) if self.horizon_ends else batch.continues
 
 
 def choices_of(spec: EnvSpec) -> Discrete:

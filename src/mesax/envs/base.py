@@ -144,6 +144,33 @@ class Shortened:
 
 
 @dataclass(frozen=True)
+class Guarded:
+    """An environment that pays NaN for what is none of its actions, so that no policy can earn anything by it."""
+
+    env: Environment
+
+    @property
+    def spec(self) -> EnvSpec:
+        """As before."""
+        return self.env.spec
+
+    def reset(self, task: Task, key: Key) -> tuple[State, Float[Array, "agents obs"]]:
+        """As before."""
+        return self.env.reset(task, key)
+
+    def step(self, task: Task, state: State, action: Action, key: Key) -> tuple[State, Step]:
+        """As before, but for the reward of what is no action."""
+        state, outcome = self.env.step(task, state, action, key)
+        reward = jnp.where(self.spec.action_space.contains(action), outcome.reward, jnp.nan)
+        return state, Step(outcome.obs, reward, outcome.terminated)
+
+    @property
+    def reason(self) -> str:
+        """Why a number may not be finite here."""
+        return f"the environment pays such a reward, or the policy plays what is none of {self.spec.action_space}"
+
+
+@dataclass(frozen=True)
 class ActionRepeat:
     """An environment in which every action is played `times` times: fewer, longer decisions (see `Repeated`)."""
 

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import AnyEnvironment, Step, TaskInfo, TaskSplit
+from mesax.envs.goals import choice_and_count
 from mesax.errors import UsageError
 from mesax.ranges import at_least
 from mesax.store.settings import added
@@ -114,20 +115,23 @@ class ClimbGame:
 
 @dataclass(frozen=True)
 class SpecialAction:
-    """A goal: the special action of the current stage, one-hot; how many must play it is not told."""
+    """A goal: the special action of the current stage, one-hot."""
+
+    tell_count: bool = added(False)
+    """Whether agents are also told how many must play it, as a number behind."""
 
     def size(self, env: AnyEnvironment) -> int:
         """One number for each action."""
-        return _game(env).num_actions
+        return _game(env).num_actions + self.tell_count
 
     def __call__(
         self, env: AnyEnvironment, task: ClimbTask, obs: Float[AnyArray, "*batch agents obs"]
-    ) -> Float[AnyArray, "*batch agents actions"]:
+    ) -> Float[AnyArray, "*batch agents goal"]:
         """All zeros once the last stage is over."""
         game = _game(env)
         stage = obs[..., : game.num_stages]
-        actions = np.arange(game.num_actions).reshape((1,) * task.special.ndim + (-1,))
-        return stage @ (task.special[..., None] == actions).astype(obs.dtype)
+        told = choice_and_count(task.special, task.count, game.num_actions, self.size(env))
+        return stage @ told.astype(obs.dtype)
 
 
 def _game(env: AnyEnvironment) -> ClimbGame:

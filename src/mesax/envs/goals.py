@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from mesax.envs.base import AnyEnvironment, Environment, HostBatch, HostEnvironment, HostStep, State, Step, Task
 from mesax.errors import UsageError
@@ -46,6 +46,15 @@ class UnknownGoal:
     ) -> Float[AnyArray, "*batch agents goal"]:
         """Never asked for."""
         raise NotImplementedError(f"{type(self).__name__} has no size, so no environment can tell it")
+
+
+def choice_and_count(
+    choice: Int[AnyArray, "*batch"], count: Int[AnyArray, "*batch"], number: int, size: int
+) -> Float[AnyArray, "*batch {size}"]:
+    """Which one of `number`, one-hot; behind it, if `size` leaves room, how many must choose it."""
+    columns = np.arange(size).reshape((1,) * choice.ndim + (-1,))
+    many = count[..., None].astype(np.float32) * (columns == number).astype(np.float32)
+    return (choice[..., None] == columns).astype(np.float32) + many
 
 
 def _told_spec(env: AnyEnvironment, goal: Goal) -> EnvSpec:

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from mesax.envs.base import AnyEnvironment, ClimbReturns, Step, TaskInfo, TaskSplit
+from mesax.envs.goals import choice_and_count
 from mesax.envs.jammed_layouts import jammed_layout
 from mesax.envs.particles import (
     ACTIONS,
@@ -194,16 +195,21 @@ PAPER_WORLD = ParticleClimb(
 class TargetLandmark:
     """A goal: the number of the target among the landmarks, one-hot."""
 
+    tell_count: bool = added(False)
+    """Whether agents are also told how many belong there, as a number behind."""
+
     def size(self, env: AnyEnvironment) -> int:
         """One number for each landmark."""
-        return _world(env).num_landmarks
+        return _world(env).num_landmarks + self.tell_count
 
     def __call__(
         self, env: AnyEnvironment, task: ParticleTask, obs: Float[AnyArray, "*batch agents obs"]
-    ) -> Float[AnyArray, "*batch 1 landmarks"]:
+    ) -> Float[AnyArray, "*batch 1 goal"]:
         """The same for all agents."""
-        numbers = np.arange(_world(env).num_landmarks).reshape((1,) * (task.target.ndim + 1) + (-1,))
-        return (task.target[..., None, None] == numbers).astype(obs.dtype)
+        told = choice_and_count(
+            task.target[..., None], task.count[..., None], _world(env).num_landmarks, self.size(env)
+        )
+        return told.astype(obs.dtype)
 
 
 def _world(env: AnyEnvironment) -> ParticleClimb:

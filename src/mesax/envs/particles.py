@@ -137,9 +137,10 @@ def length(vectors: Float[Array, "*shape 2"]) -> Float[Array, "*shape"]:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
-def steer(offset: Float[Array, "2"], velocity: Float[Array, "2"]) -> Int[Array, ""]:
+def steer(
+    offset: Float[Array, "2"], velocity: Float[Array, "2"], physics: ParticlePhysics = ParticlePhysics()
+) -> Int[Array, ""]:
     """The action whose next steps, if the agent coasts afterwards, stay closest to a point at `offset`."""
-    physics = ParticlePhysics()
     # As many particles as actions, each pushed once; they ignore one another.
     ghosts = Bodies.alike(len(DIRECTIONS), 0.0, collides=False)
     position, speed = jnp.zeros((len(DIRECTIONS), 2)), jnp.broadcast_to(velocity, (len(DIRECTIONS), 2))

@@ -13,8 +13,8 @@ from jaxtyping import PyTree
 
 from mesax.errors import Preempted
 from mesax.methods.base import Row, Stage
-from mesax.store.checkpoints import Checkpoints, row_checksums
-from mesax.store.files import store_errors
+from mesax.store.checkpoints import Checkpoints, tree_checksums
+from mesax.store.files import Checksum, file_checksum, store_errors
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import SavedTree
 from mesax.training import schedule
@@ -39,6 +39,8 @@ class JobServices:
     compile_seconds: float = field(default=0.0)
     done_steps: int | None = None
     """Environment steps taken, as the job last said; a stage may end before its budget does. None: it said nothing."""
+    documents: dict[str, Checksum] = field(default_factory=dict)
+    """Those that the job has written."""
     _state: PyTree = None
     _saved: SavedTree | None = None
     _loop_left: bool = False
@@ -61,11 +63,12 @@ class JobServices:
             self._earlier_cpu = float(self._saved.facts.get("cpu_seconds", self._earlier))
             self.checkpoints.seconds = float(self._saved.facts["saving_seconds"])
             self.done_steps = self._saved.facts.get("done_steps")
+            self.documents = self._saved.facts.get("documents", {})
 
     @property
     def identity(self) -> dict[str, object]:
         """What a checkpoint must have in common with this attempt to be continued by it."""
-        return {"config_hash": self.run.run["config_hash"], "segment_transitions": schedule.SEGMENT_TRANSITIONS}
+        return self.run.identity_of(self.directory) | {"segment_transitions": schedule.SEGMENT_TRANSITIONS}
 
     @property
     def directory(self) -> Path:
@@ -97,11 +100,14 @@ class JobServices:
 
     def rows(self, name: str, rows: Iterable[Row]) -> None:
         """Append to this job's own file; the runner merges the files of all jobs."""
-        RunDirectory(self.directory).append_rows(f"{name}.jsonl", rows)
+        file = f"{name}.jsonl"
+        self.checkpoints.wrote(file, RunDirectory(self.directory).append_rows(file, rows))
 
     def document(self, name: str, content: Row) -> None:
         """Write a JSON file for the whole run."""
-        self.run.write_json(f"{name}.json", content)
+        file = f"{name}.json"
+        self.run.write_json(file, content)
+        self.documents[file] = file_checksum(self.run.path / file)
 
     def report(self, done_steps: int, note: str = "") -> None:
         """Pass progress on."""
@@ -139,6 +145,7 @@ class JobServices:
                 "cpu_seconds": self.cpu_seconds,
                 "saving_seconds": self.checkpoints.seconds,
                 "done_steps": self.done_steps,
+                "documents": self.documents,
             }
             self.checkpoints.save({"loop": tree, "job": self._state}, self.identity | clocks | {"loop": facts})
         if stopping:
@@ -166,7 +173,9 @@ def run_job(
             "first_chunk_seconds": services.compile_seconds,
             "saving_seconds": services.checkpoints.seconds,
             "env_steps": stage.job_steps[job] if services.done_steps is None else services.done_steps,
-            "rows": row_checksums(services.directory),
+            "rows": services.checkpoints.rows(),
+            "trees": tree_checksums(services.directory),
+            "documents": services.documents,
         },
     )
     # Only now: until the job is marked as done, it may have to go on from them.

@@ -13,7 +13,7 @@ from mesax.methods.base import Experiment
 from mesax.rendering.recorded import EPISODES_FILE, VERSION
 from mesax.rendering.scene import MOST_FRAMES
 from mesax.store.files import write_file
-from mesax.store.json_values import Json
+from mesax.store.json_values import Json, signed
 from mesax.store.run_directory import RunDirectory
 
 MOST_TASKS = 10
@@ -32,9 +32,10 @@ def record_episodes(run: RunDirectory, experiment: Experiment, modules: Sequence
             scene = play_policy(run, experiment, task, name, modules, number).scene()
             stage = stages.setdefault(json.dumps(scene.stage()), len(stages))
             plays.append({"policy": name, "task": task, "stage": stage, "takes": scene.episodes()})
-    content = {"version": VERSION, "stages": [json.loads(stage) for stage in stages], "plays": plays}
+    content = {"version": VERSION, "config_hash": run.run["config_hash"]}
+    content |= {"stages": [json.loads(stage) for stage in stages], "plays": plays}
     path = run.path / EPISODES_FILE
-    write_file(path, json.dumps(content, separators=(",", ":"), allow_nan=False).encode())
+    write_file(path, json.dumps(signed(content), separators=(",", ":"), allow_nan=False).encode())
     return path
 
 

@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from mesax.errors import PREEMPTED, Preempted, StoreError
+from mesax.errors import PREEMPTED, DamageError, Preempted, StoreError
+from mesax.execution.mending import undo_damaged
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
 from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
@@ -23,10 +25,11 @@ from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import explorer_figures, summarize
 from mesax.runtime import available_cores, numeric_settings
 from mesax.store.files import remove_tree
+from mesax.store.json_values import Json
 from mesax.store.modules import how_to_load
-from mesax.store.run_directory import MERGED, PRODUCTS, RunDirectory, product_in
-from mesax.store.sums import check_job
-from mesax.store.trees import copy_tree
+from mesax.store.run_directory import MERGED, RunDirectory, product_in
+from mesax.store.sums import DONE
+from mesax.store.trees import MANIFEST, copy_tree
 from mesax.tracking.follow import Follower, follower
 from mesax.training.host_rollout import running
 
@@ -60,6 +63,7 @@ def execute(
     try:
         with stop_on_signal(lambda: _leave(run, on)) as stop:
             stages = experiment.method.stages(experiment)
+            undo_damaged(run)
             if any(_left(run, stage) for stage in stages):  # merging asks for no task
                 check_tasks(run.run, experiment)
             pool = _workers(run, experiment, workers, stop, on)
@@ -173,21 +177,11 @@ def _do_stage(
 
 def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them."""
-    evaluations: list[dict[str, Any]] = []
-    metrics: list[dict[str, Any]] = []
-    timing: list[dict[str, Any]] = []
-    for stage in stages:
-        for job in range(len(stage.job_steps)):
-            directory = RunDirectory(run.job_directory(stage.name, job))
-            check_job(directory.path)
-            evaluations += directory.read_rows("eval.jsonl")
-            metrics += directory.read_rows("metrics.jsonl")
-            timing.append({"phase": stage.name, "job": job} | run.job_facts(stage.name, job))
-            for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
-                remove_tree(directory.path / name)
-            for path in sorted(product for pattern in stage.products for product in directory.path.glob(pattern)):
-                copy_tree(path, product_in(run.path, path.name))
-    evaluations.sort(key=lambda row: (row["task"], row["repeat"], row["step"]))
+    jobs = [_Gathered.of(run, stage, job) for stage in stages for job in range(len(stage.job_steps))]
+    if RunDirectory(run.path).run != run.run:
+        raise DamageError(f"{run.path / 'run.json'} is not what it was when the run began")
+    evaluations = sorted((row for job in jobs for row in job.evaluations), key=_place)
+    metrics, timing = [row for job in jobs for row in job.metrics], [job.timing for job in jobs]
     run.write_rows("eval.jsonl", evaluations)
     run.write_rows("metrics.jsonl", metrics)
     run.write_rows("timing.jsonl", timing)
@@ -205,9 +199,49 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
         summary["largest_cut_short"] = cut_short
     coverage = run.path / "coverage.json"
     if coverage.is_file():
+        if not any(_wrote(job.facts, "documents", coverage.name) for job in jobs):
+            raise DamageError(f"{coverage} was not written by this run: remove it")
         summary["explorers"] = explorer_figures(run.read_json("coverage.json"))
     run.write_json("summary.json", summary)
-    described = (run.path.glob(pattern) for pattern in (f"{PRODUCTS}/*/manifest.json", "jobs/*/*/done.json"))
-    names = [*MERGED, *(path.relative_to(run.path).as_posix() for paths in described for path in sorted(paths))]
-    run.seal(name for name in names if (run.path / name).is_file())
+    merged = [run.path / name for name in MERGED]
+    files = [*merged, *(path for job in jobs for path in job.files)]
+    run.seal(path.relative_to(run.path).as_posix() for path in files if path.is_file())
     return summary
+
+
+class _Gathered(NamedTuple):
+    """What a finished job has for the run."""
+
+    facts: Json
+    evaluations: list[Json]
+    metrics: list[Json]
+    timing: Json
+    files: list[Path]
+    """Those that describe the rest: its own word, and the manifests of its products."""
+
+    @staticmethod
+    def of(run: RunDirectory, stage: Stage, job: int) -> _Gathered:
+        """Checked, with copies of its products in the run directory."""
+        directory = RunDirectory(run.job_directory(stage.name, job))
+        facts = run.check_job(directory.path)
+        for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
+            remove_tree(directory.path / name)
+        products = sorted(path for pattern in stage.products for path in directory.path.glob(pattern))
+        products = [path for path in products if _wrote(facts, "trees", path.name)]
+        for path in products:
+            copy_tree(path, product_in(run.path, path.name))
+        evaluations, metrics = (
+            directory.read_rows(name) if _wrote(facts, "rows", name) else [] for name in ("eval.jsonl", "metrics.jsonl")
+        )
+        numbers = {name: value for name, value in facts.items() if isinstance(value, int | float)}
+        files = [directory.path / DONE, *(product_in(run.path, path.name) / MANIFEST for path in products)]
+        return _Gathered(facts, evaluations, metrics, {"phase": stage.name, "job": job} | numbers, files)
+
+
+def _wrote(facts: Json, kind: str, name: str) -> bool:
+    """Whether a job has written a file of that kind; jobs of earlier versions do not say."""
+    return name in facts.get(kind, (name,))
+
+
+def _place(evaluation: Json) -> tuple[int, int, int]:
+    return evaluation["task"], evaluation["repeat"], evaluation["step"]

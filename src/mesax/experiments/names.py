@@ -68,6 +68,20 @@ WRAPPERS = {
         "mesax.methods.controls:tour",
         "Tour",
     ),
+    "optimum": Wrapper(
+        "no learner: a scripted team that is told the task and plays what pays most, a ceiling: privileged",
+        "mesax.methods.scripted:optimum",
+        "Optimum",
+        brings_learner=True,
+        tells=True,
+    ),
+    "safe": Wrapper(
+        "no learner: a scripted team that is told the task and plays the safe equilibrium, a floor: privileged",
+        "mesax.methods.scripted:safe",
+        "Safe",
+        brings_learner=True,
+        tells=True,
+    ),
     "pretrain": Wrapper(
         "one policy over all training tasks, then tuned on each test task",
         "mesax.methods.transfer:pretrain",

@@ -7,18 +7,20 @@ to find out on training tasks, but not which place pays.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from mesax.envs.particles import steer
+from mesax.envs.particles import Integration, ParticlePhysics, steer
 from mesax.errors import UsageError
 from mesax.nets import Memory
 from mesax.policy import EXPLORER, Policy, SameActionPolicy
 from mesax.ranges import above, at_least
+from mesax.store.settings import added
 from mesax.types import Action, Discrete, EnvSpec, Key, Label
 
 
@@ -53,6 +55,24 @@ class SameActions:
         return SameActionPolicy(spec.action_space)
 
 
+class Seen(eqx.Module):
+    """What agents remember who must tell from two observations how fast they are."""
+
+    offset: Float[Array, "agents 2"]
+    """From each agent to the first landmark, one step ago."""
+    time: Int[Array, ""]
+    """Steps of the episode so far."""
+
+    @staticmethod
+    def nothing(num_agents: int) -> Seen:
+        """At the start of an episode."""
+        return Seen(jnp.zeros((num_agents, 2)), jnp.zeros((), jnp.int32))
+
+    def velocity(self, offsets: Float[Array, "agents landmarks 2"], time_step: float) -> Float[Array, "agents 2"]:
+        """That of the last step; agents start at rest."""
+        return jnp.where(self.time > 0, (self.offset - offsets[:, 0]) / time_step, 0.0)
+
+
 @dataclass(frozen=True)
 class Landmarks:
     """Where agents must meet at a point: from landmark to landmark in a random order, `together` of them on the same.
@@ -64,7 +84,26 @@ class Landmarks:
     together: int
     """k: how many belong on the target."""
     num_own: int = 2
-    """Where each agent's observation holds the offsets to the landmarks; its velocity comes first."""
+    """Where each agent's observation holds the offsets to the landmarks; its velocity comes first, unless this is 0."""
+    integration: Integration = added("position-first")
+    """Of the world's physics."""
+
+    @property
+    def physics(self) -> ParticlePhysics:
+        """What agents reckon with."""
+        return ParticlePhysics(integration=self.integration)
+
+    def offsets(self, obs: Float[Array, "agents obs"]) -> Float[Array, "agents landmarks 2"]:
+        """Where each agent sees the landmarks."""
+        number = self.num_landmarks
+        return obs[:, self.num_own : self.num_own + 2 * number].reshape(obs.shape[0], number, 2)
+
+    def drive(self, obs: Float[Array, "agents obs"], goal: Int[Array, " agents"], seen: Seen) -> tuple[Action, Seen]:
+        """Each agent's push to the landmark that is its goal."""
+        offsets = self.offsets(obs)
+        here = jnp.take_along_axis(offsets, goal[:, None, None], axis=1)[:, 0]
+        velocity = obs[:, :2] if self.num_own else seen.velocity(offsets, self.physics.time_step)
+        return jax.vmap(partial(steer, physics=self.physics))(here, velocity), Seen(offsets[:, 0], seen.time + 1)
 
     def __call__(self, spec: EnvSpec) -> Policy:
         """As many steps at every landmark."""
@@ -74,7 +113,7 @@ class Landmarks:
 
 
 class LandmarkTour(eqx.Module):
-    """Memory: the order of landmarks, who is among those that meet, and the time."""
+    """Memory: the order of landmarks, who is among those that meet, and what was seen."""
 
     plan: Landmarks = eqx.field(static=True)
     num_agents: int = eqx.field(static=True)
@@ -86,18 +125,16 @@ class LandmarkTour(eqx.Module):
         number = self.plan.num_landmarks
         drawn = jax.random.uniform(key, (number + self.num_agents,))  # one draw compiles faster than two
         order, team = drawn[:number], drawn[number:]
-        return jnp.argsort(order), jnp.argsort(jnp.argsort(team)), jnp.zeros((), jnp.int32)
+        return jnp.argsort(order), jnp.argsort(jnp.argsort(team)), Seen.nothing(self.num_agents)
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Drive to the present landmark."""
         del key
-        order, rank, time = memory
+        order, rank, seen = memory
         ahead = jnp.where(rank < self.plan.together, 0, 1)
-        goal = order[(time // self.steps + ahead) % self.plan.num_landmarks]
-        first, number = self.plan.num_own, self.plan.num_landmarks
-        offsets = obs[:, first : first + 2 * number].reshape(self.num_agents, number, 2)
-        action = jax.vmap(steer)(jnp.take_along_axis(offsets, goal[:, None, None], axis=1)[:, 0], obs[:, :2])
-        return action, (order, rank, time + 1)
+        goal = order[(seen.time // self.steps + ahead) % self.plan.num_landmarks]
+        action, seen = self.plan.drive(obs, goal, seen)
+        return action, (order, rank, seen)
 
     def label(self, memory: Memory) -> Label:
         """An explorer."""
@@ -124,6 +161,11 @@ class Angles:
         above(self, 0, "most")
         at_least(self, 1, "steps")
 
+    def push(self, obs: Float[Array, "agents obs"], target: Float[Array, "*agents"]) -> Float[Array, "agents 1"]:
+        """A spring to an angle, damped."""
+        push = self.stiffness * (target - obs[:, self.angle_at]) - self.damping * obs[:, self.speed_at]
+        return jnp.clip(push, -1.0, 1.0)[:, None]
+
     def __call__(self, spec: EnvSpec) -> Policy:
         """Every action is one torque."""
         if isinstance(spec.action_space, Discrete) or spec.action_space.size != 1:
@@ -144,14 +186,11 @@ class AngleTour(eqx.Module):
         return angles, jnp.zeros((), jnp.int32)
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
-        """A spring to the present angle, damped."""
+        """Go to the present angle, or hold it."""
         del key
         angles, time = memory
         target = angles[jnp.minimum(time // self.plan.steps, self.number - 1)]
-        push = (
-            self.plan.stiffness * (target - obs[:, self.plan.angle_at]) - self.plan.damping * obs[:, self.plan.speed_at]
-        )
-        return jnp.clip(push, -1.0, 1.0)[:, None], (angles, time + 1)
+        return self.plan.push(obs, target), (angles, time + 1)
 
     def label(self, memory: Memory) -> Label:
         """An explorer."""

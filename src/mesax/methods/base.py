@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
-from mesax.envs.base import AnyEnvironment, HostEnvironment, Task, TaskFamily, TaskSplit
+from mesax.envs.base import AnyEnvironment, Guarded, HostEnvironment, Task, TaskFamily, TaskSplit
 from mesax.envs.contract import check_family
 from mesax.envs.host import shortened
 from mesax.errors import TrainingError, UsageError
@@ -87,7 +87,7 @@ class Services(Keeper, Protocol):
         """Append rows to `eval` or `metrics`."""
 
     def document(self, name: str, content: Row) -> None:
-        """Write `<name>.json` into the run directory."""
+        """Write `<name>.json` into the run directory; no other job writes one of that name."""
 
     def report(self, done_steps: int, note: str = "") -> None:
         """Progress of this job in environment steps."""
@@ -184,8 +184,7 @@ class Experiment:
     @property
     def env(self) -> AnyEnvironment:
         """Where the learner of the test tasks plays: the family's environment, which may tell it more."""
-        method = self.method
-        return method.told(self.family.env) if isinstance(method, TellsMore) else self.family.env
+        return self._guarded(self._told)
 
     @property
     def is_privileged(self) -> bool:
@@ -195,7 +194,18 @@ class Experiment:
     @property
     def training_env(self) -> AnyEnvironment:
         """The environment with its training episodes' length."""
-        return shortened(self.env, self.training_horizon)
+        return self._guarded(shortened(self._told, self.training_horizon))
+
+    @property
+    def _told(self) -> AnyEnvironment:
+        method = self.method
+        return method.told(self.family.env) if isinstance(method, TellsMore) else self.family.env
+
+    def _guarded(self, env: AnyEnvironment) -> AnyEnvironment:
+        """An environment in JAX asks policies of a user's own whether they play actions; the host asks all policies."""
+        kinds = (type(self.method), type(self.algorithm), type(self.reward_model))
+        own = foreign_modules((*kinds, self.method, self.algorithm, self.reward_model))
+        return Guarded(env) if own and not isinstance(env, HostEnvironment) else env
 
     @property
     def split(self) -> TaskSplit:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
 from mesax.envs.goals import Goal
+from mesax.explorers.scripts import Script
 from mesax.explorers.tours import TourPlan
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -43,6 +44,8 @@ class Preset:
     """Which states and changes are the same, for exploration by counts; None: whatever fits any observation."""
     tour: TourPlan | None = None
     """How a team that knows the places goes through them; None if nobody has written it."""
+    script: Script | None = None
+    """How a team plays that knows the task: the world's ceiling and floor; None if nobody has written it."""
     own: Mapping[str, NamedLearner] = field(default_factory=dict)
     """Learners of methods that bring their own, by the method's name; a method knows what to do without."""
 

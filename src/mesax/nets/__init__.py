@@ -5,7 +5,7 @@ from mesax.nets.attention import AttentionNet, AttentionOverAgents, AttentionOve
 from mesax.nets.change import ChangeNet, WithChange
 from mesax.nets.dense import Dense, FeedForward, LayerNorm, Mlp, Products, waves
 from mesax.nets.entities import Entities, EntityNet, mean_and_max, with_length
-from mesax.nets.optim import Adam, NetT, Trainable, for_another_task, polyak
+from mesax.nets.optim import Adam, NetT, Optimizer, RmsProp, Trainable, for_another_task, polyak
 from mesax.nets.recurrent import Gru, Recurrent
 from mesax.nets.sequence import (
     Input,
@@ -42,9 +42,11 @@ __all__ = [
     "Net",
     "NetConfig",
     "NetT",
+    "Optimizer",
     "PerAction",
     "Products",
     "Recurrent",
+    "RmsProp",
     "StepByStep",
     "Team",
     "Trainable",

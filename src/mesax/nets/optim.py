@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
+from typing import Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree, ScalarLike
 
-from mesax.ranges import above, at_least
+from mesax.ranges import above, at_least, between
 
 NetT = TypeVar("NetT")
 
@@ -40,6 +40,31 @@ class Adam:
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), optax.adam(rate, eps=1e-5))
 
 
+@dataclass(frozen=True)
+class RmsProp:
+    """RMSprop with clipping by global norm, as PyMARL has it"""
+
+    learning_rate: float = 5e-4
+    clip_norm: float = 10.0
+    decay: float = 0.99
+    """What is kept of the mean square of gradients at every update."""
+
+    def __post_init__(self) -> None:
+        """Refuse steps uphill and squares without a mean."""
+        at_least(self, 0, "learning_rate")
+        above(self, 0, "clip_norm")
+        between(self, 0, 1, "decay")
+
+    @property
+    def transform(self) -> optax.GradientTransformation:
+        """The optax chain."""
+        steps = optax.rmsprop(self.learning_rate, self.decay, eps=1e-5, eps_in_sqrt=False)
+        return optax.chain(optax.clip_by_global_norm(self.clip_norm), steps)
+
+
+Optimizer: TypeAlias = Adam | RmsProp
+
+
 class Trainable(eqx.Module, Generic[NetT]):
     """A network with its optimizer state."""
 
@@ -47,11 +72,11 @@ class Trainable(eqx.Module, Generic[NetT]):
     optimizer_state: PyTree
 
     @staticmethod
-    def create(net: NetT, optimizer: Adam) -> Trainable[NetT]:
+    def create(net: NetT, optimizer: Optimizer) -> Trainable[NetT]:
         """Fresh optimizer state for `net`."""
         return Trainable(net, optimizer.transform.init(net))
 
-    def descend(self, gradients: NetT, optimizer: Adam, scale: ScalarLike = 1.0) -> Trainable[NetT]:
+    def descend(self, gradients: NetT, optimizer: Optimizer, scale: ScalarLike = 1.0) -> Trainable[NetT]:
         """One optimizer step along `gradients`, its length scaled (an annealed learning rate)."""
         updates, state = optimizer.transform.update(gradients, self.optimizer_state, self.net)
         if not (isinstance(scale, float) and scale == 1.0):

@@ -5,22 +5,30 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from mesax.errors import DamageError
+from mesax.errors import DamageError, StoreError
 from mesax.store.files import is_there
 from mesax.store.json_files import read_json
-from mesax.store.json_values import Json
+from mesax.store.json_values import OWN_SUM, Json
+from mesax.store.run_directory import RunDirectory
 
 EPISODES_FILE = "episodes.json"
-VERSION = 1
+VERSION = 2
+"""Files of the first one do not say whose they are."""
 
 
 def has_episodes(directory: Path) -> bool:
-    """Whether a run directory has such a file."""
-    return is_there(directory / EPISODES_FILE)
+    """Whether a run directory has such a file, be it damaged."""
+    try:
+        return read_episodes(directory) is not None
+    except StoreError:
+        return True
 
 
 def read_episodes(directory: Path) -> Json | None:
-    """Stages, and who played what on them; None if there is no file. One that no player could show is damage."""
+    """Stages, and who played what on them; None if there is no file.
+
+    One that no player could show is damage, and so is that of another run.
+    """
     path = directory / EPISODES_FILE
     if not is_there(path):
         return None
@@ -28,6 +36,8 @@ def read_episodes(directory: Path) -> Json | None:
     try:
         if content["version"] != VERSION:
             return None
+        if OWN_SUM not in content or content["config_hash"] != RunDirectory(directory).run["config_hash"]:
+            raise DamageError(f"{path} was not recorded by this run")
         for stage in content["stages"]:
             _check_stage(stage)
         for play in content["plays"]:

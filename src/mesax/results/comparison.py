@@ -45,6 +45,8 @@ SPOKEN = {
     "diagonal": "diagonal mixing",
     "tour": "a scripted tour",
     "plain": "the learner alone",
+    "optimum (privileged)": "the scripted optimum (privileged)",
+    "safe (privileged)": "the scripted safe equilibrium (privileged)",
     "pretrain": "pre-training",
     "goal (privileged)": "pre-training that is told the goal (privileged)",
     "cbet": "C-BET",
@@ -85,8 +87,9 @@ class FamilyComparison:
     @property
     def unequal(self) -> str:
         """That rows had more environment steps on a test task than others, if so; empty otherwise."""
-        steps = [np.mean([curve.steps[-1] for curve in run.curves]) for run in self.runs]
-        if max(steps) <= (1 + SAME_STEPS) * min(steps):
+        steps = [float(np.mean([curve.steps[-1] for curve in run.curves])) for run in self.runs]
+        taken = [own for own in steps if own]  # scripted teams take none: they are floors and ceilings
+        if not taken or max(taken) <= (1 + SAME_STEPS) * min(taken):
             return ""
         told = (f"{label} {format_count(own)}" for label, own in zip(run_labels(self.runs), steps, strict=True))
         return f" Environment steps on each test task differ ({', '.join(told)}): this is no fair comparison."

@@ -13,7 +13,7 @@ from mesax.formatting import format_count, format_number, shorten
 from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
 from mesax.results.curves import groups_of, mean_curve, places
 from mesax.results.profiles import profile_figure
-from mesax.results.returns import returns_interval
+from mesax.results.returns import level_names, returns_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
 from mesax.store.reading import UNIFORM_PLAY, RunResults, final_return
@@ -73,10 +73,15 @@ def _draw_means(axes: Axes, members: Sequence[RunResults], group: str | None) ->
     ends = []
     for order, run, name, color in _listed(members):
         steps, mean, low, high = mean_curve(run, group)
-        if steps.size:
-            axes.plot(steps, mean, color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
+        if not steps.size:
+            continue
+        if steps[-1]:
+            (line,) = axes.plot(steps, mean)
             axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
-            ends.append((final_return(mean), name, color))
+        else:  # it took no step, and is a level for those that did
+            line = axes.axhline(mean[-1], linestyle="--")
+        line.set(color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
+        ends.append((final_return(mean), name, color))
     reference_lines(axes, members[0])
     return ends
 
@@ -112,13 +117,13 @@ def steps_axis(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_count(value)))
     last = axes.dataLim.x1
-    axes.set_xlim(0, last if np.isfinite(last) else 1)
+    axes.set_xlim(0, last if np.isfinite(last) and last > 0 else 1)
 
 
 def reference_lines(axes: Axes, run: RunResults) -> None:
     """Dotted lines at the optimal and the suboptimal return, named at the right inside the panel."""
     optimal, suboptimal = run.family["optimal_return"], run.family["suboptimal_return"]
-    for level, name, above in ((optimal, "optimal", True), (suboptimal, "suboptimal", False)):
+    for level, name, above in zip((optimal, suboptimal), level_names(run.family), (True, False), strict=True):
         axes.axhline(level, color=SOFT, linewidth=0.9, linestyle=":", zorder=1)
         axes.annotate(
             name,

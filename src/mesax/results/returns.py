@@ -14,6 +14,11 @@ def levels_of(family: Json) -> Levels | None:
     return Levels(safe, best) if safe != 0 else None
 
 
+def level_names(family: Json) -> tuple[str, str]:
+    """What the best return and the safe one are called: that of scripted teams, if it says what these lose."""
+    return ("scripted optimum", "scripted safe") if any(family.get("lost", ())) else ("optimal", "suboptimal")
+
+
 def lowest_return(family: Json) -> float | None:
     """What no return is below, if that is known; in results of before a delta says so: they pay 1, 1 - delta or 0."""
     known = family.get("lowest_return", 0.0 if "delta" in family else None)

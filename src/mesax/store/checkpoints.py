@@ -1,14 +1,15 @@
 """Checkpoints of one job: numbered directories, of which the last two are kept, and the rows that belong to them.
 
 A checkpoint is saved whenever some time has passed, and when the run is asked to stop. Its content does not depend on
-the clock: a run that goes on from any of them ends in the same bytes.
+the clock: a run that goes on from any of them ends in the same bytes. What a job has written so far is known here too:
+whenever it is saved, and at its end, its files must be just that.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from mesax.errors import DamageError
 from mesax.runtime import checkpoint_seconds
 from mesax.store.files import (
     Checksum,
-    checksum,
+    RunningSum,
     file_checksum,
     is_checksum,
     is_there,
@@ -29,7 +30,7 @@ from mesax.store.files import (
 )
 from mesax.store.json_files import LARGEST_ROWS
 from mesax.store.json_values import Json
-from mesax.store.trees import SavedTree, open_tree, save_tree
+from mesax.store.trees import MANIFEST, SavedTree, open_tree, save_tree
 
 KEPT = 2
 """Should the last one be damaged, the one before is used."""
@@ -49,6 +50,10 @@ class Checkpoints:
     on_saved: Callable[[], None] = lambda: None
     """Called after each: its time counts as saving, so what it does cannot eat up the run either."""
     _due: float = field(default_factory=lambda: time.monotonic() + checkpoint_seconds())
+    _rows: dict[str, RunningSum] = field(default_factory=dict)
+    """Of each file of rows, what was written so far."""
+    _pieces: dict[str, Checksum] = field(default_factory=dict)
+    """Of each piece that was put aside, its manifest, which stands for all that it describes."""
 
     @property
     def directory(self) -> Path:
@@ -64,7 +69,7 @@ class Checkpoints:
         started = time.monotonic()
         numbers = self._numbers()
         name = f"{max(numbers, default=0) + 1:06d}"
-        save_tree(self.directory / name, tree, facts | {"rows": row_checksums(self.job), "pieces": self._pieces()})
+        save_tree(self.directory / name, tree, facts | {"rows": self.rows(), "pieces": self._pieces})
         for number in numbers[: max(0, len(numbers) - KEPT + 1)]:
             remove_tree(self.directory / f"{number:06d}")
         self.on_saved()
@@ -77,7 +82,23 @@ class Checkpoints:
         """Keep a piece that will not change again, beside the checkpoints that count on it."""
         started = time.monotonic()
         save_tree(self.scratch / name, tree, facts)
+        self._pieces[name] = file_checksum(self.scratch / name / MANIFEST)
         self.seconds += time.monotonic() - started
+
+    def wrote(self, name: str, data: bytes) -> None:
+        """These bytes were added to a file of rows."""
+        so_far = self._rows.setdefault(name, RunningSum())
+        so_far.add(data)
+        with store_errors(self.job / name, "read"):
+            if os.stat(self.job / name).st_size != so_far.size:
+                raise _not_as_written(self.job / name)
+
+    def rows(self) -> dict[str, Checksum]:
+        """What each file of rows is; a `DamageError` if it, or a piece, is not what was written."""
+        rows = {name: so_far.checksum for name, so_far in sorted(self._rows.items())}
+        _check_same(self.job, rows, row_checksums(self.job))
+        _check_same(self.scratch, self._pieces, tree_checksums(self.scratch))
+        return rows
 
     def newest(self, expected: Json) -> SavedTree | None:
         """The last checkpoint that is sound and whose facts are as `expected`; damaged ones are named and left behind.
@@ -89,10 +110,10 @@ class Checkpoints:
             try:
                 saved = open_tree(path)
                 for name, value in expected.items():
-                    if saved.facts.get(name) != value:
+                    if saved.facts.get(name, value) != value:  # those of earlier versions say less
                         raise DamageError(f"{path} was saved under other settings ({name.replace('_', ' ')})")
-                self._check_pieces(saved.facts.get("pieces"))
-                restore_rows(self.job, saved.facts.get("rows"))
+                pieces = self._checked_pieces(saved.facts.get("pieces"))
+                self._rows, self._pieces = restore_rows(self.job, saved.facts.get("rows")), pieces
                 return saved
             except DamageError as error:
                 self.warn(f"{error}; going back to the checkpoint before it")
@@ -110,18 +131,18 @@ class Checkpoints:
         """Where pieces are put aside."""
         return self.job / "scratch"
 
-    def _pieces(self) -> dict[str, Checksum]:
-        """What was put aside so far; a manifest's sum stands for all that it describes."""
-        return {path.parent.name: file_checksum(path) for path in sorted(self.scratch.glob("[!.]*/manifest.json"))}
-
-    def _check_pieces(self, pieces: object) -> None:
-        """A `DamageError` unless all that was put aside is still there and whole."""
+    def _checked_pieces(self, pieces: object) -> dict[str, Checksum]:
+        """What had been put aside; a `DamageError` unless all of it is still there and whole. Nothing else is left."""
         if not isinstance(pieces, dict):
             raise DamageError(f"{self.job}: the checkpoint does not say what had been put aside")
         for name, expected in pieces.items():
             open_tree(self.scratch / name)
-            if file_checksum(self.scratch / name / "manifest.json") != expected:
+            if file_checksum(self.scratch / name / MANIFEST) != expected:
                 raise DamageError(f"{self.scratch / name} is not what was put aside")
+        for path in self.scratch.glob("[!.]*"):
+            if path.name not in pieces:
+                remove_tree(path)
+        return pieces
 
     def _numbers(self) -> list[int]:
         names = [path.name for path in self.directory.iterdir()] if self.directory.is_dir() else []
@@ -134,8 +155,24 @@ def row_checksums(job: Path) -> dict[str, Checksum]:
     return {path.name: file_checksum(path) for path in sorted(job.glob("*.jsonl"))}
 
 
-def restore_rows(job: Path, checksums: object) -> None:
+def tree_checksums(directory: Path) -> dict[str, Checksum]:
+    """Size and SHA-256 of the manifest of every saved tree, which stands for all that it describes."""
+    return {path.parent.name: file_checksum(path) for path in sorted(directory.glob(f"[!.]*/{MANIFEST}"))}
+
+
+def _check_same(place: Path, written: Mapping[str, Checksum], found: Mapping[str, Checksum]) -> None:
+    for name in sorted(written.keys() | found.keys()):
+        if written.get(name) != found.get(name):
+            raise _not_as_written(place / name)
+
+
+def _not_as_written(path: Path) -> DamageError:
+    return DamageError(f"{path} is damaged: it is not what this job has written")
+
+
+def restore_rows(job: Path, checksums: object) -> dict[str, RunningSum]:
     """Make the files of rows what they were when `checksums` were taken; a `DamageError` if that is not possible."""
+    sums: dict[str, RunningSum] = {}
     if not isinstance(checksums, dict):
         raise DamageError(f"{job}: the checkpoint does not say which rows belong to it")
     for name, expected in checksums.items():
@@ -143,7 +180,9 @@ def restore_rows(job: Path, checksums: object) -> None:
         if not is_checksum(expected) or path.parent != job:
             raise DamageError(f"{job}: the checkpoint does not say which rows belong to it")
         data = read_regular_file(path, LARGEST_ROWS)[: expected["bytes"]] if is_there(path) else b""
-        if checksum(data)["sha256"] != expected["sha256"]:
+        sums[name] = RunningSum()
+        sums[name].add(data)
+        if sums[name].checksum["sha256"] != expected["sha256"]:
             raise DamageError(f"{path} is damaged: the rows of the checkpoint are no longer in it")
     for path in job.glob("*.jsonl"):
         with store_errors(path, "written"):
@@ -151,6 +190,7 @@ def restore_rows(job: Path, checksums: object) -> None:
                 _cut(path, checksums[path.name]["bytes"])
             else:
                 path.unlink()
+    return sums
 
 
 def _cut(path: Path, size: int) -> None:

@@ -10,6 +10,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
@@ -158,6 +159,24 @@ def neither_files_nor_folders(directory: Path) -> list[Path]:
         except FileNotFoundError:  # a running process has removed it meanwhile
             continue
     return sorted(found)
+
+
+@dataclass
+class RunningSum:
+    """Size and SHA-256 of a file that grows."""
+
+    size: int = 0
+    _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def add(self, data: bytes) -> None:
+        """These are at its end now."""
+        self.size += len(data)
+        self._hash.update(data)
+
+    @property
+    def checksum(self) -> Checksum:
+        """So far."""
+        return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
 
 def checksum(data: bytes) -> Checksum:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.store.files import Checksum, check_contents, checksum, is_there, neither_files_nor_folders, read_regular_file
-from mesax.store.json_values import Json, parse_object
+from mesax.store.json_values import OWN_SUM, Json, parse_object, signed
 
 CHECKSUMS = "checksums.json"
 """What the files of a finished run are (`mesax.store.sums`)."""
@@ -48,11 +48,14 @@ def read_status(directory: Path) -> str:
 
 
 def read_json(path: Path, expected: Checksum | None = None) -> Json:
-    """The object in a JSON file, which must be what is `expected`."""
+    """The object in a JSON file, which must be what is `expected`, and what its own sum says if it has one."""
     try:
-        return parse_object(_contents(path, LARGEST_JSON, expected))
+        content = parse_object(_contents(path, LARGEST_JSON, expected))
     except ValueError as error:
         raise DamageError(f"{path} {error}") from None
+    if OWN_SUM in content and content != signed(content):
+        raise DamageError(f"{path} is damaged: its checksum of itself does not match")
+    return content
 
 
 def read_rows(path: Path, expected: Checksum | None = None) -> list[Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -38,6 +39,16 @@ def json_ready(value: object) -> Any:
     if isinstance(value, HasList):
         return json_ready(value.tolist())
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+OWN_SUM = "sha256_of_the_rest"
+"""An entry of a JSON object that says what all others must be."""
+
+
+def signed(content: Mapping[str, object]) -> Json:
+    """With a sum of all the rest: whoever reads the file finds out if that was changed by accident."""
+    rest = {name: value for name, value in json_ready(content).items() if name != OWN_SUM}
+    return rest | {OWN_SUM: hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
 
 def json_text(value: object) -> str:

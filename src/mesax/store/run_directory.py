@@ -32,8 +32,8 @@ from mesax.store.json_files import (
     read_status,
     refuse_foreign_things,
 )
-from mesax.store.json_values import Json, json_ready, parse_object
-from mesax.store.sums import Sums, check_sum, read_sums, write_sums
+from mesax.store.json_values import Json, json_ready, parse_object, signed
+from mesax.store.sums import DONE, Sums, check_job, check_sum, identity_of, read_sums, write_sums
 
 PRODUCTS = "policies"
 """Folder of what the stages of a finished run have made."""
@@ -62,7 +62,7 @@ class RunDirectory:
             with store_errors(path, "created"):
                 shutil.rmtree(temporary.path, ignore_errors=True)
                 temporary.path.mkdir(parents=True)
-            temporary.write_json("run.json", run_json)
+            temporary.write_json("run.json", signed(run_json))
             temporary.set_status("running")
             _refuse_existing(path)
             with store_errors(path, "created"):
@@ -110,8 +110,8 @@ class RunDirectory:
         """The object in a JSON file; in a finished run, it must be what was written."""
         return read_json(self.path / name, self.expected(name))
 
-    def append_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Add rows to a JSONL file, durably; a line that a crash cut short is removed first."""
+    def append_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> bytes:
+        """Add rows to a JSONL file, durably; a line that a crash cut short is removed first. Returns what was added."""
         data = "".join(_line(row) for row in rows).encode()
         path = self.path / name
         with store_errors(path, "written"):
@@ -125,6 +125,7 @@ class RunDirectory:
                 except OSError:
                     file.truncate(end)
                     raise
+        return glue + data
 
     def write_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Write a whole JSONL file at once or not at all."""
@@ -195,18 +196,24 @@ class RunDirectory:
 
     def job_done(self, phase: str, job: int) -> bool:
         """Whether a job has finished."""
-        return (self.job_directory(phase, job) / "done.json").is_file()
+        return (self.job_directory(phase, job) / DONE).is_file()
 
     def finish_job(self, phase: str, job: int, facts: Mapping[str, object]) -> None:
         """Mark a job as finished; the last thing a job does."""
-        self.write_json(self._done(phase, job), facts)
+        directory = self.job_directory(phase, job)
+        self.write_json(self._name_of(directory / DONE), signed({**self.identity_of(directory), **facts}))
 
-    def job_facts(self, phase: str, job: int) -> Json:
-        """What `finish_job` was told."""
-        return self.read_json(self._done(phase, job))
+    def identity_of(self, job: Path) -> Json:
+        """Whose the files of a job are."""
+        return identity_of(job, self.run.get("config_hash"))
 
-    def _done(self, phase: str, job: int) -> str:
-        return str(self.job_directory(phase, job).relative_to(self.path) / "done.json")
+    def check_job(self, job: Path) -> Json:
+        """What a finished job says of itself; a `DamageError` if what it has written is not its own."""
+        path = job / DONE
+        return check_job(self.path, job, self.run.get("config_hash"), self.expected(self._name_of(path)))
+
+    def _name_of(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -13,9 +13,12 @@ from typing import TypeAlias, cast
 from mesax.errors import DamageError
 from mesax.store.files import Checksum, check_contents, checksum, file_checksum, is_checksum, is_there, write_file
 from mesax.store.json_files import CHECKSUMS, read_json, read_status
+from mesax.store.json_values import Json
 
 Sums: TypeAlias = Mapping[str, Checksum]
 """By the name of a file within the run directory."""
+DONE = "done.json"
+"""What a finished job says of itself, and of what it has written."""
 
 
 def write_sums(directory: Path, names: Iterable[str]) -> None:
@@ -50,19 +53,36 @@ def check_sum(path: Path, expected: Checksum) -> None:
     check_contents(path, file_checksum(path), expected)
 
 
-def rows_of_job(job: Path, expected: Checksum | None = None) -> Mapping[str, Checksum]:
-    """What the files of rows of a finished job must be, by its done.json, which must itself be what is `expected`."""
-    path = job / "done.json"
-    rows = read_json(path, expected).get("rows", {})
-    if not isinstance(rows, dict) or not all(is_checksum(value) and "/" not in name for name, value in rows.items()):
-        raise DamageError(f"{path} does not hold checksums of rows")
-    return rows
+def identity_of(job: Path, config_hash: object) -> Json:
+    """Whose the files of a job are, by its place in the run of this configuration."""
+    number = int(job.name) if job.name.isdecimal() else None
+    return {"config_hash": config_hash, "phase": job.parent.name, "job": number}
 
 
-def check_job(job: Path, expected: Checksum | None = None) -> None:
-    """A `DamageError` unless the rows of a finished job are what its done.json says."""
-    for name, own in rows_of_job(job, expected).items():
-        check_sum(job / name, own)
+def check_job(run: Path, job: Path, config_hash: object, expected: Checksum | None = None) -> Json:
+    """What the done.json of a finished job says, which must be what is `expected`.
+
+    A `DamageError` if it is another job's, or if what it names is not what the job has written: rows, saved trees, and
+    documents in the run directory.
+    """
+    path = job / DONE
+    facts = read_json(path, expected)
+    for name, value in identity_of(job, config_hash).items():
+        if facts.get(name, value) != value:  # those of earlier versions say less
+            raise DamageError(
+                f"{path} is of another job: its {name.replace('_', ' ')} is {facts[name]!r}, not {value!r}"
+            )
+    for kind, place, suffix in (("rows", job, ""), ("trees", job, "/manifest.json"), ("documents", run, "")):
+        for name, own in _sums_in(path, facts, kind).items():
+            check_sum(place / f"{name}{suffix}", own)
+    return facts
+
+
+def _sums_in(path: Path, facts: Json, kind: str) -> Sums:
+    sums = facts.get(kind, {})
+    if not isinstance(sums, dict) or not all(is_checksum(value) and "/" not in name for name, value in sums.items()):
+        raise DamageError(f"{path} does not hold checksums of {kind}")
+    return sums
 
 
 def _own(sums: Sums) -> Checksum:

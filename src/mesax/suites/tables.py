@@ -8,15 +8,17 @@ from typing import TypeVar
 
 from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.base import Learner
+from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.maven import CodedValues, Maven
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
-from mesax.algorithms.value_decomposition import ValueDecomposition
+from mesax.algorithms.value_decomposition import Periodic, ValueDecomposition
 from mesax.methods.preset import NamedLearner
-from mesax.nets import Adam, Entities, Gru, Mlp, WithChange
-from mesax.types import LinearOwnSteps
+from mesax.nets import Adam, Entities, Gru, Mlp, RmsProp, WithChange
+from mesax.training.schedule import Schedule
+from mesax.types import LinearSteps
 
 Entry = TypeVar("Entry")
 MIXERS: Mapping[str, MixerConfig] = {
@@ -28,22 +30,36 @@ MIXERS: Mapping[str, MixerConfig] = {
 }
 """Learners of values that are known by their mixer."""
 
-# As released. The steps over which the chance of a random action falls are counted from the end of the warm-up, which
-# PyMARL has not: at 50K random steps they would be over before it.
-PYMARL_QMIX = ValueDecomposition(optimizer=Adam(5e-4), exploration=LinearOwnSteps(1.0, 0.05, 20_000))
+# As the paper's authors have it in their public code, which is PyMARL's.
+PYMARL_VALUES = ValueDecomposition(
+    share_agents=False, optimizer=RmsProp(5e-4), exploration=LinearSteps(1.0, 0.05, 50_000), horizon_ends=True
+)
+PYMARL_CURIOSITY = Curiosity(Falling(0.001, 0.9, 100_000))
+# To it states are the same if they agree to five digits: what a step is told is what its own episode returned.
+PYMARL_MEMORY = BestReturns(0.1, capacity=2**20, tolerance=1e-4)
+# Without a memory, with replay by priority; on the swimmer, and where their runs of particle worlds came to an end.
+PYMARL_EMC_BY_SUM = Emc(replace(PYMARL_VALUES, mixer=Sum(), discount=0.9), PYMARL_CURIOSITY, memory=None)
+PYMARL_EMC_IN_GAMES = replace(PYMARL_EMC_BY_SUM, curiosity=Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01)))
 RELEASED_MAPPO = Mappo(actor_net=Gru(64), critic_net=Gru(64), optimizer=Adam(5e-4), epochs=15, chunk=10)
 """GRU-64, two layers before it, chunks of 10 steps, all that was played in one minibatch."""
 
 
-def released_maven(latent_size: int) -> Maven:
-    """Single-layer hypernetworks, and a random action with a chance that falls over 50K steps."""
-    exploration = LinearOwnSteps(1.0, 0.05, 50_000)
-    return maven(replace(PYMARL_QMIX, mixer=Monotonic(hyper_hidden=0), exploration=exploration), latent_size)
-
-
-def by_mixer(make: Callable[[MixerConfig], Learner]) -> dict[str, NamedLearner]:
+def by_mixer(make: Callable[[MixerConfig], Learner], schedule: Schedule | None = None) -> dict[str, NamedLearner]:
     """All that are known by their mixer."""
-    return {name: NamedLearner(make(mixer)) for name, mixer in MIXERS.items()}
+    return {name: NamedLearner(make(mixer), schedule) for name, mixer in MIXERS.items()}
+
+
+def one_by_one(total_steps: int, horizon: int, *, tested_every: int, updates: int = 1) -> Schedule:
+    """PyMARL's: an episode, then updates from 32 of the last 5,000; it waits until there are so many."""
+    return Schedule(
+        total_steps,
+        num_envs=1,
+        num_evaluations=total_steps // tested_every,
+        warmup_steps=32 * horizon,
+        updates_per_round=updates,
+        batch_size=32,
+        replay_capacity=5_000,
+    )
 
 
 def columns(*, paper: Entry, quick: Entry) -> dict[str, Entry]:
@@ -77,3 +93,9 @@ def maven(values: ValueDecomposition, latent_size: int, information_weight: floa
     """MAVEN with all settings of a learner of values (QMIX, as a rule), under a latent of this size."""
     shared = {field.name: getattr(values, field.name) for field in fields(values)}
     return Maven(CodedValues(**shared, latent_size=latent_size, information_weight=information_weight))
+
+
+# Ways to play are drawn alike, and target nets copied twice as often as elsewhere.
+PYMARL_MAVEN = replace(
+    maven(replace(PYMARL_VALUES, mixer=Monotonic(hyper_hidden=0), target=Periodic(100)), latent_size=2), choice=None
+)

@@ -15,6 +15,7 @@ from mesax.algorithms.base import EPISODE_ERROR, Learner
 from mesax.errors import UsageError
 from mesax.policy import Policy
 from mesax.tracing import changed, is_real, shapes, shown, told
+from mesax.training.loop import check_names
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label, blank_episode
 
@@ -148,6 +149,7 @@ def _check_metrics(name: str, metrics: PyTree, number: int) -> None:
     """Numbers by name; of episodes' errors there is one for each of a batch."""
     if not isinstance(metrics, dict) or not all(isinstance(entry, str) for entry in metrics):
         raise UsageError(f"{name} gives metrics as {shown(metrics)}: they must be a dict of numbers by name")
+    check_names(name, metrics)
     for entry, value in metrics.items():
         expected = (number,) if entry == EPISODE_ERROR else ()
         if not is_real(value) or value.shape != expected:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from mesax.compiling import compiled
-from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment
+from mesax.envs.base import AnyEnvironment, Environment, Guarded, HostEnvironment
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import StoreError, TrainingError
 from mesax.policy import Policy
@@ -111,7 +111,7 @@ def learn(
 
     def checked(values: dict[str, np.ndarray]) -> PyTree:
         learner = to_host(state.learner)
-        _check_finite(values | {"the learner": _broken(learner)}, step, last_good)
+        _check_finite(values | {"the learner": _broken(learner)}, step, last_good, loop.env)
         return learner
 
     def chunk(logs: list[Log], seconds: float) -> Chunk:
@@ -212,6 +212,8 @@ def play_episodes(env: AnyEnvironment, tasks: PyTree, policy: Policy, key: Key, 
         played = play_on_host(env, as_lane(tasks), as_lane(policy), key[None], num_episodes)
         return tree_index(played, 0)
     episodes: Episode = jax.tree.map(np.asarray, compiled(_Play(env, num_episodes))(tasks, policy, key))
+    if isinstance(env, Guarded) and not np.isfinite(episodes.reward).all():
+        raise TrainingError(f"a reward is not finite: {env.reason}")
     return episodes
 
 
@@ -236,10 +238,9 @@ def _broken(learner: PyTree) -> np.ndarray:
     return np.where(np.any([np.isnan(leaf).reshape(len(leaf), -1).any(axis=1) for leaf in floats], axis=0), np.nan, 0.0)
 
 
-def _check_finite(values: dict[str, np.ndarray], step: int, last_good: PyTree) -> None:
+def _check_finite(values: dict[str, np.ndarray], step: int, last_good: PyTree, env: AnyEnvironment) -> None:
     for name, value in values.items():
         if not np.all(np.isfinite(value)):
             lanes = sorted({int(index[0]) for index in np.argwhere(~np.isfinite(value))})
-            raise NotFiniteError(
-                f"{name} is not finite in lane {', '.join(map(str, lanes))} by step {step}; stopped", last_good
-            )
+            text = f"{name} is not finite in lane {', '.join(map(str, lanes))} by step {step}; stopped"
+            raise NotFiniteError(f"{text}: {env.reason}" if isinstance(env, Guarded) else text, last_good)

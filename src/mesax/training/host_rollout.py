@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, PyTree, UInt32
 from mesax.compiling import compiled
 from mesax.envs.base import HostBatch, HostEnvironment, HostStep
 from mesax.envs.host import EnvironmentFault
+from mesax.errors import TrainingError
 from mesax.nets import Memory
 from mesax.policy import Policy
 from mesax.runtime import host_threads
@@ -105,6 +106,8 @@ def _play_part(env: HostEnvironment, tasks: PyTree, policy: Policy, begun: Begun
         seen[:, part] = obs[:, step].reshape(lanes, width, *obs.shape[2:])
         chosen_action, memory = act(policy, memory, seen, begun.step_keys, np.int32(step))
         action[:, step] = np.asarray(chosen_action)[:, part].reshape(copies, *action.shape[2:])
+        if not spec.action_space.contains(action[alive, step]):
+            raise TrainingError(f"the policy plays what is none of {spec.action_space}, in step {step + 1}")
         outcome = batch.step(action[:, step], alive)
         _check_step(outcome, step + 1, obs.shape[2:], alive)
         obs[alive, step + 1] = outcome.obs[alive]

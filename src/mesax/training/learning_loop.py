@@ -25,7 +25,7 @@ from mesax.replay import Replay
 from mesax.rewards.base import Restarts, RewardModel, TaskReward
 from mesax.runtime import physical_memory
 from mesax.training.behavior import Behavior, LearnerAlone
-from mesax.training.loop import LoopState, RoundLog, Start, returns_of
+from mesax.training.loop import LoopState, RoundLog, Start, check_names, returns_of
 from mesax.training.rollout import play
 from mesax.training.schedule import INIT_STREAM, REWARD_STREAM, Budget, Prioritized, Schedule, round_keys, store_key
 from mesax.types import Elapsed, EnvSpec, Episode, Key, Metrics, as_one, blank_episode, tree_index
@@ -219,6 +219,7 @@ class LearningLoop:
             learner, replay, metrics = self._prioritized_updates(state.learner, replay, elapsed, key_learn)
         else:
             learner, metrics = self._replayed_updates(state.learner, replay, elapsed, key_learn)
+        check_names(f"{type(self.algorithm).__name__}.update", metrics)
         state = LoopState(learner, replay, state.reward, state.round)
         return state, RoundLog(log.metrics | metrics, log.episodes)
 

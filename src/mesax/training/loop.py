@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
 from mesax.envs.base import AnyEnvironment
+from mesax.errors import UsageError
 from mesax.policy import LEARNER, Policy
 from mesax.replay import Replay
 from mesax.training.schedule import Budget
@@ -94,6 +96,18 @@ class Loop(Protocol):
 
     def variants(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy | None:
         """Every form that it may take in an episode, stacked; None if there is one only."""
+
+
+OF_A_ROW = ("phase", "task", "repeat", "policy", "step", "return", "groups", "zero_shot", "rewards")
+OF_A_ROUND = ("train_return", "learnt_return", "intrinsic_return", "cut_short", "explorer_share", "explorer_return")
+OF_VARIANTS = ("uniform_variant_return", "best_variant_return")
+
+
+def check_names(learner: str, metrics: Iterable[str]) -> None:
+    """Refuse metrics of a learner that would take the place of columns that rows have of their own."""
+    taken = [name for name in metrics if name in (*OF_A_ROW, *OF_A_ROUND, *OF_VARIANTS)]
+    if taken:
+        raise UsageError(f"{learner} gives a metric the name {taken[0]!r}, which rows have already: choose another")
 
 
 def returns_of(played: Episode, learned_from: Episode) -> Metrics:

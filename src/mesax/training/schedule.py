@@ -32,7 +32,7 @@ class Budget:
     """Environment steps (joint steps), cut into rounds of episodes side by side and chunks between evaluations."""
 
     total_steps: int = 50_000
-    """Budget, warm-up included."""
+    """Budget, warm-up included; 0: nothing is learned, and what there is at the start is evaluated once."""
     num_envs: int = 50
     """Episodes played side by side in a round."""
     num_evaluations: int = 50
@@ -40,7 +40,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         """Refuse budgets that cannot be spent."""
-        at_least(self, 1, "total_steps", "num_envs", "num_evaluations")
+        at_least(self, 0, "total_steps")
+        at_least(self, 1, "num_envs", "num_evaluations")
         at_most(self, MOST_STEPS, "total_steps", "num_envs", "num_evaluations")
 
     def steps_per_round(self, horizon: int) -> int:
@@ -58,6 +59,8 @@ class Budget:
         All chunks are equal, so that one compiled program serves. From ten rounds on the budget is met to within 5%;
         of fewer, chunks are whole rounds, and a budget of less than a round is one round long.
         """
+        if not self.total_steps:
+            return 0, 1
         rounds = max(1, -(-self.total_steps // self.steps_per_round(horizon)) - self.warmup_rounds(horizon))
         number = max(1, min(self.num_evaluations, rounds // 10 or rounds))
         return number, max(1, round(rounds / number))
@@ -107,7 +110,7 @@ class Schedule(Budget):
     def __post_init__(self) -> None:
         """Refuse schedules that cannot run."""
         super().__post_init__()
-        at_least(self, 1, "updates_per_round", "batch_size", "replay_capacity")
+        at_least(self, 1, "total_steps", "updates_per_round", "batch_size", "replay_capacity")
         between(self, 0, MOST_STEPS, "warmup_steps")
         if self.warmup_steps > self.total_steps:
             raise UsageError(

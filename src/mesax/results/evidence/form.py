@@ -136,7 +136,10 @@ OTHERS: dict[str, Kind] = {
     ),
     "test_tasks": Kind("a list of tasks", _list_of(_has({"label": _is_text}, group=_or_none(_is_text)))),
     "config": OBJECT,
-    "made_with": Kind("an object or null", _or_none(_has({}, **{RENAMED_FROM: _is_text}))),
+    "made_with": Kind(
+        "an object or null, with the name that its world had then as text",
+        _or_none(_has({}, **{RENAMED_FROM: _is_text})),
+    ),
     **dict.fromkeys(("overrides", "request"), OBJECT_OR_NULL),
     "clocks": Kind("an object of numbers", _or_none(_object_of(_is_number))),
     "curves": Kind("a list of evaluations by task and repeat, in the order of steps", _or_none(_list_of(_is_curve))),

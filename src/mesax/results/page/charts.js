@@ -150,6 +150,10 @@ function runList(family, hiddenRuns, again) {
   return element("details", { className: "runs", hidden: true }, element("summary", {}, "Single task runs"), ...inside);
 }
 
+/** What took no step is a level, as far as others go. */
+const levelled = (band, furthest) => last(band.steps) ? band
+  : { ...band, steps: [0, furthest], [view.statistic]: band[view.statistic].map(([value]) => [value, value]) };
+
 /** Learning curves of one family. */
 function curves(host, family) {
   const hidden = new Set();
@@ -184,12 +188,13 @@ function curves(host, family) {
     const height = width < 560 ? 260 : 350;
     const labels = width > 640;
     const box = { left: 46, right: width - (labels ? 150 : 12), top: 14, bottom: height - 40 };
-    const entries = shown();
+    const there = shown();
+    const furthest = highest(there.map(({ band }) => last(band.steps)), 1);
+    const entries = there.map((entry) => ({ ...entry, band: levelled(entry.band, furthest) }));
     const spread = entries.flatMap(({ method, index, band }) => [
       ...band[view.statistic][1], ...band[view.statistic][2], ...singles(method, index).flatMap(({ values }) => values)]);
     const values = spread.map((value) => scaled(value, family));
     const [low, high] = [lowest(values, 0), highest(values, 1.06 * scaled(family.optimal, family))];
-    const furthest = highest(entries.map(({ band }) => last(band.steps)), 1);
     const x = (step) => box.left + (box.right - box.left) * step / furthest;
     const y = (value) => box.bottom - (box.bottom - box.top) * (scaled(value, family) - low) / (high - low || 1);
     frame = { x, y, box, furthest, width, height };
@@ -202,7 +207,7 @@ function curves(host, family) {
     for (const step of ticks(0, furthest, width < 560 ? 3 : 6))
       draw(svg, "text", { class: "axis", x: x(step), y: box.bottom + 17, "text-anchor": "middle" }, count(step));
     draw(svg, "text", { class: "axis title", x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, "environment steps");
-    for (const [name, level] of [["optimal", family.optimal], ["suboptimal", family.suboptimal]]) {
+    for (const [name, level] of [[family.levels[0], family.optimal], [family.levels[1], family.suboptimal]]) {
       draw(svg, "line", { class: "reference", x1: box.left, x2: box.right, y1: y(level), y2: y(level) });
       draw(svg, "text", { class: "axis", x: box.right - 3, y: y(level) - 4, "text-anchor": "end" }, name);
     }

@@ -15,6 +15,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.climb import ClimbFamily, SpecialAction
+from mesax.explorers.scripts import ToldActions
 from mesax.explorers.tours import SameActions
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -25,16 +26,18 @@ from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
-    PYMARL_QMIX,
+    PYMARL_EMC_IN_GAMES,
+    PYMARL_MAVEN,
+    PYMARL_VALUES,
     RELEASED_MAPPO,
     by_mixer,
     columns,
     coordinated,
     maven,
-    released_maven,
+    one_by_one,
 )
 from mesax.training.behavior import Mixing
-from mesax.training.schedule import Schedule, on_policy
+from mesax.training.schedule import Prioritized, Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: GRU-64, Adam 5e-3, 32 trajectories an update, 3000 random steps.
@@ -86,7 +89,7 @@ MADDPG = columns(
     quick=replace(PAPER_MADDPG, actor_net=Mlp((64, 64)), critic_net=Mlp((64, 64))),
 )
 QMIX = columns(
-    paper=PYMARL_QMIX,
+    paper=PYMARL_VALUES,
     quick=ValueDecomposition(
         agent_net=Mlp((64, 64)),
         last_action=False,
@@ -97,18 +100,14 @@ QMIX = columns(
     ),
 )
 MAVEN = columns(
-    paper=released_maven(16),  # ways to play, as on its authors' matrix games
+    paper=PYMARL_MAVEN,
     # With the released weight of 1 telling z outweighs what is paid: not even what one agent decides is learned.
     quick=maven(QMIX["quick"], 16, information_weight=0.01),
 )
 # With QPLEX and the memory of the release's large games; curiosity as in its small ones. Agents see their last action:
 # what follows the only step of a game looks the same whatever was played.
 EMC = columns(
-    paper=Emc(
-        replace(QMIX["paper"], mixer=Duplex()),
-        Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01)),
-        BestReturns(0.1, capacity=2**14, tolerance=1e-3),
-    ),
+    paper=PYMARL_EMC_IN_GAMES,
     quick=Emc(
         replace(QMIX["quick"], mixer=Duplex(), last_action=True),
         Curiosity(Falling(0.2, 0.9, 5_000, floor=0.01), optimizer=Adam(2e-3)),
@@ -191,14 +190,18 @@ def preset(environment: str, name: str) -> Preset:
     """A climb game in one preset."""
     mesa = MESA[name](GAMES[environment])
     budget = on_policy(mesa.schedule, MAPPO_ENVS)
+    alone = by_priority = None
+    if name == "paper":
+        alone = one_by_one(mesa.schedule.total_steps, GAMES[environment].family.num_stages, tested_every=1_000)
+        by_priority = Prioritized(**vars(alone))
     return Preset(
         mesa,
         {
             "maddpg": NamedLearner(MADDPG[name]),
             "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            **by_mixer(lambda mixer: replace(QMIX[name], mixer=mixer)),
-            "maven": NamedLearner(MAVEN[name]),
-            "emc": NamedLearner(EMC[name]),
+            **by_mixer(lambda mixer: replace(QMIX[name], mixer=mixer), alone),
+            "maven": NamedLearner(MAVEN[name], alone),
+            "emc": NamedLearner(EMC[name], by_priority),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),
         },
@@ -206,6 +209,7 @@ def preset(environment: str, name: str) -> Preset:
         goal_net=PerAction() if name != "paper" else None,
         keys=ActionKeys(seen=GAMES[environment].family.num_stages),
         tour=SameActions(),
+        script=ToldActions(),
     )
 
 

@@ -23,6 +23,7 @@ from mesax.envs.particle_climb import (
     ParticleClimbFamily,
     TargetLandmark,
 )
+from mesax.explorers.scripts import ToldLandmarks
 from mesax.explorers.tours import Landmarks
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -33,13 +34,16 @@ from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
-    PYMARL_QMIX,
+    PYMARL_CURIOSITY,
+    PYMARL_MAVEN,
+    PYMARL_MEMORY,
+    PYMARL_VALUES,
     RELEASED_MAPPO,
     by_mixer,
     columns,
     coordinated,
     maven,
-    released_maven,
+    one_by_one,
     seeing_change,
 )
 from mesax.training.behavior import Mixing
@@ -104,7 +108,7 @@ MADDPG = columns(
     ),
 )
 QMIX = columns(
-    paper=PYMARL_QMIX,
+    paper=PYMARL_VALUES,
     quick=ValueDecomposition(
         agent_net=Mlp((64, 64)),
         last_action=False,
@@ -117,10 +121,9 @@ QMIX = columns(
 )
 LATENTS = 2
 """Ways to play of MAVEN, as released."""
-MAVEN = released_maven(LATENTS)
 # What QPLEX is told beside its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
 EMC = columns(
-    paper=(Curiosity(Falling(0.01, 0.9, 100_000)), BestReturns(0.1, capacity=2**20, at_least=True)),
+    paper=(PYMARL_CURIOSITY, PYMARL_MEMORY),
     quick=(
         Curiosity(Falling(0.01, 0.8, 50_000), head_gain=0.1, optimizer=Adam(1e-3)),
         BestReturns(0.1, capacity=2**20, at_least=True),
@@ -184,7 +187,8 @@ class World:
     @property
     def tour(self) -> Landmarks:
         """From landmark to landmark, as many together as belong on the target."""
-        return Landmarks(self.num_landmarks, self.family.count, self.family.world.num_own)
+        world = self.family.world
+        return Landmarks(self.num_landmarks, self.family.count, world.num_own, world.integration)
 
     @property
     def keys(self) -> PlaceKeys:
@@ -275,8 +279,11 @@ def _preset(world: World, name: str) -> Preset:
     if name != "paper":  # explore for half of a run that is shorter than those for which it was tuned
         steps = min(1_000_000, world.steps // 2)
         qmix = replace(qmix, exploration=LinearSteps(1.0, 0.05, steps))
-    emc, with_latent, often = Emc(replace(qmix, mixer=Duplex()), *EMC[name]), MAVEN, mesa.schedule
-    if name != "paper":
+    emc, with_latent, often, alone = Emc(replace(qmix, mixer=Duplex()), *EMC[name]), PYMARL_MAVEN, mesa.schedule, None
+    if name == "paper":
+        alone = one_by_one(3_000_000, world.family.world.horizon, tested_every=10_000)
+        often = replace(alone, updates_per_round=2)
+    else:
         # It has other reasons to explore, and a quicker start; with three agents its values would not settle so fast.
         rate = Adam(2e-3) if world.num_agents == 2 else qmix.optimizer
         sooner = replace(emc.control, optimizer=rate, exploration=LinearSteps(1.0, 0.05, steps // 2))
@@ -291,8 +298,8 @@ def _preset(world: World, name: str) -> Preset:
         {
             "maddpg": NamedLearner(MADDPG[name]),
             "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            **by_mixer(lambda mixer: replace(qmix, mixer=mixer)),
-            "maven": NamedLearner(with_latent, often),
+            **by_mixer(lambda mixer: replace(qmix, mixer=mixer), alone),
+            "maven": NamedLearner(with_latent, alone or often),
             "emc": NamedLearner(emc, often),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
@@ -301,6 +308,7 @@ def _preset(world: World, name: str) -> Preset:
         goal=TargetLandmark(),
         keys=world.keys,
         tour=world.tour,
+        script=ToldLandmarks(world.tour),
     )
 
 

@@ -19,6 +19,7 @@ from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
+from mesax.explorers.scripts import ToldAngles
 from mesax.explorers.tours import Angles
 from mesax.methods.base import Experiment
 from mesax.methods.mesa.method import Mesa
@@ -29,16 +30,18 @@ from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
 from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
-    PYMARL_QMIX,
+    PYMARL_EMC_BY_SUM,
+    PYMARL_MAVEN,
+    PYMARL_VALUES,
     RELEASED_MAPPO,
     by_mixer,
     columns,
     coordinated,
     maven,
-    released_maven,
+    one_by_one,
 )
 from mesax.training.behavior import Mixing
-from mesax.training.schedule import Budget, Schedule, on_policy
+from mesax.training.schedule import Budget, Prioritized, Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
 # Table 1 of the paper: as particle worlds, with 8 trajectories an update. Actions are continuous, so the gradient
@@ -99,17 +102,11 @@ QUICK_QMIX = ValueDecomposition(
     exploration=LinearSteps(1.0, 0.05, 250_000),
 )
 MAVEN: dict[str, Binned | Normalized] = columns(
-    paper=Binned(released_maven(2)),  # ways to play, as released
+    paper=Binned(PYMARL_MAVEN),
     quick=Normalized(Binned(maven(QUICK_QMIX, 2))),
 )
 EMC: dict[str, Binned | Normalized] = columns(
-    paper=Binned(
-        Emc(
-            replace(PYMARL_QMIX, mixer=Duplex()),
-            Curiosity(Falling(0.01, 0.9, 100_000)),
-            BestReturns(0.1, capacity=2**20, at_least=True),
-        )
-    ),
+    paper=Binned(PYMARL_EMC_BY_SUM),
     quick=Normalized(
         Binned(
             Emc(
@@ -179,27 +176,32 @@ def preset(environment: str, name: str) -> Preset:
     world = WORLDS[environment]
     mesa = MESA[name](world)
     budget = on_policy(mesa.schedule, min(mesa.schedule.num_envs, MOST_MAPPO_ENVS))
+    alone = by_priority = None
+    if name == "paper":
+        alone = one_by_one(5_000_000, world.family.world.horizon, tested_every=10_000)
+        by_priority = Prioritized(**vars(replace(alone, updates_per_round=2)))
     return Preset(
         mesa,
         {
             "maddpg": NamedLearner(MADDPG[name]),
             "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            **by_mixer(lambda mixer: _values(mixer)[name]),
-            "maven": NamedLearner(MAVEN[name]),
-            "emc": NamedLearner(EMC[name]),
+            **by_mixer(lambda mixer: _values(mixer)[name], alone),
+            "maven": NamedLearner(MAVEN[name], alone),
+            "emc": NamedLearner(EMC[name], by_priority),
             "mappo": NamedLearner(MAPPO[name], budget),
             "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
         goal=TargetAngle(),
         keys=world.keys,
         tour=world.tour,
+        script=ToldAngles(world.tour),
     )
 
 
 def _values(mixer: MixerConfig) -> dict[str, Binned | Normalized]:
     """Learners of values choose among a few torques."""
     return columns(
-        paper=Binned(replace(PYMARL_QMIX, mixer=mixer)),
+        paper=Binned(replace(PYMARL_VALUES, mixer=mixer)),
         quick=Normalized(Binned(replace(QUICK_QMIX, mixer=mixer))),
     )
 
