@@ -4,9 +4,9 @@
     python benchmarks/recorded.py                                    all of it: days on two cores
     python benchmarks/recorded.py --rows 2a4l --seeds 0 --workers 2
 
-Every row is a sweep: what is finished is used, what was begun goes on. Run directories go to a folder for each row below
---out, results to results/recorded, which is committed and which `mesax verify` takes as a store. Where a logged run had
-other settings than the preset, its row has them too.
+Every row is a sweep: what is finished is used, what was begun goes on. Each has a folder of run directories in --out;
+results go to results/recorded, which is committed, and can be given to `mesax verify results`. Where a logged run had
+other settings than the preset, so has its row.
 """
 
 from __future__ import annotations

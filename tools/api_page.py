@@ -39,8 +39,8 @@ GROUPS = {
         *("LatentPolicyGradient", "Normalized", "Binned"),
     ),
     "Networks": (
-        *("Mlp", "Gru", "Entities", "AttentionOverOthers", "AttentionOverAgents", "Adam", "Trainable", "FeedForward"),
-        *("unroll_batch", "polyak"),
+        *("Mlp", "Gru", "Entities", "AttentionOverOthers", "AttentionOverAgents", "Adam", "RmsProp", "Trainable"),
+        *("FeedForward", "unroll_batch", "polyak"),
     ),
     "Rewards and features": (
         *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "CountReward", "Threshold"),
