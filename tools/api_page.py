@@ -40,7 +40,7 @@ GROUPS = {
     ),
     "Networks": (
         *("Mlp", "Gru", "WithChange", "Entities", "AttentionOverOthers", "AttentionOverAgents"),
-        *("Adam", "Trainable", "FeedForward", "unroll_batch", "polyak"),
+        *("Adam", "RmsProp", "Trainable", "FeedForward", "unroll_batch", "polyak"),
     ),
     "Rewards and features": (
         *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "CountReward", "Threshold"),

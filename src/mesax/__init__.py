@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from mesax.nets import FeedForward as FeedForward
     from mesax.nets import Gru as Gru
     from mesax.nets import Mlp as Mlp
+    from mesax.nets import RmsProp as RmsProp
     from mesax.nets import Trainable as Trainable
     from mesax.nets import WithChange as WithChange
     from mesax.nets import polyak as polyak
@@ -177,6 +178,7 @@ _MODULES = {
         "FeedForward",
         "Gru",
         "Mlp",
+        "RmsProp",
         "Trainable",
         "WithChange",
         "polyak",

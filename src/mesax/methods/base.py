@@ -29,7 +29,7 @@ from mesax.store.settings import foreign_modules
 from mesax.store.trees import copy_tree, save_tree
 from mesax.training.contract import check_learner
 from mesax.training.driver import Keeper, LearningStopped
-from mesax.training.schedule import Budget, Schedule
+from mesax.training.schedule import Budget, Prioritized, Schedule
 from mesax.types import Key, Metrics, tree_index
 
 LARGEST_SEED = 2**32 - 1
@@ -133,7 +133,7 @@ class Experiment:
     family: TaskFamily
     algorithm: Learner
     """The learner of the test tasks, which the method wraps."""
-    schedule: Schedule | Budget
+    schedule: Schedule | Prioritized | Budget
     """Budget of each test task: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
     seed: int = 0
     num_train_tasks: int = 10
