@@ -34,6 +34,20 @@ def test_a_climb_game_tells_the_special_action_of_the_stage_and_not_how_many_mus
     np.testing.assert_array_equal(outcome.obs[:, :4], np.zeros((2, 4)))
 
 
+def test_how_many_must_play_it_is_told_where_that_is_asked_for():
+    game, counts = ClimbGame(num_actions=4, num_stages=2), jnp.array([1, 2])
+    env, task = ToldGoal(game, SpecialAction(tell_count=True)), ClimbTask(counts, jnp.array([3, 0]))
+    assert env.spec.obs_size == 5 + game.spec.obs_size
+    state, obs = env.reset(task, KEY)
+    np.testing.assert_array_equal(obs[:, :5], [[0, 0, 0, 1, 1]] * 2)
+    np.testing.assert_array_equal(env.step(task, state, counts, KEY)[1].obs[:, :5], [[1, 0, 0, 0, 2]] * 2)
+    world, landmarks = ParticleClimb(num_agents=3, num_landmarks=2), jnp.array([[0.5, 0.5], [-0.5, 0.0]])
+    env = ToldGoal(world, TargetLandmark(tell_count=True))
+    _, obs = env.reset(ParticleTask(landmarks, jnp.array(1), jnp.array(2)), KEY)
+    np.testing.assert_array_equal(obs[:, :3], [[0, 1, 2]] * 3)
+    assert obs.shape == (3, 3 + world.spec.obs_size)
+
+
 def test_a_particle_world_tells_the_number_of_the_landmark():
     world = ParticleClimb(num_landmarks=3)
     task = ParticleTask(jnp.array([[0.5, 0.5], [-0.5, 0.0], [0.0, -0.7]]), jnp.array(1), jnp.array(2))

@@ -13,17 +13,20 @@ from mesax.explorers.tours import Angles, Landmarks, SameActions, UnknownTour
 from mesax.policy import EXPLORER
 from mesax.types import Box, Discrete, EnvSpec, tree_index
 
+PAPERS = ParticleClimb(3, 5, horizon=75, radius=0.1, wall=None, agent_size=0.05, integration="velocity-first")
+"""The paper's physics; its observations are these without velocities."""
 
-def test_a_team_of_three_meets_in_twos_at_every_landmark():
-    world = ParticleClimb(num_agents=3, num_landmarks=5)
-    family = ParticleClimbFamily(world, 2)
+
+@pytest.mark.parametrize("world, hidden", [(ParticleClimb(3, 5), 0), (PAPERS, 2)], ids=["wide", "without velocities"])
+def test_a_team_of_three_meets_in_twos_at_every_landmark(world: ParticleClimb, hidden: int):
+    family = ParticleClimbFamily(world, 2, landmark_range=0.9 - 0.25 * hidden)
     task = tree_index(family.split(0, 1, 1).test, 0)
-    policy = Landmarks(5, 2)(world.spec)
+    policy = Landmarks(5, 2, world.num_own - hidden, world.integration)(world.spec)
 
     def episode(key):
         def step(carry, key):
             state, obs, memory = carry
-            action, memory = policy.act(memory, obs, key)
+            action, memory = policy.act(memory, obs[:, hidden:], key)
             state, outcome = world.step(task, state, action, key)
             on = world.occupied(offsets_to(task.landmarks, state.position))
             return (state, outcome.obs, memory), (jnp.sum(on, axis=0), outcome.reward)

@@ -147,6 +147,12 @@ def test_budgets_that_rounds_meet_to_within_a_twentieth_are_the_same(store, tmp_
         assert (family.warning == "") is same
 
 
+def test_a_scripted_team_takes_no_step_and_may_be_compared(store, tmp_path):
+    scripted = write_run(tmp_path / "optimum", replace(SMALL, method="optimum", interval=0, evaluations=1))
+    (family,) = compare_directories([store["mesa-0"], scripted])
+    assert family.unequal == "" and [run.curves[0].steps[-1] for run in family.runs][1] == 0
+
+
 def test_a_sentence_says_how_many_tasks_were_solved(store):
     mesa, plain, few, other = runs_of(store, "mesa-0", "plain-0", "plain-1-few", "multi-mesa")
     solved = [round(run_figures(run)["optimal_fraction"] * len(run.curves)) for run in (mesa, plain)]

@@ -64,6 +64,28 @@ def test_learning_curves_mark_the_optimal_and_the_suboptimal_return(store):
     assert {"optimal", "suboptimal"} <= {text.get_text() for text in axes.texts}
 
 
+def test_lines_of_measured_levels_are_those_of_scripted_teams(store):
+    family = {**store["plain"].family, "lost": [0.1, 0.2], "optimal_return": 0.9, "suboptimal_return": 0.4}
+    (axes,) = figures.learning_curves([replace(store["plain"], run={**store["plain"].run, "family": family})]).axes
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"] == [0.9, 0.4]
+    assert {"scripted optimum", "scripted safe"} <= {text.get_text() for text in axes.texts}
+
+
+def test_what_took_no_step_is_a_level_for_those_that_did(store):
+    plain, curves = store["plain"], store["mesa"].curves
+    level = replace(
+        store["mesa"],
+        run={**store["mesa"].run, "method": "optimum"},
+        curves=tuple(replace(own, steps=np.zeros(1, int), returns=np.ones(1), groups={}) for own in curves),
+    )
+    (axes,) = figures.learning_curves([plain, level]).axes
+    lines = curve_lines(axes)
+    assert lines["optimum"].get_linestyle() == "--" and set(lines["optimum"].get_ydata()) == {1.0}
+    assert axes.get_xlim() == (0, plain.curves[0].steps[-1])
+    (alone,) = figures.learning_curves([level]).axes
+    assert alone.get_xlim() == (0, 1)
+
+
 def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
     grouped = figures.learning_curves(runs_of(store), by_group=True)
     assert [axes.get_title(loc="left") for axes in grouped.axes] == [

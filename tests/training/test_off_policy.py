@@ -21,7 +21,7 @@ from mesax.training.behavior import Mixing
 from mesax.training.evaluate import mean_rewards
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start, mean_over_rounds
-from mesax.training.schedule import Schedule
+from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, masked_mean, tree_index, tree_stack
 from methods.helpers import Preferences
 
@@ -264,6 +264,13 @@ def test_schedules_meet_their_budget(total: int, warmup: int, envs: int, evaluat
 def test_impossible_schedules(settings: dict, message: str):
     with pytest.raises(UsageError, match=message):
         Schedule(**settings)
+
+
+def test_a_budget_of_no_steps_has_no_rounds():
+    budget = Budget(0, num_envs=3)
+    assert (budget.chunks(7), budget.rounds(7), budget.steps(7), budget.segment(7, lanes=2)) == ((0, 1), 0, 0, 1)
+    with pytest.raises(UsageError, match="total-steps must be at least 0, not -1"):
+        Budget(-1)
 
 
 CLIMB = ClimbFamily(num_actions=5, counts=(2,))
