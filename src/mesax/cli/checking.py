@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from mesax.cli.telling import fail, prepare_jax
-from mesax.errors import IO_ERROR, UsageError
+from mesax.errors import IO_ERROR, UsageError, plain
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -24,9 +24,9 @@ def verify(options: argparse.Namespace) -> int:
 
     found = verify_run(RunDirectory(existing_run(options.run)))
     for problem in found.problems:
-        print(f"damaged  {problem}")
+        print(f"damaged  {plain(problem)}")
     for path in found.unknown:
-        print(f"unknown  {path} was not written by this run")
+        print(f"unknown  {plain(path)} was not written by this run")
     print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
     if not found.problems:
         return 0

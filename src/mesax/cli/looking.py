@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mesax.cli.running import keep_episodes, named_method, stored_experiment
 from mesax.cli.telling import check_directory, prepare_jax, stored_run, tell_names
-from mesax.errors import UsageError
+from mesax.errors import UsageError, plain
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS, refuse_reference
 from mesax.suites.deviations import DEVIATIONS
 from mesax.suites.registry import environments, patterns
@@ -92,7 +92,8 @@ def evaluate(options: argparse.Namespace) -> int:
     rows = evaluate_run(directory, experiment, options.episodes, options.seed, options.policy == "best")
     for row in rows:
         groups = "  ".join(f"{name} {value:.3f}" for name, value in row["groups"].items())
-        print(f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}  return {row['return']:.4f}  {groups}")
+        who = f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}"
+        print(plain(f"{who}  return {row['return']:.4f}  {groups}"))
     mean = sum(row["return"] for row in rows) / len(rows)
     print(f"mean return {mean:.4f} over {len(rows)} policies, {options.episodes} episodes each")
     if options.json:

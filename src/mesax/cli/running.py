@@ -98,13 +98,14 @@ def named_method(options: argparse.Namespace) -> tuple[str, str | None]:
 def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
     """Continue or show a run that exists, if it is the one asked for."""
     from mesax.experiments.overrides import digest
-    from mesax.experiments.rebuild import stored_difference
+    from mesax.experiments.rebuild import check_facts, stored_difference
 
     if directory.run.get("config_hash") != digest(experiment):
         difference = f"{directory.run.get('id', 'unknown')}: {stored_difference(directory.run, experiment)}"
         raise UsageError(
             f"{directory.path} holds another configuration ({difference}); choose another directory with --out"
         )
+    check_facts(directory.run, experiment)
     damage = _damage(directory)
     if directory.status == "done" and damage is None:
         return _show(directory.path, options, directory.read_json("summary.json"))
@@ -149,13 +150,15 @@ def stored_experiment(
     directory: RunDirectory, options: argparse.Namespace
 ) -> tuple[Experiment, tuple[ModuleType, ...]]:
     """The experiment of a run directory, and the user's modules that `--load` names; says what to type if one lacks."""
-    from mesax.experiments.rebuild import ModuleNeeded, experiment_of
+    from mesax.experiments.rebuild import ModuleNeeded, check_facts, experiment_of
     from mesax.store.modules import load_modules
     from mesax.suites.registry import packages_of_suites
 
     modules = (*load_modules(options.load), *packages_of_suites())
     try:
-        return experiment_of(directory.run, modules), modules
+        experiment = experiment_of(directory.run, modules)
+        check_facts(directory.run, experiment)
+        return experiment, modules
     except ModuleNeeded as error:
         command = shlex.join(["mesax", *options.arguments, *_loads(options.load, error)])
         raise UsageError(f"{error}; type: {command}") from error
@@ -295,6 +298,8 @@ def sweep_runs(options: argparse.Namespace) -> int:
     check_trackers(options.track)
     check_at_once(options.at_once)
     on = cluster_asked_for(options) if options.plan else cluster_of(options)
+    if options.results is not None and not options.results.is_dir():  # mistyped, it would have everything run again
+        raise UsageError(f"there is no store of results at {options.results}: name another, or make the directory")
     prepare_jax()
     from mesax.execution.sweep import Grid, plan, show_plan, skip_stored, sweep
 

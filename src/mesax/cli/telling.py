@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesax.errors import UsageError
+from mesax.errors import UsageError, plain
 
 if TYPE_CHECKING:
     from mesax.store.run_directory import RunDirectory
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def fail(message: str, code: int) -> int:
     """One line on stderr, and the exit code."""
-    print(f"mesax: {' '.join(message.split())}", file=sys.stderr)
+    print(f"mesax: {plain(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 

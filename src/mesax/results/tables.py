@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from mesax.errors import plain
 from mesax.formatting import (
     NOT_MEASURED,
     NOTHING,
@@ -295,7 +296,7 @@ def to_rich(table: Table) -> "RichTable":
         header = Text(column.replace(" ", "\n") if atomic and index else column)
         rich.add_column(header, justify="right" if index else "left", no_wrap=atomic, vertical="top")
     for row in table.rows:
-        rich.add_row(*(Text(cell) for cell in row))
+        rich.add_row(*(Text(plain(cell)) for cell in row))
     return rich
 
 
