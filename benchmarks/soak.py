@@ -192,7 +192,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/soak"))
     parser.add_argument("--no-watch", action="store_true", help="leave the long run out")
+    text = "random calls on damaged runs, with wrong words and worlds that misbehave, instead of kills (`hostile.py`)"
+    parser.add_argument("--hostile", action="store_true", help=text)
+    parser.add_argument("--calls", type=int, default=500, help="of --hostile")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="of --hostile: this call alone")
     options = parser.parse_args()
+    if options.hostile:
+        from hostile import attack
+
+        return attack(options.out.resolve() / "hostile", options.calls, options.seed, options.only)
     options.out.mkdir(parents=True, exist_ok=True)
     draw = random.Random(options.seed)
     share = -(-options.kills // len(options.families))
