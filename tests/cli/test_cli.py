@@ -436,7 +436,8 @@ def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, cap
     monkeypatch.setattr(os, "dup2", lambda *files: None)
     answers = []
     for verb in (left, ended):
-        monkeypatch.setattr("mesax.cli.parser.parse", lambda arguments, verb=verb: SimpleNamespace(verb_function=verb))
+        monkeypatch.setattr("mesax.cli.parser.module_of", lambda name, verb=verb: SimpleNamespace(main=verb))
+        monkeypatch.setattr("mesax.cli.parser.parse", lambda arguments: SimpleNamespace(verb="compare"))
         answers.append((main(["compare"]), capfd.readouterr().err))
     assert answers == [(0, ""), (USAGE, "mesax: a module or environment of yours called sys.exit(3)\n")]
 

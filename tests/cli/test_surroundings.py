@@ -240,7 +240,7 @@ def test_weights_that_are_no_numbers_are_refused(finished, tmp_path, capsys):
 
 
 def test_what_nobody_foresaw_is_one_line(capsys, monkeypatch):
-    monkeypatch.setattr("mesax.cli.looking.METHODS", None)
+    monkeypatch.setattr("mesax.cli.listing.METHODS", None)
     monkeypatch.delenv("MESAX_TRACEBACK", raising=False)
     assert main([*SETTINGS]) == FAILED
     assert "TypeError: " in only_line(capsys)
