@@ -1,4 +1,4 @@
-"""Verbs that look at what runs have left, without JAX: `compare`, `report`, `verify`, `status`, rows of `export`."""
+"""Verbs that look at what runs have left, without JAX: `compare`, `report`, `status`, rows of `export`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mesax.cli.telling import fail, stored_run, tell_names, with_jax
-from mesax.errors import IO_ERROR, UsageError
+from mesax.cli.telling import stored_run, tell_names, with_jax
+from mesax.errors import UsageError
 from mesax.execution.status import fitted, runs_below, status_table, terminal_width, watch
 from mesax.rendering.recorded import has_episodes
 from mesax.results.comparison import compare_directories, show_comparison
 from mesax.results.report import REPORT, check_page, load_evaluated, run_directories, shown_players, write_report
 from mesax.results.tables import print_table
-from mesax.store.json_files import existing_run
-from mesax.store.run_directory import RunDirectory
-from mesax.store.verify import verify_run
 from mesax.suites.renamed import load_run, open_run
 from mesax.tracking import follow
 from mesax.tracking.sinks import check_trackers
@@ -88,17 +85,3 @@ def export_rows(options: argparse.Namespace) -> int:
     where = follow.export_rows(stored_run(options.run), options.to, options.out)
     print(f"told     {options.to}" if options.to == "wandb" else f"written  {where}")
     return 0
-
-
-def verify(options: argparse.Namespace) -> int:
-    """Check every file of a run against its checksum."""
-    found = verify_run(RunDirectory(existing_run(options.run)))
-    for problem in found.problems:
-        print(f"damaged  {problem}")
-    for path in found.unknown:
-        print(f"unknown  {path} was not written by this run")
-    print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
-    if not found.problems:
-        return 0
-    noun = "problem" if len(found.problems) == 1 else "problems"
-    return fail(f"{len(found.problems)} {noun} in {options.run}", IO_ERROR)

@@ -17,6 +17,7 @@ That of a mean covers at least 90% for normal and for two-level outcomes with co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -155,10 +156,15 @@ def _nested(scores: np.ndarray, tasks: np.ndarray | None, seeds: np.ndarray | No
     return _Nested(means, seeds[first])
 
 
-def _t_quantile(confidence: float, freedom: int) -> float:
-    from scipy import special  # noqa: PLC0415  (takes every process .2 s, and few draw intervals)
+def _special() -> ModuleType:
+    """Takes every process .2 s to import, and few draw intervals."""
+    from scipy import special  # noqa: PLC0415
 
-    return float(special.stdtrit(freedom, (1 + confidence) / 2))
+    return special
+
+
+def _t_quantile(confidence: float, freedom: int) -> float:
+    return float(_special().stdtrit(freedom, (1 + confidence) / 2))
 
 
 def _half_width(nested: _Nested, freedom: int | None = None) -> np.ndarray:
@@ -191,11 +197,9 @@ def _unseen(nested: _Nested, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _wilson(share: np.ndarray, nested: _Nested) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    from scipy import special  # noqa: PLC0415  (takes every process .2 s, and few draw intervals)
-
     number = len(nested.scores)
     worth = number / (1 + (number / nested.num_seeds - 1) * ASSUMED_CORRELATION)
-    squared = float(special.ndtri((1 + CONFIDENCE) / 2)) ** 2 / worth
+    squared = float(_special().ndtri((1 + CONFIDENCE) / 2)) ** 2 / worth
     center = (share + squared / 2) / (1 + squared)
     half = np.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
     return share, np.maximum(center - half, 0.0), np.minimum(center + half, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mesax.cli import looking
+from mesax.cli import checking
 from mesax.cli.telling import fail
 from mesax.errors import IO_ERROR, UsageError
 from mesax.results.evidence.checking import is_store, verify_store, write_pages
@@ -17,7 +17,7 @@ def verify(options: argparse.Namespace) -> int:
         return _verify_results(options.run, options.write)
     if options.write:
         raise UsageError(f"--write is for a store of results: {options.run} is none")
-    return looking.verify(options)
+    return checking.verify(options)
 
 
 def _verify_results(store: Path, write: bool) -> int:

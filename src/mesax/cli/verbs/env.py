@@ -25,4 +25,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.env_check").check(options.factory, options.seeds, options.steps, options.json)
+    return with_jax("cli.env.check").check(options.factory, options.seeds, options.steps, options.json)

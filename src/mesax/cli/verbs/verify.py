@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mesax.cli import arguments as shared
-from mesax.cli.telling import imported
+from mesax.cli.telling import with_jax
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,4 +15,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return imported("cli.looking").verify(options)
+    return with_jax("cli.checking").verify(options)

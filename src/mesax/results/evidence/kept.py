@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from mesax.errors import DamageError, StoreError, UsageError
+from mesax.experiments.overrides import digest_of_plain
 from mesax.results.evidence.form import NEEDED, malformed
 from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
@@ -223,8 +224,6 @@ def _without_places(facts: Json) -> Json:
     places = borrowed_from(method)
     if not places:
         return facts
-    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
     paths = {f"method.{name}".replace("_", "-") for name in places}
 
     def hidden(path: str, value: object) -> object:

@@ -10,20 +10,19 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from mesax.errors import StoreError, UsageError
 from mesax.experiments.names import method_and_learner
+from mesax.experiments.request import Request
 from mesax.formatting import NOTHING, format_duration
 from mesax.results.comparison import pool
+from mesax.results.evidence.freshness import borrows_from, is_of, requested, with_family
 from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept, facts_of
 from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults
 from mesax.suites.renamed import load_run, open_run
-
-if TYPE_CHECKING:
-    from mesax.experiments.request import Request
 
 SEEDS = (0, 1, 2)
 """Of every result that is reported."""
@@ -75,8 +74,6 @@ class Cell:
 
     def request(self, seed: int) -> Request:
         """The same as a value."""
-        from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
-
         name, learner = method_and_learner(self.method)
         return Request(name, self.env, self.preset, seed, self.num_test_tasks, self.overrides, learner)
 
@@ -245,16 +242,12 @@ def _found(cell: Cell, kept: Sequence[Kept], finished: Sequence[Kept]) -> Found:
 
 
 def _is_fresh(cell: Cell, kept: Kept) -> bool:
-    from mesax.results.evidence.freshness import borrows_from, is_of, requested  # noqa: PLC0415 (needs JAX)
-
     if kept.config_hash is None or (cell.lender and not borrows_from(kept, cell.lender)):
         return False
     return is_of(kept, requested(cell.request(kept.seed)))
 
 
 def _with_family(kept: Kept) -> RunResults:
-    from mesax.results.evidence.freshness import with_family  # noqa: PLC0415 (needs JAX)
-
     return with_family(kept).results
 
 

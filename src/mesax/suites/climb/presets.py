@@ -14,6 +14,7 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily, SpecialAction
 from mesax.explorers.scripts import ToldActions
 from mesax.explorers.tours import SameActions
@@ -184,6 +185,11 @@ GAMES = {
         num_test_tasks=10,
     ),
 }
+
+
+def family_of(environment: str) -> TaskFamily:
+    """All games of one size."""
+    return GAMES[environment].family
 
 
 def preset(environment: str, name: str) -> Preset:

@@ -16,6 +16,7 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.envs.base import TaskFamily
 from mesax.envs.particle_climb import (
     PAPER_WORLD,
     JammedFamily,
@@ -253,6 +254,11 @@ def world_named(environment: str) -> World:
         else wide(agents, landmarks, count=count, half_width=width)
     )
     return replace(nearest, family=family, alone=None)
+
+
+def family_of(environment: str) -> TaskFamily:
+    """Layouts and targets of one world."""
+    return world_named(environment).family
 
 
 def preset(environment: str, name: str) -> Preset:

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mesax.cli import family_check
-from mesax.cli.findings import Finding, about_rewards
+from mesax.cli.env import families as family_check
+from mesax.cli.env.findings import Finding, about_rewards
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, UnlikeTask, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
