@@ -173,8 +173,8 @@ def configure() -> None:
 
 
 def with_jax(module: str) -> ModuleType:
-    """A module that computes, imported once JAX is set up: how processes of our own come by all that needs it."""
-    own_process()
+    """A module that computes, imported once JAX is set up: the one way to what must not be imported earlier."""
+    configure()
     return import_module(module)
 
 

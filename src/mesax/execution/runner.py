@@ -14,6 +14,7 @@ from mesax.errors import PREEMPTED, DamageError, Preempted, StoreError
 from mesax.execution.mending import undo_damaged
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
+from mesax.execution.ray_cluster.pool import RayPool
 from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.status import StatusFile, kept_status
@@ -134,8 +135,6 @@ def _workers(
     run: RunDirectory, experiment: Experiment, number: int | None, stop: threading.Event, on: OnRay | None
 ) -> Workers:
     if on is not None:
-        from mesax.execution.ray_cluster.pool import RayPool  # noqa: PLC0415 (only who asks for Ray loads it)
-
         return RayPool(run, on, number, stop, how_to_load(experiment))
     number = available_cores() if number is None else number
     if number <= 1:
@@ -178,7 +177,7 @@ def _do_stage(
 def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them."""
     jobs = [_Gathered.of(run, stage, job) for stage in stages for job in range(len(stage.job_steps))]
-    if RunDirectory(run.path).run != run.run:
+    if type(run)(run.path).run != run.run:  # by the names of today, if that is how it was read
         raise DamageError(f"{run.path / 'run.json'} is not what it was when the run began")
     evaluations = sorted((row for job in jobs for row in job.evaluations), key=_place)
     metrics, timing = [row for job in jobs for row in job.metrics], [job.timing for job in jobs]
