@@ -147,8 +147,6 @@ def on_this_node(kind: type) -> Any:
     """An actor that takes no CPU, on the node of this process."""
     strategies, node = ray().util.scheduling_strategies, ray().get_runtime_context().get_node_id()
     here = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        ray().get_runtime_context().get_node_id(), soft=False
-    )
     return ray().remote(kind).options(num_cpus=0, scheduling_strategy=here).remote()
 
 
