@@ -36,7 +36,7 @@ Action: TypeAlias = Int[Array, " agents"] | Float[Array, "agents size"]
 Actions: TypeAlias = Int[AnyArray, "*batch agents"] | Float[AnyArray, "*batch agents size"]
 """Joint actions of many steps, or of one."""
 Truth: TypeAlias = Bool[Array, ""] | np.bool_
-"""Of a question about arrays: on the device, where it may be traced, or on the host."""
+"""The answer to a question about arrays: on the device, where it may be traced, or on the host."""
 Played = TypeVar("Played", Array, np.ndarray)
 Tree = TypeVar("Tree")
 
@@ -133,7 +133,7 @@ class EnvSpec:
     horizon: int
     """Steps after which an episode is cut if it has not terminated."""
     bonus_discount: float | None = None
-    """Of a bonus that is to be valued apart from the reward (see `Episode.bonus`); None: there is none."""
+    """Discount of a bonus that is valued apart from the reward (see `Episode.bonus`); None: there is none."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that no network can be built for."""
@@ -313,7 +313,7 @@ class Elapsed(eqx.Module):
     """How far a run has come: what schedules are functions of."""
 
     fraction: Float[Array, ""]
-    """Of the budget that follows the warm-up, in [0, 1]."""
+    """Fraction of the budget that follows the warm-up, in [0, 1]."""
     steps: Float[Array, ""]
     """Environment steps so far, warm-up included."""
     own_steps: Float[Array, ""]

@@ -61,7 +61,7 @@ class Latents(eqx.Module):
         return self.mean + jnp.exp(self.log_std) * noise
 
     def log_likelihood(self, latent: Float[Array, "agents size"]) -> Float[Array, " agents"]:
-        """Of each agent's latent in one episode."""
+        """Log-likelihood of each agent's latent in one episode."""
         scaled = (latent - self.mean) * jnp.exp(-self.log_std)
         return jnp.sum(-0.5 * jnp.square(scaled) - self.log_std - HALF_LOG_TWO_PI, axis=-1)
 
@@ -157,12 +157,12 @@ class LatentPolicyGradient(OnPolicy):
     adapts: Literal["latents", "weights"] = "latents"
     """What an adaptation moves: the latents (MAESN), or the weights of the actors (MAML)."""
     step_size: float = 1.0
-    """Of an adaptation, before meta-training learns it."""
+    """Step size of an adaptation, before meta-training learns it."""
     kl_weight: float = 0.1
     """How much training tasks' latents are drawn toward the prior."""
     meta_optimizer: Adam = Adam(3e-3)
     optimizer: Adam = Adam(3e-3)
-    """Of the actors on a test task."""
+    """Optimizer of the actors on a test task."""
     adapt_rounds: int = 5
     """Rounds of a test task in which nothing but adaptation takes place."""
     epochs: int = 4

@@ -80,7 +80,7 @@ class Actors(eqx.Module):
     def log_probability(
         self, outputs: Float[Array, "*batch agents features"], action: Actions
     ) -> Float[Array, "*batch agents"]:
-        """Of each agent's action."""
+        """Log-likelihood of each agent's action."""
         if isinstance(self.action_space, Discrete):
             return jnp.take_along_axis(jax.nn.log_softmax(outputs), action[..., None], axis=-1)[..., 0]
         log_std = self.log_stds(outputs)
@@ -88,7 +88,7 @@ class Actors(eqx.Module):
         return jnp.sum(-0.5 * jnp.square(scaled) - log_std - HALF_LOG_TWO_PI, axis=-1)
 
     def entropy(self, outputs: Float[Array, "*batch agents features"]) -> Float[Array, "*batch agents"]:
-        """Of each agent's distribution."""
+        """Entropy of each agent's distribution."""
         if isinstance(self.action_space, Discrete):
             return entropy(outputs)
         return jnp.sum(self.log_stds(outputs) + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
@@ -160,7 +160,7 @@ class MappoState(eqx.Module):
     values: Trainable[Net[Array]]
     norm: ValueNorm
     bonus_norm: ValueNorm | None = None
-    """Of a bonus that is valued apart."""
+    """Scale of a bonus that is valued apart."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class Mappo(OnPolicy):
     def heads(
         self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
     ) -> tuple[Memory, list[Float[Array, "batch time agents"]]]:
-        """Of many episodes (memories as of `unroll_with_memories`, what each head says of every step to every agent).
+        """Many episodes (memories as of `unroll_with_memories`, what each head says of every step to every agent).
 
         Heads are normalized values: of the task, and of a bonus if it is valued apart.
         """

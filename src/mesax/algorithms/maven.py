@@ -221,7 +221,7 @@ class CodedValues(ValueDecomposition):
     features: int = 64
     """Numbers that an agent's net hands to the weights that z chooses."""
     information_weight: float = 1.0
-    """Of the discriminator's loss."""
+    """Weight of the discriminator's loss."""
     discriminator_hidden: tuple[int, ...] = (32,)
     """Widths of the discriminator's ReLU layers."""
 

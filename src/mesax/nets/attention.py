@@ -23,7 +23,7 @@ from mesax.types import Key
 
 
 class AttentionNet(StepByStep[Input]):
-    """Of everyone's view: what it says itself, and what others say, weighed by how much that matters to it.
+    """An agent's view and those of others: what it says itself, and what others say, weighed by how much that matters to it.
 
     h       = relu(W own)
     weights = softmax_j((Q h) . (K other_j) / sqrt(size))

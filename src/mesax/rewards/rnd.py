@@ -41,11 +41,11 @@ class Rnd:
     features: FeatureMap = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
     """What can be new: by default the joint observation reached. Where steps lead nowhere, take the actions too."""
     weight: float = 0.5
-    """Of the bonus."""
+    """Weight of the bonus."""
     task_weight: float = 1.0
-    """Of the task's own reward."""
+    """Weight of the task's own reward."""
     discount: float = 0.99
-    """Of the sums whose deviation scales the bonus."""
+    """Discount of the sums whose deviation scales the bonus."""
     size: int = 32
     """Numbers to be predicted."""
     target_net: Mlp = Mlp((64,))
