@@ -55,6 +55,7 @@ class Discrete:
     """Each agent picks one of `num_actions` actions."""
 
     num_actions: int
+    """Actions to choose from."""
 
     @property
     def feature_size(self) -> int:
@@ -92,6 +93,7 @@ class Box:
     """Each agent picks `size` numbers in [-1, 1]; environments rescale."""
 
     size: int
+    """Numbers of an action."""
 
     @property
     def feature_size(self) -> int:
@@ -127,9 +129,11 @@ class EnvSpec:
     """What a learner must know of an environment to be built for it."""
 
     num_agents: int
+    """Agents of the team."""
     obs_size: int
     """Length of each agent's observation (shorter ones are padded by the environment)."""
     action_space: ActionSpace
+    """Actions of each agent."""
     horizon: int
     """Steps after which an episode is cut if it has not terminated."""
     bonus_discount: float | None = None
@@ -151,8 +155,11 @@ class Transition(eqx.Module):
     """One joint step, seen from outside: what feature maps read."""
 
     obs: Float[AnyArray, "*batch agents obs"]
+    """Observations before the step."""
     action: Actions
+    """Actions of all agents."""
     next_obs: Float[AnyArray, "*batch agents obs"]
+    """Observations after the step."""
 
 
 class Label(eqx.Module):
@@ -183,9 +190,13 @@ class Episode(eqx.Module):
     obs: Float[AnyArray, "*batch instants agents obs"]
     """One instant more than there are steps: what follows the last step is there too."""
     action: Int[AnyArray, "*batch instants-1 agents"] | Float[AnyArray, "*batch instants-1 agents size"]
+    """Actions of all agents."""
     reward: Float[AnyArray, "*batch instants-1"]
+    """Reward of the team."""
     terminated: Bool[AnyArray, "*batch instants-1"]
+    """Steps after which the task is over."""
     mask: Bool[AnyArray, "*batch instants-1"]
+    """Steps that happened: 0 after the end."""
     label: Label
     """Who played, and what was drawn for this episode (see `Policy.label`)."""
     bonus: Float[AnyArray, "*batch instants-1"] | None = None
@@ -335,8 +346,11 @@ class Linear:
     """A number that moves in a straight line over the first `fraction` of a budget of steps, then stays."""
 
     start: float
+    """Value at the start."""
     end: float
+    """Value at the end, and from then on."""
     fraction: float
+    """Share of the budget after which the end is reached."""
 
     def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
         """Value at this point of a run."""
@@ -350,8 +364,11 @@ class LinearSteps:
     """The same over the first `steps` environment steps, whatever the budget."""
 
     start: float
+    """Value at the start."""
     end: float
+    """Value at the end, and from then on."""
     steps: int
+    """Environment steps after which the end is reached."""
 
     def __post_init__(self) -> None:
         """Refuse a line that goes nowhere."""

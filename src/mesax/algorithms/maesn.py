@@ -152,6 +152,7 @@ class LatentPolicyGradient(OnPolicy):
     """Policy gradient for agents that learn by themselves, told a latent each."""
 
     net: NetConfig = Mlp((64, 64))
+    """Net of each actor."""
     latent_size: int = 2
     """Numbers in the latent of each agent; 0: none."""
     adapts: Literal["latents", "weights"] = "latents"
@@ -161,6 +162,7 @@ class LatentPolicyGradient(OnPolicy):
     kl_weight: float = 0.1
     """How much training tasks' latents are drawn toward the prior."""
     meta_optimizer: Adam = Adam(3e-3)
+    """Optimizer of what is meta-learned."""
     optimizer: Adam = Adam(3e-3)
     """Optimizer of the actors on a test task."""
     adapt_rounds: int = 5
@@ -168,8 +170,11 @@ class LatentPolicyGradient(OnPolicy):
     epochs: int = 4
     """Gradient steps on the episodes of a round."""
     clip: float = 0.2
+    """Most that the ratio of old and new probabilities may leave 1 by."""
     discount: float = 0.99
+    """Discount of later rewards."""
     entropy_bonus: float = 0.01
+    """Weight of the policies' entropy."""
     initial_std: float = 0.5
     """Standard deviation of continuous actions at the start."""
 

@@ -168,27 +168,36 @@ class Mappo(OnPolicy):
     """On-policy actor-critic with clipped updates."""
 
     actor_net: NetConfig = Mlp()
+    """Net of each actor."""
     critic_net: NetConfig = Mlp()
+    """Net of the critic."""
     share_actors: bool = True
     """One actor net for all agents (told its identity) instead of one each."""
     values_of: Literal["joint", "own"] = "joint"
     """What a value is a function of: all observations, or (where an agent sees everything) each agent's own."""
     optimizer: Adam = Adam(7e-4)
+    """Optimizer of all nets."""
     final_rate: float = 1.0
     """Learning rate at the end of the run, as a share of the first."""
     epochs: int = 10
+    """Passes over the episodes of a round."""
     minibatches: int = 1
+    """Parts of a pass, an update each."""
     chunk: int | None = None
     """Steps of the pieces that episodes are cut into, for recurrent nets; None takes whole episodes."""
     clip: float = 0.2
+    """Most that the ratio of old and new probabilities may leave 1 by."""
     discount: float = 0.99
+    """Discount of later rewards."""
     gae: float = 0.95
     """lambda of the advantages."""
     least_deviation: float = added(0.0)
     """Advantages are divided by their standard deviation, but by no less than this. With 0 the noise of values makes
     full steps while nothing is paid, and what actors could do before is soon forgotten."""
     entropy_bonus: float = 0.01
+    """Weight of the policies' entropy."""
     huber: float = 10.0
+    """Error from which on the critic's loss is linear."""
     norm_decay: float = 0.99999
     """Memory of the return statistics, per minibatch."""
     initial_std: float = 0.5

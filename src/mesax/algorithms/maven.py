@@ -121,6 +121,7 @@ class Reinforce:
     hidden: int = 128
     """Units between the first joint observation and the logits of z."""
     optimizer: Adam = Adam(5e-4)
+    """Optimizer of the policy over latents."""
     updates: int = 8
     """Steps of the choice for each update of the values."""
     batch_size: int = 64
@@ -128,6 +129,7 @@ class Reinforce:
     capacity: int = 512
     """Recent episodes that they are drawn from."""
     entropy_bonus: float = 1e-3
+    """Weight of the entropy of that policy."""
     baseline: bool = False
     """Whether the mean return of the batch is subtracted; needed where returns are negative."""
 

@@ -49,9 +49,11 @@ class Rnd:
     size: int = 32
     """Numbers to be predicted."""
     target_net: Mlp = Mlp((64,))
+    """Net that is random and stays so."""
     predictor_net: Mlp = Mlp((64, 64, 64))
     """Two layers more than the target's, as released."""
     optimizer: Adam = Adam(7e-4)
+    """Optimizer of the predictor."""
     minibatches: int = 4
     """Steps of the predictor per round, over all that was played."""
     least: float = 1e-2
