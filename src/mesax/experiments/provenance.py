@@ -54,7 +54,7 @@ def git_commit() -> str | None:
 def commit_of(package: Path) -> str | None:
     """Commit that a package is of, "-dirty" if its own files are not those of the commit; None if it is of none.
 
-    A package that is installed below somebody else's tree is of no commit of theirs. Results and notes beside the
+    A package that is installed below another tree is of no commit of that tree. Results and notes next to the
     package make no difference to what it computes.
     """
     if not _git(package, "ls-files", "."):

@@ -299,7 +299,7 @@ FILLED = {
     "filled, relabeled": (("method.labels", "test"),),
     "filled, own labels, a fifth": (("method.labels", "own"), ("method.share", "0.0064")),
 }
-"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes beside 640 random ones."""
+"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes against 640 random ones."""
 
 
 OURS, ALONE = "MESA", "learner alone"

@@ -295,7 +295,7 @@ def _first_difference(left: Play, right: Play) -> str | None:
 
 
 def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -> Iterator[Finding]:
-    """The same seeds and actions must give the same play: anew, in a used environment, and beside another one."""
+    """The same seeds and actions must give the same play: anew, in a used environment, and next to another one."""
     running = env.open(0)
     anew = play_randomly(running, layout, steps, keep=True)
     at = _first_difference(first, anew)
@@ -317,13 +317,13 @@ def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -
     if kept is not None:
         yield kept
         return
-    beside, pair = Play(), (env.open(0), env.open(1))
-    turns = _stepped(beside, pair[0], layout, steps, 0), _stepped(Play(), pair[1], layout, steps, 1)
+    together, pair = Play(), (env.open(0), env.open(1))
+    turns = _stepped(together, pair[0], layout, steps, 0), _stepped(Play(), pair[1], layout, steps, 1)
     for _ in zip(*turns, strict=True):
         pass
     for running in pair:
         close(running.env)
-    at = _first_difference(first, beside)
+    at = _first_difference(first, together)
     if at is not None:
         yield Finding(
             "problem",
@@ -466,7 +466,7 @@ def _differences(env: ForeignEnvironment, layout: Layout, plays: list[Play], ste
 
 
 def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int | None) -> Iterator[Finding]:
-    """How long they are, and where a run would cut them; `limit` is what they may last, if anybody says so."""
+    """How long they are, and where a run would cut them; `limit` is what they may last, if the environment says so."""
     lengths = [length for play in plays for length in play.lengths]
     ends = sum((play.ends for play in plays), Counter[str]())
     text = f"none ended within {steps} steps"
@@ -492,7 +492,7 @@ def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int
 
 
 def _length(text: str, lengths: list[int], ends: Counter[str], horizon: int, found: bool) -> Finding:
-    """About episodes that a run would cut after `horizon` steps; `found`: by playing, for nobody says so."""
+    """About episodes that a run would cut after `horizon` steps; `found`: by playing."""
     by_playing = ", found by playing" if found else ""
     if not lengths:
         return Finding("ok", "episodes", f"{text}; a run cuts them after {horizon}{by_playing}")
