@@ -1,4 +1,4 @@
-"""Runs an experiment, whoever built it: what `mesax run` does, as a function."""
+"""Runs an experiment that was built in code: what `mesax run` does, as a function."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _check_names(path: Path, experiment: Experiment) -> None:
     places = list(dict.fromkeys(nameless(experiment)))
     if places:
         raise UsageError(
-            f"nobody can tell whether {path} holds this experiment: {', '.join(places)} goes by a name that others may"
+            f"whether {path} holds this experiment cannot be known: {', '.join(places)} goes by a name that others may"
             " have (a lambda, made inside a function, or bound to an object); define it at the top of a module, or"
             " remove the directory or choose another"
         )

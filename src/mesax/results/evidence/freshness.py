@@ -78,7 +78,7 @@ def trained_today(explorers: str) -> str | None:
 
 
 def _trains_as_it_did(lender: Json) -> bool:
-    """Whether a lender would train the same explorers today; if what trained them was not recorded, it counts as yes."""
+    """Whether a lender would train the same explorers today; yes if what trained them was not recorded."""
     recorded = lender.get("trained_with")
     return recorded is None or recorded == _training_of(lender)
 
