@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -46,8 +47,9 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def git_commit() -> str | None:
-    """Commit of the source tree, if mesax runs from one."""
+    """Commit of the source tree, if mesax runs from one; asked for once in a process."""
     return commit_of(Path(__file__).parents[1])
 
 
