@@ -1,7 +1,7 @@
 """mesax: cooperative meta-exploration (MESA) for multi-agent reinforcement learning, on JAX.
 
-All that a user needs is offered here by name, and imported when it is asked for: `import mesax` loads no JAX. These names,
-and where they are defined, stand in `__init__.pyi`, a line each.
+All that a user needs is offered here by name, and imported when it is asked for: `import mesax` loads no JAX. These
+names, and where they are defined, stand in `__init__.pyi`, a line each.
 """
 
 from importlib import import_module

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mesax.cli.env import families as family_check
-from mesax.cli.env.findings import Finding, about_rewards
+from mesax.cli.env.findings import Finding, about_rewards, about_seeds
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, UnlikeTask, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
@@ -447,22 +447,14 @@ def _not_repeatable(env: ForeignEnvironment, layout: Layout, at: str, steps: int
 def _differences(env: ForeignEnvironment, layout: Layout, plays: list[Play], steps: int) -> Iterator[Finding]:
     """Seeds should make a difference."""
     other = play_randomly(env.open(0), layout, steps, episode_seed=1)
-    other_start = not np.array_equal(plays[0].rows[0], other.rows[0])
-    yield Finding("ok", "episode seeds", "change how an episode starts" if other_start else "do not change the start")
-    if len(plays) < 2:
-        return
-    others = plays[1:]
-    if all(_first_difference(plays[0], play) is None for play in others):
-        yield Finding(
-            "note",
-            "task seeds",
-            f"{len(plays)} tasks look and pay the same in random play",
-            "fine if what differs is hard to find by chance; else draw the task from the factory's seed",
-        )
-        return
-    seen = any(not np.array_equal(plays[0].rows[0], play.rows[0]) for play in others)
-    text = "tasks differ, and agents see something of it from the start" if seen else "tasks differ"
-    yield Finding("ok", "task seeds", text)
+    first, others = plays[0], plays[1:]
+    yield from about_seeds(
+        not np.array_equal(first.rows[0], other.rows[0]),
+        len(plays),
+        any(_first_difference(first, play) is not None for play in others),
+        any(not np.array_equal(first.rows[0], play.rows[0]) for play in others),
+        "else draw the task from the factory's seed",
+    )
 
 
 def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int | None) -> Iterator[Finding]:
