@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmarks.simple_spread import SimpleSpread
 
 from mesax.cli.parser import main
 from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.simple_spread import SimpleSpread
 from mesax.errors import USAGE, UsageError
 from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json, run_experiment

@@ -28,7 +28,9 @@ class Step(eqx.Module):
     """What one joint step gives back."""
 
     obs: Float[Array, "agents obs"]
+    """Observations after the step."""
     reward: Float[Array, ""]
+    """Reward of the team."""
     terminated: Bool[Array, ""]
     """The task is over: nothing is to be had after this step (a horizon cut is not a termination)."""
 
@@ -103,16 +105,20 @@ class TaskInfo:
     """A task in words, for tables and files."""
 
     label: str
+    """Name of the task in tables."""
     group: str | None
     """Results are also reported per group; None if the task spans several (see `TaskFamily.breakdown`)."""
     target: list[list[float]]
+    """What the task asks for, in numbers."""
 
 
 class TaskSplit(eqx.Module):
     """Disjoint training and test tasks, stacked."""
 
     train: Task
+    """Tasks of meta-training, stacked."""
     test: Task
+    """Unseen tasks, stacked."""
 
 
 def repeated_spec(spec: EnvSpec, times: int) -> EnvSpec:

@@ -65,6 +65,7 @@ class LearnedPolicy:
     spec: EnvSpec
     """Agents, observations, actions and horizon that it was learned with."""
     policy: Policy
+    """The policy with its weights."""
 
     def start(self, seed: int = 0, copies: int | None = None) -> Player:
         """Begin an episode; with `copies`, as many side by side. Then `act(obs)` at every step."""

@@ -24,7 +24,7 @@ import numpy as np
 
 CONFIDENCE = 0.95
 SEED_CONFIDENCE = 0.90
-"""Of the quantile for few seeds: taking the larger of two variances makes up for the rest."""
+"""Confidence of the quantile for few seeds: taking the larger of two variances makes up for the rest."""
 ASSUMED_CORRELATION = 1 / 3
 """Between outcomes of one seed, when only their number is counted: a few seeds cannot tell it."""
 TIE = 1e-6  # single-precision returns closer than this count as equal
@@ -168,7 +168,7 @@ def _t_quantile(confidence: float, freedom: int) -> float:
 
 
 def _half_width(nested: _Nested, freedom: int | None = None) -> np.ndarray:
-    """Of the mean's interval; `freedom`: of its spread, if that is not one less than there are tasks."""
+    """Half the width of the mean's interval; `freedom`: of its spread, if that is not one less than there are tasks."""
     number, num_seeds = len(nested.scores), nested.num_seeds
     if number < 2:
         return np.zeros(nested.scores.shape[1:])

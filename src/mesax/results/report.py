@@ -92,12 +92,12 @@ def _rank(run: RunDirectory) -> tuple[int, str]:
 
 
 def load_evaluated(paths: Sequence[str | Path]) -> tuple[list[RunResults], list[str]]:
-    """The results of all these runs, and why others that were only found have none yet."""
+    """The results of all these runs, as far as they go, and why others that were only found are left out."""
     directories, found = run_directories(paths)
     runs, left_out = [], []
     for directory in directories:
         try:
-            runs.append(load_run(directory))
+            runs.append(load_run(directory, partial=directory not in found))
         except UsageError as error:
             if directory not in found:
                 raise

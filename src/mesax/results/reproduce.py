@@ -154,7 +154,7 @@ def _of(*envs: str) -> tuple[Cell, ...]:
 
 
 COLUMNS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-2a6l", "wide-3a5l", "wide-3a6l", "swimmer-wide")
-"""Of Table 2."""
+"""Columns of Table 2."""
 ONE_STEP, MULTI_STAGE, TWO_AGENTS, _, THREE_AGENTS, _, SWIMMER = COLUMNS
 CLIMB, PARTICLES = COLUMNS[:2], COLUMNS[2:6]
 VISUALIZED, HARD = "wide-2a3l", "wide-3a5l-hard"
@@ -304,7 +304,7 @@ FILLED = {
 
 OURS, ALONE = "MESA", "learner alone"
 PAPER_ARMS = (OURS, ALONE, *FILLED)
-"""Of Figure 9; the others say what each part that we added is worth."""
+"""Arms of Figure 9; the others say what each part that we added is worth."""
 
 
 def _ablation() -> Iterator[Cell]:
@@ -382,4 +382,4 @@ PIECES: tuple[Piece, ...] = (
     Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
 )
-"""Of the paper; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""
+"""Figures and tables of the paper; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

@@ -63,7 +63,7 @@ class Play:
     ends: Counter[str] = field(default_factory=Counter)
     rewards: list[float] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
-    """Of the episodes that came to an end."""
+    """Returns of the episodes that came to an end."""
     same_rewards: bool = True
     left_early: set[Hashable] = field(default_factory=set)
     outside: set[Hashable] = field(default_factory=set)

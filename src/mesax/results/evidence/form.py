@@ -14,7 +14,7 @@ from mesax.suites.renamed import RENAMED_FROM
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value is of some kind."""
 LARGEST = 1e100
-"""Of numbers: their squares can still be summed."""
+"""The largest number: squares of such numbers can still be summed."""
 
 
 @dataclass(frozen=True)

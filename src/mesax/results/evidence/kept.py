@@ -40,7 +40,7 @@ ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
 OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", "family", "test_tasks")
 """What run.json says that a comparison or a table may need."""
 DECIMALS = 4
-"""Of returns and angles."""
+"""Decimals of returns and angles."""
 ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
 LENDER = ("method", "env", "preset", "seed", "overrides")
@@ -81,7 +81,7 @@ class Kept:
 
     @property
     def config_hash(self) -> str | None:
-        """Of all its settings; None if nobody wrote them down."""
+        """Hash of all its settings; None if they were not recorded."""
         found = (self.facts.get("made_with") or {}).get("config_hash")
         return None if found is None else str(found)
 
@@ -115,7 +115,7 @@ class Kept:
         return RunResults(self.path, run, tuple(self._curves()), summary, (), None, "done")
 
     def _curves(self) -> list[Curve]:
-        """Of files without curves, a single point for each task: its final return."""
+        """One point for each task, its final return: for files without curves."""
         whole = {(curve["task"], curve["repeat"]): curve for curve in self.facts.get("curves") or ()}
         steps = self.facts["env_steps"] // max(len(self.facts["per_task"]), 1)
         found = []

@@ -25,11 +25,11 @@ from mesax.store.reading import RunResults
 from mesax.suites.renamed import load_run, open_run
 
 SEEDS = (0, 1, 2)
-"""Of every result that is reported."""
+"""Seeds of every result that is reported."""
 DEEPEST = 3
 """Levels below a directory of runs at which runs are looked for."""
 CORES = 2
-"""Of the machine that costs are told for."""
+"""Cores of the machine that costs are told for."""
 
 Kind: TypeAlias = Literal["ours", "published", "baseline", "privileged", "control"]
 
@@ -41,7 +41,7 @@ class Cell:
     method: str
     env: str
     minutes: float
-    """Of one seed on two cores, about; the clocks of stored results are better."""
+    """Minutes of one seed on two cores, about; the clocks of stored results are better."""
     label: str = ""
     """What it is called in the figure; the method's name if empty."""
     overrides: tuple[tuple[str, str], ...] = ()
@@ -60,7 +60,7 @@ class Cell:
         return f"{self.label or self.method} on {self.env}"
 
     def arguments(self, seed: int) -> list[str]:
-        """Of `mesax run`."""
+        """Arguments of `mesax run`."""
         name, learner = method_and_learner(self.method)
         words = [name, self.env, *(("--learner", learner) if learner else ())]
         words += [] if self.preset == "quick" else ["--preset", self.preset]
@@ -104,7 +104,7 @@ class Found:
     stale: Mapping[int, RunResults] = field(default_factory=dict)
     """Made with settings that have since changed, or before settings were recorded (unverified)."""
     seconds: float | None = None
-    """Of a seed on two cores that are both kept busy, on average over the clocks of its results."""
+    """Seconds of a seed on two cores that are both kept busy, on average over the clocks of its results."""
 
     @property
     def missing(self) -> list[int]:

@@ -130,7 +130,7 @@ class Game:
 
     family: ClimbFamily
     schedule: Schedule
-    """Of the paper; a round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
+    """Schedule of the paper; a round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
     learner: Maddpg
     """What MESA wraps in the quick preset, as all that follows."""
     updates_per_round: int

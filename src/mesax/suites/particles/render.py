@@ -75,7 +75,7 @@ class ParticlePlay:
     count: int
     """k: agents that belong on the target."""
     radius: float
-    """Of a landmark's disc."""
+    """Radius of a landmark's disc."""
     agent_size: float
     wall: float | None
     safe_reward: float

@@ -27,7 +27,7 @@ class ProofSuite:
     """One game under its name."""
 
     name: str
-    """Of the suite and of its only environment; its module has underscores in place of hyphens."""
+    """Name of the suite and of its only environment; its module has underscores in place of hyphens."""
     text: str
 
     @property

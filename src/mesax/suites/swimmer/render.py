@@ -56,9 +56,9 @@ class SwimmerPlay:
     band: float
     safe_reward: float
     angles: np.ndarray
-    """Of the joints: `[episodes, time + 1, agents]`."""
+    """Angles of the joints: `[episodes, time + 1, agents]`."""
     headings: np.ndarray
-    """Of the head link: `[episodes, time + 1]`."""
+    """Headings of the head link: `[episodes, time + 1]`."""
     rewards: np.ndarray
     """`[episodes, time]`."""
     lengths: np.ndarray
