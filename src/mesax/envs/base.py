@@ -252,6 +252,11 @@ class ClimbReturns:
         """The optimum's reward."""
         return 1.0
 
+    def facts(self) -> dict[str, object]:
+        """What run.json says of any such world; figures call its levels those of scripted teams if these lose steps."""
+        told = {"lost": list(self.lost)} if any(self.lost) else {}
+        return {"return_is": "sum", "lowest_return": 0.0, **told}
+
     def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
         """Sum over the episode (paper, Table 1)."""
         return jnp.sum(rewards)

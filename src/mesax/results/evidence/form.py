@@ -132,6 +132,7 @@ OTHERS: dict[str, Kind] = {
             dict.fromkeys(FAMILY_NUMBERS, _is_number),
             lowest_return=_or_none(_is_number),
             groups=_or_none(_list_of(_is_text)),
+            lost=_or_none(_list_of(_is_number)),
         ),
     ),
     "test_tasks": Kind("a list of tasks", _list_of(_has({"label": _is_text}, group=_or_none(_is_text)))),
