@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from mesax.cli.running import keep_episodes, named_method, stored_experiment
-from mesax.cli.telling import check_directory, prepare_jax, stored_run, tell_names
+from mesax.cli.telling import check_directory, prepare_jax, stored_run
 from mesax.errors import UsageError
 from mesax.experiments.names import LEARNERS, METHODS, PRESETS, refuse_reference
 from mesax.suites.deviations import DEVIATIONS
@@ -114,55 +113,36 @@ def render(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """One table and one plot for several runs."""
-    from mesax.results.comparison import compare_directories, show_comparison
+    from mesax.results.comparison import by_family, show_comparison
+    from mesax.results.evidence.kept import load_results
+    from mesax.results.report import load_evaluated
 
-    paths, left_out = _evaluated(options.runs)
-    beside = next((path for path in paths if path.is_dir()), Path("runs") / "stored")
+    runs, left_out = load_evaluated(options.runs, load_results)
+    beside = next((run.directory for run in runs if run.directory.is_dir()), Path("runs") / "stored")
     directory = options.out or beside.parent / "figures"
     check_directory(directory)
     for reason in left_out:
         print(f"note     left out: {reason}")
-    result = show_comparison(compare_directories(paths), directory)
+    result = show_comparison(by_family(runs), directory)
     if options.json:
         print(json.dumps(result))
     return 0
 
 
-def _evaluated(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """What is named, and all evaluated runs below a directory that is no run; and why others there are left out."""
-    from mesax.results.report import run_directories
-    from mesax.suites.renamed import load_run
-
-    there: list[Path] = []
-    left_out: list[str] = []
-    for path in paths:
-        directories, found = ([path], set()) if path.is_file() else run_directories([path])
-        for directory in directories:
-            if directory in found:
-                try:
-                    load_run(directory)
-                except UsageError as error:
-                    left_out.append(str(error))
-                    continue
-            there.append(directory)
-    if not there:
-        raise UsageError(left_out[0])
-    return there, left_out
-
-
 def report(options: argparse.Namespace) -> int:
     """A self-contained HTML page; episodes that a finished run has not recorded yet are played first."""
-    from mesax.results.report import REPORT, check_page, load_evaluated, run_directories, shown_players, write_report
-    from mesax.suites.renamed import open_run
+    from mesax.results.report import REPORT, check_page, load_evaluated, shown_players, write_page
+    from mesax.suites.renamed import names_of_before
 
     target = options.out or options.runs[0] / REPORT
+    runs, left_out = load_evaluated(options.runs)
+    check_page(target)
     if options.episodes:
-        runs, _ = load_evaluated(options.runs)
-        check_page(target)
         for run in shown_players(runs):
             keep_episodes(run.directory, options.load, options.quiet)
-    path = write_report(options.runs, target)
-    tell_names(map(open_run, run_directories(options.runs)[0]))
+    path = write_page(runs, target, left_out)
+    for line in names_of_before((run.directory, run.run) for run in runs):
+        print(f"note     {line}")
     print(f"written  {path}")
     return 0
 

@@ -173,8 +173,6 @@ def _execute(
     from mesax.execution.mending import reopen
     from mesax.execution.runner import execute
     from mesax.execution.workers import how_to_continue
-    from mesax.results.safe_drawing import attempt
-    from mesax.store.modules import how_to_load, load_modules
 
     on = cluster_of(options)
     join(on, options)
@@ -185,8 +183,6 @@ def _execute(
             summary = execute(directory, experiment, options.workers, options.quiet, options.track, on)
     except Preempted:
         return fail(f"stopped and saved; {how_to_continue(directory, on.words if on else ())}", PREEMPTED)
-    modules = load_modules(how_to_load(experiment))  # which the experiment was built from
-    attempt(f"of episodes of {directory.path}", lambda: _record(directory, experiment, modules, options.quiet))
     return _show(directory.path, options, summary)
 
 
@@ -245,7 +241,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
     for sign in signs(result):
         print(f"note     {sign}")
-    for picture in draw_run_safely(path):
+    for picture in draw_run_safely(result):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:

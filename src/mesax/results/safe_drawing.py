@@ -14,6 +14,7 @@ from mesax.errors import OneLineError
 
 if TYPE_CHECKING:
     from mesax.results.comparison import FamilyComparison
+    from mesax.store.reading import RunResults
 
 Drawn = TypeVar("Drawn")
 
@@ -29,13 +30,13 @@ def attempt(name: str, draw: Callable[[], Drawn]) -> Drawn | None:
         return None
 
 
-def draw_run_safely(directory: Path) -> list[Path]:
+def draw_run_safely(run: RunResults) -> list[Path]:
     """Draw every figure that a run has data for."""
 
     def draw() -> list[Path]:
         from mesax.results.drawing import draw_run  # noqa: PLC0415 (see above)
 
-        return draw_run(directory)
+        return draw_run(run)
 
     return attempt("of the run", draw) or []
 
