@@ -35,10 +35,10 @@ Action: TypeAlias = Int[Array, " agents"] | Float[Array, "agents size"]
 """A joint action, for `Discrete` or for `Box`."""
 Actions: TypeAlias = Int[AnyArray, "*batch agents"] | Float[AnyArray, "*batch agents size"]
 """Joint actions of many steps, or of one."""
+Truth: TypeAlias = Bool[Array, ""] | np.bool_
+"""Of a question about arrays: on the device, where it may be traced, or on the host."""
+Played = TypeVar("Played", Array, np.ndarray)
 Tree = TypeVar("Tree")
-
-
-ROUNDING = 1e-6
 
 
 def random_index(key: Key, shape: tuple[int, ...], number: int | Array) -> Int[Array, "..."]:
@@ -65,9 +65,13 @@ class Discrete:
         """One-hot form of integer actions: what critics and distances see."""
         return jax.nn.one_hot(action, self.num_actions)
 
-    def contains(self, action: Int[AnyArray, "*shape"]) -> Bool[AnyArray, ""]:
+    def contains(self, action: Int[AnyArray, "*shape"]) -> Truth:
         """Whether all of these are actions."""
         return ((action >= 0) & (action < self.num_actions)).all()
+
+    def held(self, action: Played) -> Played:
+        """Choices have no nearest one: they are what they are."""
+        return action
 
     def from_uniform(self, uniform: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
         """The action that a number in [0, 1) stands for, all actions equally likely."""
@@ -98,9 +102,13 @@ class Box:
         """Continuous actions are seen as they are."""
         return action
 
-    def contains(self, action: Float[AnyArray, "*shape {self.size}"]) -> Bool[AnyArray, ""]:
-        """Whether all of these are actions, but for rounding."""
-        return (abs(action) <= 1.0 + ROUNDING).all()
+    def contains(self, action: Float[AnyArray, "*shape {self.size}"]) -> Truth:
+        """Whether all of these are numbers: environments take the nearest action for one beyond the box."""
+        return (abs(action) < math.inf).all()
+
+    def held(self, action: Played) -> Played:
+        """The nearest actions, which a Gaussian policy means when it plays beyond the box."""
+        return action.clip(-1.0, 1.0)
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch agents {self.size}"]:
         """Uniformly random actions; `shape` ends with the agents."""

@@ -145,7 +145,10 @@ class Shortened:
 
 @dataclass(frozen=True)
 class Guarded:
-    """An environment that pays NaN for what is none of its actions, so that no policy can earn anything by it."""
+    """An environment whose policies earn nothing by playing what is none of its actions.
+
+    It pays NaN for these. Numbers beyond a box are held to it, for environments need not do so.
+    """
 
     env: Environment
 
@@ -159,9 +162,10 @@ class Guarded:
         return self.env.reset(task, key)
 
     def step(self, task: Task, state: State, action: Action, key: Key) -> tuple[State, Step]:
-        """As before, but for the reward of what is no action."""
-        state, outcome = self.env.step(task, state, action, key)
-        reward = jnp.where(self.spec.action_space.contains(action), outcome.reward, jnp.nan)
+        """As before with the nearest action, but for the reward of what is none."""
+        space = self.spec.action_space
+        state, outcome = self.env.step(task, state, space.held(action), key)
+        reward = jnp.where(space.contains(action), outcome.reward, jnp.nan)
         return state, Step(outcome.obs, reward, outcome.terminated)
 
     @property
