@@ -6,6 +6,7 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass, replace
 
+import jax
 from jaxtyping import PyTree
 
 from mesax.envs.base import TaskFamily
