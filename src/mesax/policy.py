@@ -46,6 +46,7 @@ class UniformPolicy(eqx.Module):
     """Independent uniformly random actions."""
 
     action_space: ActionSpace = eqx.field(static=True)
+    """Actions to draw from."""
     number: int = eqx.field(static=True, default=LEARNER)
     """Who plays (see `Label.actor`)."""
 
@@ -90,6 +91,7 @@ class Wrapping(eqx.Module):
     """A policy around another, whose memory and label are the other's."""
 
     policy: Policy
+    """Policy that is wrapped."""
 
     def start(self, key: Key) -> Memory:
         """Memory of the wrapped policy."""
@@ -108,7 +110,9 @@ class EpsilonRandom(Wrapping):
     """Each agent's discrete action is replaced by a uniformly random one with probability `epsilon`."""
 
     epsilon: Float[Array, ""]
+    """Chance of a random action."""
     action_space: Discrete = eqx.field(static=True)
+    """Actions to draw from."""
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act, then replace some agents' actions by random ones."""

@@ -28,7 +28,7 @@ class Replay(eqx.Module):
     added: Int[Array, "*lanes"]
     """Episodes ever added; the next one goes to `added % capacity`."""
     priority: Float[Array, "*lanes capacity"] | None = None
-    """Of every episode, 0 where there is none yet; None: all alike."""
+    """Priority of every episode, 0 where there is none yet; None: all alike."""
 
     @staticmethod
     def create(example: Episode, capacity: int, *, prioritized: bool = False) -> Replay:

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TextIO
 
 from mesax.errors import UsageError
@@ -171,9 +172,21 @@ def configure() -> None:
         raise UsageError(_refusal(error)) from error
 
 
-def _configure_jax() -> None:
-    import jax  # noqa: PLC0415  (the flags must be set first)
+def with_jax(module: str) -> ModuleType:
+    """A module that computes, imported once JAX is set up: the one way to what must not be imported earlier."""
+    configure()
+    return import_module(module)
 
+
+def _jax() -> ModuleType:
+    """JAX; to import it before the flags are set would be too early."""
+    import jax  # noqa: PLC0415
+
+    return jax
+
+
+def _configure_jax() -> None:
+    jax = _jax()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.config.update("jax_compilation_cache_dir", directory := _usable_cache())
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -209,9 +222,7 @@ def _one_worker() -> Iterator[None]:
 
 def numeric_settings() -> dict[str, object]:
     """Settings of JAX that change results and are not as usual: under them, the same run has other numbers."""
-    import jax  # noqa: PLC0415  (the flags must be set first)
-
-    values = jax.config.values
+    values = _jax().config.values
     return {name: values[name] for name, usual in NUMERIC_DEFAULTS.items() if values.get(name, usual) != usual}
 
 
@@ -233,16 +244,12 @@ def _container_memory(limit: Path) -> int | None:
 
 def computing_platform() -> str:
     """What JAX computes on: cpu, gpu or tpu. Between these, the same run has other numbers."""
-    import jax  # noqa: PLC0415  (the flags must be set first)
-
-    return str(jax.default_backend())
+    return str(_jax().default_backend())
 
 
 def device_names() -> list[str]:
     """Every device that JAX sees: its platform, number and kind."""
-    import jax  # noqa: PLC0415  (the flags must be set first)
-
-    return [f"{device.platform}:{device.id} {device.device_kind}".strip() for device in jax.devices()]
+    return [f"{device.platform}:{device.id} {device.device_kind}".strip() for device in _jax().devices()]
 
 
 def _usable_cache() -> str | None:

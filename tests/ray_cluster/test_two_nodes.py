@@ -22,7 +22,7 @@ SMOKE = ["--preset", "smoke", "--quiet"]
 # The cheapest learner to compile.
 QUICK = ["vdn", "climb-one"]
 ON = ["--on", "ray", "--address", ADDRESS]
-# The command line.
+# The command line, on a node that may pretend to have another version.
 DRIVER = """
 import sys
 from mesax.execution.ray_cluster import versions

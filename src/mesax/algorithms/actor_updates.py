@@ -114,6 +114,7 @@ class GumbelGradient:
     partners: Partners = "policy"
     """Where the other agents' actions come from: their current policies, or the replay buffer."""
     temperature: float = 1.0
+    """Temperature of the relaxed draws."""
 
     def __post_init__(self) -> None:
         """Refuse samples that no gradient comes through."""

@@ -97,9 +97,11 @@ class OffPolicy(_Defaults):
     """A learner from replay."""
 
     needs_replay: ClassVar[bool] = True
+    """Batches come from replay."""
 
 
 class OnPolicy(_Defaults):
     """A learner from its own latest episodes."""
 
     needs_replay: ClassVar[bool] = False
+    """Batches are the episodes just played."""

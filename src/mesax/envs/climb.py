@@ -145,6 +145,7 @@ class ClimbFamily:
     """All climb games of one size; a task is (k_t, u_t) for every stage."""
 
     num_agents: int = 2
+    """Agents of the team."""
     num_actions: int = 10
     """U, actions per agent."""
     num_stages: int = 1

@@ -136,6 +136,7 @@ class Results:
     """What an experiment has found."""
 
     experiment: Experiment
+    """What was done, with its seed."""
     curves: tuple[Curve, ...]
     """Of each test task and repeat: `steps`, `returns` and `groups` as arrays."""
     evaluations: tuple[Json, ...]

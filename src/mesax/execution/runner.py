@@ -14,6 +14,7 @@ from mesax.errors import PREEMPTED, DamageError, Preempted, StoreError
 from mesax.execution.mending import undo_damaged
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
+from mesax.execution.ray_cluster.pool import RayPool
 from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.status import StatusFile, kept_status
@@ -135,8 +136,6 @@ def _workers(
     run: RunDirectory, experiment: Experiment, number: int | None, stop: threading.Event, on: OnRay | None
 ) -> Workers:
     if on is not None:
-        from mesax.execution.ray_cluster.pool import RayPool  # noqa: PLC0415 (only who asks for Ray loads it)
-
         return RayPool(run, on, number, stop, how_to_load(experiment))
     number = available_cores() if number is None else number
     if number <= 1:

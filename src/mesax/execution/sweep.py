@@ -20,7 +20,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table as RichTable
 
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
 from mesax.execution.progress import is_terminal
@@ -33,9 +37,6 @@ from mesax.results.tables import to_rich
 from mesax.store.files import is_there, store_errors
 from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 State = Literal["new", "unfinished", "finished", "stored", "refused", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
@@ -283,9 +284,6 @@ def _shown(planned: Sequence[Planned], quiet: bool) -> Iterator[Say]:
     if quiet or not is_terminal(sys.stderr):
         yield (lambda text: None) if quiet else _say
         return
-    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
-    from rich.live import Live  # noqa: PLC0415
-
     last = [""]
     console = Console(stderr=True)
 

@@ -144,7 +144,7 @@ LEARNERS = _learners()
 METHODS = {name: wrapper.text for name, wrapper in WRAPPERS.items()} | LEARNERS
 """A learner's name is a method too: that learner, alone."""
 ENVIRONMENTS = {name: text for suite in BUILT_IN for name, text in suite.environments.items()}
-"""Of this package; `mesax.suites.registry.environments` also has those of installed ones."""
+"""Environments of this package; `mesax.suites.registry.environments` also has those of installed ones."""
 PRESETS = {
     "smoke": "a minute or so, mostly to compile: checks that everything runs",
     "quick": "minutes on two cores: learns for real",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import jax
@@ -56,9 +56,9 @@ class Request:
         """What tables call the method."""
         return self.method if self.learner is None else f"{self.method}+{self.learner}"
 
-    def run_id(self) -> str:
-        """Name of the run: readable, and different for different configurations."""
-        return file_name(f"{self.label}-{self.env}-{self.preset}-seed{self.seed}-{digest(self.experiment())}")
+    def run_id(self, experiment: Experiment) -> str:
+        """Name of the run of this request's experiment: readable, and different for different configurations."""
+        return file_name(f"{self.label}-{self.env}-{self.preset}-seed{self.seed}-{digest(experiment)}")
 
 
 def paper_difference(request: Request, experiment: Experiment) -> list[list[object]]:
@@ -69,10 +69,10 @@ def paper_difference(request: Request, experiment: Experiment) -> list[list[obje
     ]
 
 
-def run_json(request: Request, experiment: Experiment) -> dict[str, object]:
-    """Everything that determines, explains and locates a run."""
+def run_json(request: Request, experiment: Experiment, typed: Sequence[str]) -> dict[str, object]:
+    """Everything that determines, explains and locates a run; `typed` are the arguments of `mesax`."""
     return {
-        "id": request.run_id(),
+        "id": request.run_id(experiment),
         "method": request.label,
         "env": request.env,
         "suite": suite_of(request.env).name,
@@ -81,7 +81,7 @@ def run_json(request: Request, experiment: Experiment) -> dict[str, object]:
         "request": asdict(request),
         "overrides": dict(request.overrides),
         "paper_diff": paper_difference(request, experiment),
-        "command": shlex.join(["mesax", *sys.argv[1:]]),
+        "command": shlex.join(["mesax", *typed]),
         **facts_of(experiment, request.env),
     }
 

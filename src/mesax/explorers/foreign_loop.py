@@ -92,6 +92,7 @@ class Explorers:
     """A few exploration policies, trained to visit together what may pay."""
 
     recipe: Recipe
+    """How the policies are made again."""
     policies: Policy
     """Stacked over explorers."""
     about: dict[str, object] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class Player:
     """A policy in the middle of an episode."""
 
     spec: EnvSpec
+    """Sizes of the environment."""
     number: int
     """Which explorer plays, from 1; 0: what a learner has learned."""
     _policy: Policy
@@ -187,11 +189,13 @@ class EpisodeMixer:
     """Algorithm 2 for any off-policy learner: says, at the start of each episode, who plays it."""
 
     explorers: Explorers
+    """Explorers that play some of the episodes."""
     total_steps: int
     """Environment steps that the learner will take, explorers' episodes included."""
     probability: Line = Linear(0.8, 0.0, 0.6)
     """Chance that an explorer plays, over the run."""
     seed: int = 0
+    """Seed of who plays and of all their chance."""
     episodes: int = field(default=0, init=False)
     """Episodes begun so far."""
     explored: int = field(default=0, init=False)

@@ -86,7 +86,7 @@ class Landmarks:
     num_own: int = 2
     """Where each agent's observation holds the offsets to the landmarks; its velocity comes first, unless this is 0."""
     integration: Integration = added("position-first")
-    """Of the world's physics."""
+    """Integration of the world's physics."""
 
     @property
     def physics(self) -> ParticlePhysics:

@@ -101,6 +101,7 @@ class Stage:
     """A named list of independent jobs."""
 
     name: str
+    """Name of the stage, which its rows have as `phase`."""
     job_steps: tuple[int, ...]
     """Environment steps of each job."""
     run: Callable[[int, Services], None]
@@ -130,14 +131,19 @@ class Experiment:
     """One method on one family: everything that determines a result."""
 
     method: Method
+    """What is compared: MESA, a control or a baseline."""
     family: TaskFamily
+    """The world and its tasks."""
     algorithm: Learner
     """The learner of the test tasks, which the method wraps."""
     schedule: Schedule | Prioritized | Budget
     """Budget of each test task: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
     seed: int = 0
+    """Seed of tasks, nets and all chance."""
     num_train_tasks: int = 10
+    """Tasks of meta-training."""
     num_test_tasks: int = 5
+    """Unseen tasks to learn."""
     num_repeats: int = 1
     """Independent runs of each test task."""
     eval_episodes: int = 8

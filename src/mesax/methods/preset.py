@@ -22,9 +22,11 @@ class NamedLearner:
     """A learner by its name: its settings, its budget, and what it is paid for."""
 
     algorithm: Learner
+    """The learner with its settings."""
     schedule: Schedule | Budget | None = None
     """None: the schedule of MESA's learner; for one without replay, a budget of the same steps."""
     reward_model: RewardModel = TaskReward()
+    """Reward that it learns from."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Preset:
     mesa: Experiment
     """MESA's experiment; the controls share all of it but the method."""
     learners: Mapping[str, NamedLearner]
+    """Learners of the world, by name."""
     alone: Learner | None = None
     """MESA's learner with the settings that suit it where nobody shows it anything; None: the same."""
     goal: Goal | None = None

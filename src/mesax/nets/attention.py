@@ -23,7 +23,7 @@ from mesax.types import Key
 
 
 class AttentionNet(StepByStep[Input]):
-    """Of everyone's view: what it says itself, and what others say, weighed by how much that matters to it.
+    """What an agent sees itself, and what others see, weighed by how much that matters to it.
 
     h       = relu(W own)
     weights = softmax_j((Q h) . (K other_j) / sqrt(size))
@@ -109,6 +109,7 @@ class AttentionOverAgents:
     """For a centralized critic: each agent's view is its observation and action, and it attends to the others."""
 
     num_agents: int = 2
+    """Agents of the team."""
     hidden: int = 128
     """Units per layer."""
 

@@ -163,8 +163,11 @@ class FeedForward(StepByStep[Input]):
     """ReLU layers and a linear head; no memory."""
 
     layers: tuple[Dense, ...]
+    """Hidden layers."""
     head: Dense
+    """Output layer."""
     octaves: int = eqx.field(static=True, default=0)
+    """Frequencies at which inputs are shown as sines and cosines too; 0: none."""
 
     def start(self) -> Memory:
         """Feed-forward nets remember nothing."""

@@ -247,7 +247,7 @@ RUN_FIGURES: tuple[RunFigure, ...] = (
         absent="logged no training of explorers",
     ),
 )
-"""Of every world; a world's own are in its suite."""
+"""Figures of every world; a world's own are in its suite."""
 
 
 @dataclass(frozen=True)

@@ -96,14 +96,17 @@ def _rank(run: RunDirectory) -> tuple[int, str]:
 
 
 def load_evaluated(
-    paths: Sequence[str | Path], load: Callable[[Path], RunResults] = load_run
+    paths: Sequence[str | Path], load: Callable[[Path, bool], RunResults] = load_run
 ) -> tuple[list[RunResults], list[str]]:
-    """The results of all these runs, each loaded once, and why others that were only found have none yet."""
+    """The results of all these runs, as far as they go, each loaded once; and why others that were found are left out.
+
+    `load` is told whether a run may be in part only.
+    """
     directories, found = run_directories(paths)
     runs, left_out = [], []
     for directory in directories:
         try:
-            runs.append(load(directory))
+            runs.append(load(directory, directory not in found))
         except UsageError as error:
             if directory not in found:
                 raise

@@ -16,7 +16,7 @@ def levels_of(family: Json) -> Levels | None:
 
 def level_names(family: Json) -> tuple[str, str]:
     """What the best return and the safe one are called: that of scripted teams, if it says what these lose."""
-    return ("scripted optimum", "scripted safe") if any(family.get("lost", ())) else ("optimal", "suboptimal")
+    return ("scripted optimum", "scripted safe") if any(family.get("lost") or ()) else ("optimal", "suboptimal")
 
 
 def lowest_return(family: Json) -> float | None:

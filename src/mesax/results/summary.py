@@ -226,7 +226,7 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
 
 
 def _unbounded_interval(run: RunResults) -> Interval:
-    """Of the mean final return, and not cut at the best one: what is cut off there would be missing in a difference."""
+    """Interval of the mean final return, not cut at the best one: a difference would lack what is cut off there."""
     return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
 
 
@@ -249,7 +249,7 @@ def paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels |
 Identity: TypeAlias = Literal["target", "label"]
 """What a task is known by."""
 OWN_LABEL = "own_label"
-"""Of a task whose label names its seed too, because it stands beside tasks of others."""
+"""Entry of a task whose label names its seed too, because it stands among tasks of others."""
 
 
 class TaskFinals(NamedTuple):

@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from mesax.formatting import (
     NOT_MEASURED,
@@ -20,9 +24,6 @@ from mesax.results.labels import PRIVILEGED, method_label
 from mesax.results.summary import Comparison, run_figures
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return, final_window
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 WILSON = (
     "Wilson's 95% interval, in which tasks of one seed count for less than independent ones: they may fail together"
@@ -273,12 +274,8 @@ def leak_table(run: RunResults) -> Table:
     return Table("Leak check", ("figure", "value"), tuple(rows), note)
 
 
-def to_rich(table: Table) -> "RichTable":
+def to_rich(table: Table) -> RichTable:
     """The table for a terminal; cells are literal text, so that no label is read as markup."""
-    from rich import box  # noqa: PLC0415 (only terminals need it)
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     rich = RichTable(
         title=Text(table.title),
         caption=Text(table.note),
@@ -300,8 +297,6 @@ def to_rich(table: Table) -> "RichTable":
 
 def print_table(table: Table) -> None:
     """The table on standard output."""
-    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
-
     console = Console()
     if console.width < NARROWEST:  # nobody reads so few columns: the terminal, or $COLUMNS, does not know
         console = Console(width=USUAL_WIDTH)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mesax.errors import UsageError
 from mesax.rewards.coverage import HighRewardSet
@@ -171,7 +172,6 @@ def build_subspace(
 def _means(features: np.ndarray, clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """KMeans: centers, and the cluster of each point."""
     from sklearn.cluster import KMeans  # noqa: PLC0415  (slow to import, needed once a run)
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
     with threadpool_limits(1):  # more threads add in another order
         kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))

@@ -288,7 +288,7 @@ class _Counted(NamedTuple):
     codes: np.ndarray
     """The different ones, `[codes, agents]`."""
     weight: np.ndarray
-    """Of each code, `[tasks, steps, codes]`; every task counts once, however many members it has at a step."""
+    """Weight of each code, `[tasks, steps, codes]`; every task counts once, however many members it has at a step."""
     task: np.ndarray
     step: np.ndarray
     which: np.ndarray

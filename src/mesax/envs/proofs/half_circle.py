@@ -33,7 +33,7 @@ class HalfCircle:
 
     horizon: int = 20
     radius: float = 2.0
-    """Of the half-circle that goals are on."""
+    """Radius of the half-circle that goals are on."""
     reach: float = 0.8
     """Distance from the goal within which every task pays."""
     stride: float = 0.4

@@ -12,9 +12,9 @@ import numpy as np
 
 from mesax.errors import UsageError
 from mesax.formatting import NOTHING, format_interval, format_number
-from mesax.results.evidence.freshness import Freshness, freshness, with_family
+from mesax.results.evidence.freshness import Freshness, freshness, is_of_today, with_family
 from mesax.results.evidence.kept import Kept, all_kept
-from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured
+from mesax.results.evidence.zero_shot import UNIFORM, measured
 from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.paper.cells import Found, cost_lines, results_for
 from mesax.results.paper.table import (

@@ -12,6 +12,7 @@ import numpy as np
 
 from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
+from mesax.experiments.overrides import digest_of_plain
 from mesax.results.evidence.freshness import with_family
 from mesax.results.evidence.kept import Kept, file_names
 from mesax.results.labels import method_label
@@ -98,8 +99,6 @@ def _of_tasks(facts: Json) -> Iterator[str]:
 
 
 def _of_settings(kept: Kept) -> Iterator[str]:
-    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
     facts, config = kept.facts, kept.facts["config"]
     if digest_of_plain(config) != kept.config_hash:
         yield f"its settings do not have the hash {kept.config_hash}"

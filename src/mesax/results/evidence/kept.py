@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from mesax.errors import DamageError, StoreError, UsageError
+from mesax.experiments.overrides import digest_of_plain
 from mesax.results.evidence.form import NEEDED, malformed
 from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
@@ -39,7 +40,7 @@ ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
 OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", "family", "test_tasks")
 """What run.json says that a comparison or a table may need."""
 DECIMALS = 4
-"""Of returns and angles."""
+"""Decimals of returns and angles."""
 ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
 LENDER = ("method", "env", "preset", "seed", "overrides")
@@ -80,7 +81,7 @@ class Kept:
 
     @property
     def config_hash(self) -> str | None:
-        """Of all its settings; None if nobody wrote them down."""
+        """Hash of all its settings; None if they were not recorded."""
         found = (self.facts.get("made_with") or {}).get("config_hash")
         return None if found is None else str(found)
 
@@ -114,7 +115,7 @@ class Kept:
         return RunResults(self.path, run, tuple(self._curves()), summary, (), None, "done")
 
     def _curves(self) -> list[Curve]:
-        """Of files without curves, a single point for each task: its final return."""
+        """One point for each task, its final return: for files without curves."""
         whole = {(curve["task"], curve["repeat"]): curve for curve in self.facts.get("curves") or ()}
         steps = self.facts["env_steps"] // max(len(self.facts["per_task"]), 1)
         found = []
@@ -223,8 +224,6 @@ def _without_places(facts: Json) -> Json:
     places = borrowed_from(method)
     if not places:
         return facts
-    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
     paths = {f"method.{name}".replace("_", "-") for name in places}
 
     def hidden(path: str, value: object) -> object:

@@ -21,7 +21,7 @@ OURS, *OTHERS = PALETTE
 BASELINES = tuple((color, line) for line, color in product(("-", "--"), OTHERS))
 AS_PUBLISHED = tuple((OURS, line) for line in ("--", ":", "-."))
 ASIDE = tuple((color, line) for line, color in product((":", "-.", "--"), (INK, SOFT)))
-"""Of what is not compared: controls, and methods that are told more."""
+"""Styles of what is not compared: controls, and methods that are told more."""
 
 
 @dataclass(frozen=True)

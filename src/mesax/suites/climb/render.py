@@ -14,11 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.rendering import canvas
 from mesax.rendering.canvas import EDGE, OPTIMAL, PAYOFF_COLORS
 from mesax.rendering.scene import Role, Scene, Shape, Take, choice_board, since
 from mesax.store.json_values import Json
+from mesax.suites.base import expect
 from mesax.types import Episode
 
 MOST_STAGES = 20
@@ -146,6 +148,11 @@ class ClimbPlay:
         for episode in range(episodes):
             counts[self.cell(episode, stage)] += 1
         return counts
+
+
+def play(title: str, family: TaskFamily, task: ClimbTask, episodes: Episode) -> ClimbPlay:
+    """Stacked episodes of one task, ready to be drawn."""
+    return ClimbPlay.of(title, expect(ClimbFamily, family), task, episodes)
 
 
 @dataclass(frozen=True)

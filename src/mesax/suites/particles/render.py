@@ -15,13 +15,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 
-from mesax.envs.base import configurations_of
+from mesax.envs.base import TaskFamily, configurations_of
 from mesax.envs.particle_climb import ParticleClimb, ParticleTask, TasksAmongLandmarks
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
 from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, SOFT
 from mesax.rendering.scene import Scene, Shape, Take, changes, moments, since
 from mesax.store.json_values import Json
+from mesax.suites.base import expect
 from mesax.types import Episode
 
 STILL_EPISODES = 4
@@ -74,7 +75,7 @@ class ParticlePlay:
     count: int
     """k: agents that belong on the target."""
     radius: float
-    """Of a landmark's disc."""
+    """Radius of a landmark's disc."""
     agent_size: float
     wall: float | None
     safe_reward: float
@@ -172,6 +173,11 @@ class ParticlePlay:
         for time in times:
             seconds = {0: FIRST_SECONDS, self.horizon: LAST_SECONDS}.get(time, FRAME_SECONDS)
             yield draw(self, [Moment(0, time, TRAIL)]), seconds
+
+
+def play(title: str, family: TaskFamily, task: ParticleTask, episodes: Episode) -> ParticlePlay:
+    """Stacked episodes of one task, ready to be drawn."""
+    return ParticlePlay.of(title, expect(TasksAmongLandmarks, family), task, episodes)
 
 
 @dataclass(frozen=True)

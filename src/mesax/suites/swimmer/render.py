@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Wedge
 
-from mesax.envs.base import configurations_of
+from mesax.envs.base import TaskFamily, configurations_of
 from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, SwimmerTask
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
 from mesax.rendering.canvas import OPTIMAL, OPTIMAL_AREA, SOFT, place_axes
 from mesax.rendering.scene import Scene, Take, changes, moments, since
 from mesax.store.json_values import Json
+from mesax.suites.base import expect
 from mesax.suites.swimmer.figures import joint_angle_plane
 from mesax.types import Episode
 
@@ -55,9 +56,9 @@ class SwimmerPlay:
     band: float
     safe_reward: float
     angles: np.ndarray
-    """Of the joints: `[episodes, time + 1, agents]`."""
+    """Angles of the joints: `[episodes, time + 1, agents]`."""
     headings: np.ndarray
-    """Of the head link: `[episodes, time + 1]`."""
+    """Headings of the head link: `[episodes, time + 1]`."""
     rewards: np.ndarray
     """`[episodes, time]`."""
     lengths: np.ndarray
@@ -158,6 +159,11 @@ class SwimmerPlay:
         last = int(self.lengths[0])
         for time in frame_times(last):
             yield draw_frame(self, time), {0: FIRST_SECONDS, last: LAST_SECONDS}.get(time, FRAME_SECONDS)
+
+
+def play(title: str, family: TaskFamily, task: SwimmerTask, episodes: Episode) -> SwimmerPlay:
+    """Stacked episodes of one task, ready to be drawn."""
+    return SwimmerPlay.of(title, expect(SwimmerFamily, family), task, episodes)
 
 
 def frame_times(length: int) -> list[int]:

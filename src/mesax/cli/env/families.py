@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.cli.findings import Finding, about_rewards
+from mesax.cli.env.findings import Finding, about_rewards
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily, TaskSplit
 from mesax.envs.contract import check_family, split_of
