@@ -43,13 +43,15 @@ from mesax.errors import StoreError as StoreError
 from mesax.errors import TrainingError as TrainingError
 from mesax.errors import UsageError as UsageError
 from mesax.execution.ray_cluster.where import OnRay as OnRay
+from mesax.execution.run_experiment import Results as Results
 from mesax.execution.run_experiment import run_experiment as run_experiment
-from mesax.execution.saved_policies import LearnedPolicy as LearnedPolicy
+from mesax.execution.run_experiment import train as train
 from mesax.execution.saved_policies import load_policy as load_policy
 from mesax.experiments.catalogue import experiment as experiment
 from mesax.experiments.rebuild import experiment_of as experiment_of
 from mesax.explorers.foreign_loop import EpisodeMixer as EpisodeMixer
 from mesax.explorers.foreign_loop import Explorers as Explorers
+from mesax.explorers.foreign_loop import LearnedPolicy as LearnedPolicy
 from mesax.explorers.foreign_loop import Player as Player
 from mesax.explorers.foreign_loop import load_explorers as load_explorers
 from mesax.explorers.shared_latent import SharedLatent as SharedLatent

@@ -175,7 +175,6 @@ def test_episodes_are_recorded_once_for_the_report(run, tmp_path, monkeypatch, c
 
 def test_episodes_are_played_for_a_report_alone_which_goes_on_if_that_fails(tmp_path, monkeypatch, capsys):
     def fail(run, *more):
-        assert run.status == "done"
         raise ValueError("no policy")
 
     monkeypatch.setattr("mesax.execution.recording.record_episodes", fail)

@@ -132,7 +132,7 @@ def test_the_report_says_what_a_particle_run_lacks(run):
 
 
 def test_the_run_s_own_figures_include_its_visits(run):
-    drawn = [path.name for path in draw_run(run.directory)]
+    drawn = [path.name for path in draw_run(run)]
     assert drawn == ["learning-curves.png", "explorer-coverage.png", "meta-training.png"]
 
 

@@ -170,7 +170,7 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
     for sign in signs(result):
         print(f"note     {sign}")
-    for picture in draw_run_safely(path):
+    for picture in draw_run_safely(result):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:

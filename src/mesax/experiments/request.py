@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+import jax
 from jaxtyping import PyTree
 
 from mesax.envs.base import TaskFamily
@@ -109,4 +110,5 @@ def facts_of(experiment: Experiment, env: str) -> dict[str, object]:
 
 def described(family: TaskFamily, tasks: PyTree) -> list[dict[str, object]]:
     """What run.json says of stacked tasks."""
+    tasks = jax.device_get(tasks)  # taken apart on the host, where it takes no program
     return [asdict(family.describe(tree_index(tasks, i))) for i in range(leading_size(tasks))]

@@ -26,7 +26,7 @@ from mesax.nets import NetT, Trainable
 from mesax.ranges import at_least, between
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.settings import foreign_modules
-from mesax.store.trees import copy_tree, save_tree
+from mesax.store.trees import Place, copy_tree, save_tree
 from mesax.training.contract import check_learner
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Prioritized, Schedule
@@ -64,30 +64,30 @@ class Services(Keeper, Protocol):
     """What a job may ask of the process that runs it; it also keeps the job's loops (see `Keeper`)."""
 
     @property
-    def directory(self) -> Path:
-        """Where this job writes its outputs."""
+    def directory(self) -> Place:
+        """Where this job saves its outputs."""
 
     @property
-    def scratch(self) -> Path:
+    def scratch(self) -> Place:
         """Where this job puts aside what nobody needs once it is done."""
 
     def put_aside(self, name: str, tree: PyTree, facts: dict[str, object]) -> None:
         """Save a piece there that will not change again."""
 
-    def kept(self, like: PyTree) -> PyTree | None:
-        """What the job last kept before it was stopped; None if it starts anew."""
+    def kept(self, like: Callable[[], PyTree]) -> PyTree | None:
+        """What the job last kept before it was stopped, of these shapes; None if it starts anew."""
 
     def keep(self, state: PyTree) -> None:
         """What the job needs to go on from here, beside its loop; to be said after each chunk."""
 
-    def outputs(self, stage: str) -> list[Path]:
-        """Directories of an earlier stage's jobs, in order."""
+    def outputs(self, stage: str) -> list[Place]:
+        """Where an earlier stage's jobs saved theirs, in order."""
 
     def rows(self, name: str, rows: Iterable[Row]) -> None:
         """Append rows to `eval` or `metrics`."""
 
     def document(self, name: str, content: Row) -> None:
-        """Write `<name>.json` into the run directory; no other job writes one of that name."""
+        """Keep what is said of the whole run (`<name>.json` of its directory); no other job has one of that name."""
 
     def report(self, done_steps: int, note: str = "") -> None:
         """Progress of this job in environment steps."""
@@ -278,9 +278,11 @@ class Updated(Generic[NetT]):
     """Figures of the latest chunk."""
 
 
-def kept_or_begun(services: Services, like: Trainable[NetT], begin: Callable[[], Trainable[NetT]]) -> Updated[NetT]:
+def kept_or_begun(
+    services: Services, like: Callable[[], Trainable[NetT]], begin: Callable[[], Trainable[NetT]]
+) -> Updated[NetT]:
     """Where a job of `in_chunks` was stopped, or its start."""
-    kept = services.kept({"done": 0, "state": like})
+    kept = services.kept(lambda: {"done": 0, "state": like()})
     return Updated(0, begin()) if kept is None else Updated(int(kept["done"]), kept["state"])
 
 

@@ -112,7 +112,7 @@ class Maesn:
         begin = MetaBegin(env, algorithm, experiment.num_train_tasks)
         loop = MetaLoop(env, algorithm, plan.episodes, plan.rounds)
         cut = Chunked("meta-training", plan.num_chunks, steps=plan.chunk_steps)
-        last = start = kept_or_begun(services, jax.eval_shape(begin, key), lambda: compiled(begin)(key))
+        last = start = kept_or_begun(services, lambda: jax.eval_shape(begin, key), lambda: compiled(begin)(key))
         for last in in_chunks(
             services,
             cut,

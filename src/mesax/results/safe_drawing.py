@@ -16,6 +16,7 @@ from mesax.errors import OneLineError
 
 if TYPE_CHECKING:
     from mesax.results.comparison import FamilyComparison
+    from mesax.store.reading import RunResults
 
 Drawn = TypeVar("Drawn")
 
@@ -31,9 +32,9 @@ def attempt(name: str, draw: Callable[[], Drawn]) -> Drawn | None:
         return None
 
 
-def draw_run_safely(directory: Path) -> list[Path]:
+def draw_run_safely(run: RunResults) -> list[Path]:
     """Draw every figure that a run has data for."""
-    return attempt("of the run", lambda: _drawing().draw_run(directory)) or []
+    return attempt("of the run", lambda: _drawing().draw_run(run)) or []
 
 
 def draw_comparison_safely(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -75,6 +75,17 @@ def summarize(
         "env_steps_per_second": float((env_steps + meta_env_steps) / wall_seconds) if wall_seconds > 0 else 0.0,
         "run_dir": str(run_dir),
     }
+
+
+def summary_of(
+    run: Json, eval_rows: Iterable[Json], metrics: Iterable[Json], coverage: Json | None, **costs: Any
+) -> Json:
+    """The same of a run with all that it has left, and what is unusual about it."""
+    summary = summarize(run, eval_rows, **costs)
+    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
+    if cut_short > 0:  # counted, not hidden: an engine that diverges, or a time limit of the environment's own
+        summary["largest_cut_short"] = cut_short
+    return summary if coverage is None else summary | {"explorers": explorer_figures(coverage)}
 
 
 def final_interval(run: RunResults) -> Interval:

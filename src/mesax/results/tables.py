@@ -21,7 +21,7 @@ from mesax.formatting import (
 )
 from mesax.results.curves import groups_of, steps_to_solve
 from mesax.results.labels import PRIVILEGED, method_label
-from mesax.results.summary import compare_runs, run_figures
+from mesax.results.summary import Comparison, run_figures
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return, final_window
 
@@ -163,13 +163,12 @@ def _format_share(figures: Json) -> str:
     return f"{figures['optimal_fraction']:.0%} [{low:.0f}, {high:.0f}]"
 
 
-def difference_table(runs: Sequence[RunResults]) -> Table:
-    """The first run against each of the others in the same environment."""
+def difference_table(runs: Sequence[RunResults], differences: Sequence[Comparison]) -> Table:
+    """The first run against each of the others in the same environment; `differences` says what it gains over each."""
     labels, rows = run_labels(runs), []
-    for label, other in zip(labels[1:], runs[1:], strict=True):
+    for label, other, comparison in zip(labels[1:], runs[1:], differences, strict=True):
         if _env(other) != _env(runs[0]):
             continue
-        comparison = compare_runs(runs[0], other)
         found = comparison.difference
         interval = format_interval(found.value, found.low, found.high, signed=True)
         kind = "different test tasks"

@@ -31,7 +31,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -198,9 +199,7 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
 
     def feature_size(self, spec: EnvSpec) -> int:
         """Length of the feature vector in an environment of these sizes."""
-        obs, action = jnp.zeros((spec.num_agents, spec.obs_size)), spec.action_space.zeros((spec.num_agents,))
-        vector = jax.eval_shape(lambda: self.features(spec, Transition(obs, action, obs)))
-        return int(vector.shape[0])
+        return _feature_size(self, spec)
 
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """Observations grow by demand and features if they are told."""
@@ -428,3 +427,14 @@ def least_visits(state: CoverageState) -> Float[Array, ""]:
 def near_clusters(found: Match, num_clusters: int) -> Bool[Array, "episodes time clusters"]:
     """Whether each step of each episode is near each cluster."""
     return (jax.nn.one_hot(found.cluster, num_clusters) > 0) & found.near[..., None]
+
+
+@lru_cache(maxsize=64)
+def _feature_size(reward: EpisodeReward[Any, Any], spec: EnvSpec) -> int:
+    """Length of a feature vector, traced once: every use of a spec asks for it."""
+
+    def vector() -> Float[Array, " features"]:
+        obs, action = jnp.zeros((spec.num_agents, spec.obs_size)), spec.action_space.zeros((spec.num_agents,))
+        return reward.features(spec, Transition(obs, action, obs))
+
+    return int(jax.eval_shape(vector).shape[0])

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mesax.errors import UsageError
 from mesax.rewards.coverage import HighRewardSet
+from mesax.types import on_device
 
 Placement: TypeAlias = Literal["density", "spread"]
 """Where clusters of M_* lie: KMeans puts more of them where stage 1 saw more; or spread evenly over all that it saw."""
@@ -156,12 +156,16 @@ def build_subspace(
     centroids = np.zeros((num_clusters, size))
     centroids[:clusters] = centers
     return HighRewardSet(
-        jnp.asarray(members, jnp.float32),
-        jnp.asarray(stored, jnp.float32),
-        jnp.arange(capacity) < len(keep),
-        jnp.asarray(labels, jnp.int32),
-        jnp.asarray(centroids, jnp.float32),
-        jnp.arange(num_clusters) < clusters,
+        *on_device(
+            (
+                members.astype(np.float32),
+                stored.astype(np.float32),
+                np.arange(capacity) < len(keep),
+                labels.astype(np.int32),
+                centroids.astype(np.float32),
+                np.arange(num_clusters) < clusters,
+            )
+        )
     )
 
 

@@ -142,6 +142,11 @@ def read_coverage(stored: RunDirectory) -> Json:
     return coverage
 
 
+def in_order(evaluations: Iterable[Json]) -> list[Json]:
+    """Rows of eval.jsonl, task by task and repeat by repeat, whichever jobs they are of."""
+    return sorted(evaluations, key=lambda row: (row["task"], row["repeat"], row["step"]))
+
+
 def curves_from_rows(run: Json, rows: Iterable[Json], source: object = "eval.jsonl") -> tuple[Curve, ...]:
     """One curve for each task and repeat; of several rows for one step (a resumed run) the last counts."""
     found: dict[tuple[int, int], dict[int, Json]] = {}

@@ -230,8 +230,8 @@ def coverage_pictures(
             entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
         entries.append(entry)
     return pictured(experiment.family, entries) | {
-        "dataset_size": int(state.subspace.valid.sum()),
-        "clusters": int(state.subspace.cluster_valid.sum()),
+        "dataset_size": int(np.sum(np.asarray(state.subspace.valid))),
+        "clusters": int(np.sum(np.asarray(state.subspace.cluster_valid))),
         "plane": _plane(state) if in_a_plane else None,
     }
 
