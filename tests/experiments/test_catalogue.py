@@ -107,7 +107,7 @@ def test_a_request_survives_its_run_json(method, env, preset):
     request = Request(method, env, preset, 7, 2, (("schedule.num-envs", "16"),))
     entry = request.experiment()
     assert (entry.seed, entry.num_test_tasks, entry.schedule.num_envs) == (7, 2, 16)
-    described = json.loads(json.dumps(run_json(request, entry)))
+    described = json.loads(json.dumps(run_json(request, entry, ())))
     assert experiment_of(described) == entry
     assert described["id"].startswith(f"{method}-{env}-{preset}-seed7-")
     assert [len(described[name]) for name in ("train_tasks", "test_tasks")] == [entry.num_train_tasks, 2]
@@ -140,7 +140,8 @@ def test_different_cells_have_different_digests():
     # The learner that MESA wraps in the paper *is* MADDPG, so there the two controls are one experiment.
     shared = [cells for cells in digests.values() if len(cells) > 1]
     assert shared == [[("plain", env, "paper"), ("maddpg", env, "paper")] for env in ENVIRONMENTS]
-    seeds = [Request("mesa", "climb-one", seed=seed).run_id() for seed in range(3)]
+    requests = [Request("mesa", "climb-one", seed=seed) for seed in range(3)]
+    seeds = [request.run_id(request.experiment()) for request in requests]
     assert len(set(seeds)) == 3
 
 
@@ -388,8 +389,9 @@ def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
 
 def test_a_chosen_learner_is_part_of_the_run():
     own, chosen = Request("mesa", "climb-one"), Request("mesa", "climb-one", learner="qmix")
-    assert own.run_id().startswith("mesa-climb-one-") and chosen.run_id().startswith("mesa+qmix-climb-one-")
-    described = json.loads(json.dumps(run_json(chosen, chosen.experiment())))
+    assert own.run_id(own.experiment()).startswith("mesa-climb-one-")
+    assert chosen.run_id(chosen.experiment()).startswith("mesa+qmix-climb-one-")
+    described = json.loads(json.dumps(run_json(chosen, chosen.experiment(), ())))
     assert described["method"] == "mesa+qmix" and experiment_of(described) == chosen.experiment()
 
 
@@ -449,8 +451,8 @@ def test_a_learner_of_ones_own_is_named_by_its_module():
     found, usual = request.experiment(), experiment("mesa", "climb-one", "smoke")
     own = sys.modules["own_learners"]
     assert found.algorithm == own.Mine() and replace(found, algorithm=usual.algorithm) == usual
-    assert request.run_id().startswith("mesa+own_learners.Mine-climb-one-"), "no colon in the name of a directory"
-    described = json.loads(json.dumps(run_json(request, found)))
+    assert request.run_id(found).startswith("mesa+own_learners.Mine-climb-one-"), "no colon in the name of a directory"
+    described = json.loads(json.dumps(run_json(request, found, ())))
     assert described["modules"] == ["own_learners"] and experiment_of(described, [own]) == found
     assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_SETTINGS").algorithm.bonus == 2.0
     assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_BUDGET").schedule == own.WITH_BUDGET.schedule
