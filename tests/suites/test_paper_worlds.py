@@ -12,7 +12,7 @@ from mesax.envs.adapters.pettingzoo_export import parallel_env
 from mesax.envs.goals import telling
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import PRESETS
-from mesax.experiments.request import Request, run_json
+from mesax.experiments.request import Request, described
 from mesax.suites.registry import suite_of
 from mesax.training.driver import play_episodes
 
@@ -41,9 +41,9 @@ def test_a_run_has_30_tasks_to_train_on_and_all_targets_of_the_authors_map_to_be
 
 def test_numbers_of_layouts_and_of_targets_are_typed():
     asked = (("num-train-tasks", "12"), ("family.targets-each", "3"))
-    request = Request("plain", "mpe-2a5l", overrides=asked)
-    described = json.loads(json.dumps(run_json(request, request.experiment())))
-    maps = [json.dumps(task["target"][1:]) for task in described["train_tasks"]]
+    asked_for = Request("plain", "mpe-2a5l", overrides=asked).experiment()
+    tasks = described(asked_for.family, asked_for.split.train)
+    maps = [json.dumps(task["target"][1:]) for task in tasks]
     assert [maps.count(one) for one in dict.fromkeys(maps)] == [3, 3, 3, 3]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,7 @@ from mesax.store.run_directory import PRODUCTS, RunDirectory, product_in
 from mesax.store.trees import MANIFEST, open_tree, read_manifest
 from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
+from mesax.suites.renamed import names_of_before, open_run
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import episode_seeds
 from mesax.types import Episode, tree_index
@@ -67,13 +69,16 @@ def load_policy(
     """The greedy policy that a finished run has learned on one of its test tasks.
 
     `modules`, once imported, are those that define classes of your own that the run used: an environment, say, or a
-    learner. `best` is the policy of the best evaluation in place of that of the end.
+    learner. `best` is the policy of the best evaluation in place of that of the end. If the run's world has another
+    name now, a warning says so.
     """
     configure()
     given = [modules] if isinstance(modules, ModuleType) else list(modules)
     if not all(isinstance(module, ModuleType) for module in given):
         raise UsageError("modules must be modules, not their names: import them first")
-    directory = RunDirectory.open(Path(run))
+    directory = open_run(Path(run))
+    for line in names_of_before([(directory.path, directory.run)]):
+        warnings.warn(line, stacklevel=2)
     try:
         experiment = experiment_of(directory.run, given)
     except ModuleNeeded as error:

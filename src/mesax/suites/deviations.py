@@ -77,7 +77,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
     },
     "Stage 3: new tasks": {
         "mixing": "linear, over the first part of the rounds after the random phase",
-        "warm-up": "all methods of a preset begin a task with as many random steps; learners of values in `paper` do not",
+        "warm-up": "all methods begin a task with as many random steps; `paper`: learners of values with 32 episodes",
         "true-reward": "explorers' episodes are stored with the task's reward, and count as steps",
     },
     "Swimmer": {
