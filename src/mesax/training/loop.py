@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, PyTree
 from mesax.errors import UsageError
 from mesax.policy import LEARNER
 from mesax.replay import Replay
+from mesax.store.reading import COLUMNS
 from mesax.types import AnyArray, Episode, Metrics
 
 
@@ -44,7 +45,7 @@ class RoundLog(eqx.Module):
     episodes: Episode | None
 
 
-OF_A_ROW = ("phase", "task", "repeat", "policy", "step", "return", "groups", "zero_shot", "rewards")
+OF_A_ROW = (*COLUMNS, "policy", "rewards")
 OF_A_ROUND = ("train_return", "learnt_return", "intrinsic_return", "cut_short", "explorer_share", "explorer_return")
 OF_VARIANTS = ("uniform_variant_return", "best_variant_return")
 
