@@ -69,7 +69,7 @@ def cache_directory() -> Path:
         return Path(chosen)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mesax"
-    except RuntimeError:  # no $HOME, and nobody of this number in the list of users
+    except RuntimeError:  # no $HOME, and no user of this number in the list
         raise UsageError(f"there is no home directory to keep compiled programs in: set ${CACHE}") from None
 
 
@@ -227,7 +227,7 @@ def numeric_settings() -> dict[str, object]:
 
 
 def physical_memory(cgroups: Path = CGROUPS) -> int | None:
-    """Bytes of this machine, or of the container that this is, if that may have fewer; None where nobody says."""
+    """Bytes of this machine, or of this container, if that may have fewer; None where the system does not say."""
     found = [_container_memory(cgroups / name) for name in LIMITS]
     with suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -315,7 +315,7 @@ def _remove_damaged(directory: Path, program: str) -> bool:
 
 
 def _is_whole(compressed: bytes) -> bool:
-    """Whether a kept program can be decompressed; one that nobody here could decompress counts as whole."""
+    """Whether a kept program can be decompressed; one that cannot be decompressed here counts as whole."""
     try:
         if not compressed.startswith(ZSTD):
             zlib.decompress(compressed)

@@ -168,7 +168,7 @@ class Label(eqx.Module):
     actor: Int[AnyArray, "*batch"]
     """0 the learner, e explorer number e."""
     latent: Float[AnyArray, "*batch latent"]
-    """Numbers drawn once per episode that whoever learns from it must know; most policies draw none (size 0)."""
+    """Numbers drawn once per episode that a learner must know; most policies draw none (size 0)."""
 
     @staticmethod
     def of(actor: int | Int[AnyArray, "*batch"]) -> Label:
@@ -200,7 +200,7 @@ class Episode(eqx.Module):
     label: Label
     """Who played, and what was drawn for this episode (see `Policy.label`)."""
     bonus: Float[AnyArray, "*batch instants-1"] | None = None
-    """Paid beside the reward, if it is kept apart: it goes on beyond the end of an episode, in the next one."""
+    """Paid in addition to the reward, if it is kept apart: it goes on beyond the end of an episode, in the next one."""
     restarted: Bool[AnyArray, "*batch instants-1"] | None = None
     """Where the task was over and goes on at a fresh start, which is then what follows in `obs`: a net that remembers
     values it with a fresh memory. None: nowhere."""
@@ -300,9 +300,7 @@ def leading_size(tree: PyTree) -> int:
     """Length of the leading axis that all leaves share."""
     leaves = jax.tree.leaves(tree)
     if not leaves:
-        raise UsageError(
-            "what is stacked (tasks, policies) must hold an array at least, or nobody knows how many it is"
-        )
+        raise UsageError("what is stacked (tasks, policies) must hold an array at least, or their number is unknown")
     size: int = leaves[0].shape[0]
     return size
 

@@ -130,7 +130,7 @@ def test_what_one_function_makes_is_not_taken_for_another(tmp_path: Path):
         tmp_path / "run", _run_json(replace(OWN, method=With(factory(1))), tmp_path, "", "")
     )
     for function in (factory(2), factory(1)):
-        with pytest.raises(UsageError, match=r"nobody can tell whether .*: With\.function goes by a name that others"):
+        with pytest.raises(UsageError, match=r"whether .* cannot be known: With\.function goes by a name that others"):
             run_experiment(replace(OWN, method=With(function)), directory.path, quiet=True)
     run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "another", quiet=True)
 

@@ -81,7 +81,7 @@ def test_a_cell_that_borrows_names_its_lender():
 def test_a_result_counts_only_with_the_explorers_of_its_cell(
     lender: dict[str, object] | None, is_fresh: bool, tmp_path: Path
 ):
-    piece = piece_named("figure-7")
+    piece = piece_named("figure-7-wide")
     cell = piece.cells[0]
     experiment = cell.request(0).experiment()
     known = {"method": "mesa", "env": "wide-2a5l", "preset": "quick", "seed": 0, "overrides": {}}
@@ -197,9 +197,10 @@ def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp
     command = "mesax run plain climb-one --num-test-tasks 10 --seed"
     assert f"stored   {command} 0\n" in printed and f"missing  {command} 1\n" in printed
     assert main([*words, "--run"]) == 2 and "not allowed with argument" in capsys.readouterr().err
-    assert main(["reproduce", "figure-7", *words[2:], "--methods", "mesa"]) == 0
-    told = "note     RUN_DIR of 2 to 3 agents on wide-3a5l-hard: a finished run of mesa wide-2a5l, preset quick; type"
-    assert told in capsys.readouterr().out
+    for name, kind in (("figure-7", "mpe"), ("figure-7-wide", "wide")):
+        assert main(["reproduce", name, *words[2:], "--methods", "mesa"]) == 0
+        lender = f"a finished run of mesa {kind}-2a5l, preset quick; type"
+        assert f"note     RUN_DIR of 2 to 3 agents on {kind}-3a5l-hard: {lender}" in capsys.readouterr().out
 
 
 def test_a_plan_shows_what_lacks_runs_and_of_one_preset_nothing_else(tmp_path: Path, capsys):
@@ -415,8 +416,8 @@ def test_figure_7_shows_every_unseen_task_as_explorers_are_added(tmp_path: Path)
     means = next(line for line in figure.axes[0].lines if line.get_label() == "2 to 3")
     assert list(means.get_ydata()) == pytest.approx([0.05, 2.5, 3.5])
     assert not generalization_figure(reached, []).axes[1].axison
-    drawn = piece_named("figure-7").draw([], tmp_path / "drawn", Sources(lambda *_: [], tmp_path))
-    assert [path.name for path in drawn] == ["figure-7.png", "figure-7.svg"]
+    drawn = piece_named("figure-7-wide").draw([], tmp_path / "drawn", Sources(lambda *_: [], tmp_path))
+    assert [path.name for path in drawn] == ["figure-7-wide.png", "figure-7-wide.svg"]
 
 
 def test_another_measurement_takes_the_place_of_the_first(tmp_path: Path):

@@ -199,7 +199,7 @@ class LatentPolicyGradient(OnPolicy):
             )
 
     def init(self, spec: EnvSpec, key: Key) -> LatentState:
-        """Fresh actors, latents of the prior, and step sizes that nobody has learned."""
+        """Fresh actors, latents of the prior, and step sizes before any learning."""
         return self.start_from(self._actors(spec, key), self._steps(spec))
 
     def start_from(self, actors: Actors, steps: StepSizes) -> LatentState:
@@ -217,7 +217,7 @@ class LatentPolicyGradient(OnPolicy):
         )
 
     def _actors(self, spec: EnvSpec, key: Key) -> Actors:
-        """One net per agent: nobody learns for another."""
+        """One net per agent: none learns for another."""
         features = spec.action_space.feature_size
         sizes = (spec.obs_size + self.latent_size, features)
         team = Team.create(self.net, spec.num_agents, sizes, key, shared=False, head_gain=0.1)

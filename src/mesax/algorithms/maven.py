@@ -195,7 +195,7 @@ class Choice(eqx.Module):
     added: Int[Array, ""]
     """Episodes ever seen; the next one takes the place of the oldest."""
     updates: Int[Array, ""]
-    """Before the first one nobody plays by z: that is the warm-up."""
+    """Before the first one no policy plays by z: that is the warm-up."""
 
     def forgotten(self) -> Choice:
         """The policy alone."""

@@ -83,12 +83,6 @@ def test_tasks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-test-tasks", type=int, help="unseen tasks to learn in a run")
 
 
-def seed(parser: argparse.ArgumentParser, text: str, **limits: int) -> None:
-    """A random seed."""
-    kind = number("--seed", **limits) if limits else int
-    parser.add_argument("--seed", type=kind, default=0, help=text)
-
-
 def jobs(parser: argparse.ArgumentParser) -> None:
     """Where the jobs of a run are done, and how many at a time: never changes results."""
     text = "processes of a run (default: one per core); results do not depend on it"

@@ -288,7 +288,7 @@ class TaskFamily(Protocol):
 
     @property
     def high_reward(self) -> float | None:
-        """The highest reward of a step, for logs; None if nobody knows: then what stage 1 has found to be high."""
+        """The highest reward of a step, for logs; None if it is unknown: then what stage 1 has found to be high."""
 
     @property
     def configuration_shape(self) -> tuple[int, ...] | None:
@@ -319,7 +319,7 @@ class TaskFamily(Protocol):
     def rewarding_configurations(self, tasks: Task) -> np.ndarray | None:
         """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks.
 
-        None if nobody knows: then coverage is not measured.
+        None if they are unknown: then coverage is not measured.
         """
 
 

@@ -1,4 +1,4 @@
-"""Runs an experiment, whoever built it: in a directory, as `mesax run` does, or in memory."""
+"""Runs an experiment that was built in code: in a directory, as `mesax run` does, or in memory."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _check_names(path: Path, experiment: Experiment) -> None:
     places = list(dict.fromkeys(nameless(experiment)))
     if places:
         raise UsageError(
-            f"nobody can tell whether {path} holds this experiment: {', '.join(places)} goes by a name that others may"
+            f"whether {path} holds this experiment cannot be known: {', '.join(places)} goes by a name that others may"
             " have (a lambda, made inside a function, or bound to an object); define it at the top of a module, or"
             " remove the directory or choose another"
         )

@@ -46,7 +46,7 @@ class HasSteps(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the stage."""
+        """Name of the stage."""
 
     @property
     def job_steps(self) -> Sequence[int]:
@@ -125,7 +125,7 @@ class RunStatus:
     """running, done, failed, preempted; killed: it says that it runs, but nobody is at work."""
     phase: str | None = None
     share: float | None = None
-    """Of the phase."""
+    """Share of the phase that is done."""
     speed: float | None = None
     left: float | None = None
     """Seconds to the end of the phase."""

@@ -44,7 +44,7 @@ Ending = Literal["done", "failed", "stopped", "left"]
 Say = Callable[[str], None]
 SECONDS_BETWEEN_LOOKS = 0.2
 MOST_AT_ONCE = 8
-"""Runs at a time on a cluster, unless somebody says otherwise: each has a process on this machine."""
+"""Runs at a time on a cluster, unless told otherwise: each has a process on this machine."""
 PROGRAM = (sys.executable, "-m", "mesax.cli")
 OWN_OPTIONS = {
     "--seed": "--seeds",
@@ -87,7 +87,7 @@ class Planned:
     env: str
     path: Path
     arguments: tuple[str, ...]
-    """Of `mesax run`, without the directory."""
+    """Arguments of `mesax run`, without the directory."""
     state: State
     reason: str = ""
     """Why it is refused or damaged."""
@@ -126,7 +126,7 @@ class How:
     """How the runs of a sweep are done."""
 
     options: tuple[str, ...] = ()
-    """Of `mesax run`, beside those that say what is run: who does the jobs."""
+    """Options of `mesax run` that say where its jobs are done."""
     at_once: int = 1
     """Runs at a time."""
 

@@ -22,13 +22,13 @@ class Wrapper(NamedTuple):
     kind: str
     """Its class, in the same module."""
     learner: str | None = None
-    """Whom it wraps unless told otherwise; None: MESA's own."""
+    """The learner that it wraps unless told otherwise; None: MESA's own."""
     brings_learner: bool = False
     """Whether the learner is its own, and `--learner` refused."""
     tells: bool = False
     """Whether the learner is told what others have to find out; methods of one class may differ in it."""
     takes_on_policy: bool = False
-    """Whether its learner may be one that learns from its own episodes only: nobody else's are mixed in."""
+    """Whether its learner may be one that learns from its own episodes only: no others are mixed in."""
 
 
 WRAPPERS = {

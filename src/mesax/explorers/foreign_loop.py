@@ -37,7 +37,7 @@ KINDS = settings_in(
 
 
 class KindNeeded(UsageError):
-    """Explorers are made of a class or a function that is not part of mesax, and that nobody has given."""
+    """Explorers are made of a class or a function that is not part of mesax, and that was not given."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(what)

@@ -34,7 +34,7 @@ class TourPlan(Protocol):
 
 @dataclass(frozen=True)
 class UnknownTour:
-    """In place of a tour where nobody has written one."""
+    """Placeholder of a world without a tour."""
 
     def __call__(self, spec: EnvSpec) -> Policy:
         """Refused."""

@@ -35,7 +35,7 @@ from mesax.store.trees import Place, open_tree
 from mesax.types import Action, EnvSpec, Key, Label, TeamSized, Transition, random_index, tree_index
 
 TURN_STREAM, TEAM_STREAM = 11, 12
-"""Beside the streams that policies draw from at the start of an episode."""
+"""Apart from the streams that policies draw from at the start of an episode."""
 How: TypeAlias = Literal["whole", "subteams"]
 Rest: TypeAlias = Literal["hold", "tour", "uniform"]
 Value = TypeVar("Value")

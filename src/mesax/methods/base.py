@@ -35,7 +35,7 @@ from mesax.types import Key, Metrics, tree_index
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 MOST_EPISODES = 100_000
-"""Of an evaluation: all of them are held in memory."""
+"""Most episodes of an evaluation: all of them are held in memory."""
 Item = TypeVar("Item")
 
 
@@ -262,7 +262,7 @@ class Chunked:
     """What is said of it if it diverges."""
     total: int
     size: int = 1
-    """Of a chunk; the last one may be smaller."""
+    """Size of a chunk; the last one may be smaller."""
     steps: int = 1
     """That rows count for each of the `total`."""
 
@@ -272,10 +272,10 @@ class Updated(Generic[NetT]):
     """A network so far."""
 
     done: int
-    """Of the `total`."""
+    """Finished part of `total`."""
     state: Trainable[NetT]
     figures: dict[str, float] = field(default_factory=dict)
-    """Of the latest chunk."""
+    """Figures of the latest chunk."""
 
 
 def kept_or_begun(

@@ -75,7 +75,7 @@ class AttentionOverOthers:
     """Units per layer."""
 
     def __post_init__(self) -> None:
-        """Refuse an actor that has nobody to attend to."""
+        """Refuse an actor without others to attend to."""
         at_least(self, 0, "num_points", "own")
         at_least(self, 1, "num_others", "hidden")
 
@@ -114,7 +114,7 @@ class AttentionOverAgents:
     """Units per layer."""
 
     def __post_init__(self) -> None:
-        """Refuse a critic of one agent: it has nobody to attend to."""
+        """Refuse a critic of one agent, which has no others to attend to."""
         at_least(self, 2, "num_agents")
         at_least(self, 1, "hidden")
 

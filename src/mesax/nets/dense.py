@@ -105,7 +105,7 @@ def _rounded_product(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array
 def _rounded_gradients(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     x, weight = factors
     rows, outer = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-    # To lay all rows out for a product of rounded ones would take as long as it saves.
+    # To lay all rows out for a product of rounded ones would cost what it saves.
     return _product_of_rounded(gradient, transposed_copy(weight)), jnp.matmul(rows.T, outer)
 
 

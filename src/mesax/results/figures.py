@@ -259,7 +259,7 @@ class ComparisonFigure:
     caption: str
     draw: Callable[[Sequence[RunResults]], Figure]
     chart: str = ""
-    """The chart of a report that shows it; if empty, it is a file beside the others only."""
+    """The chart of a report that shows it; if empty, it is a file among the others only."""
 
 
 COMPARISON_FIGURES = (

@@ -88,7 +88,7 @@ def _rank(run: RunDirectory) -> tuple[int, str]:
     """MESA first, then as methods are listed everywhere else."""
     try:
         method = str(run.run.get("method"))
-    except StoreError:  # whoever reads it will say so
+    except StoreError:  # its reader says so
         method = ""
     names = list(METHODS)
     name = method_and_learner(method)[0]

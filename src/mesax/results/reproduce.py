@@ -74,18 +74,22 @@ def _episodes(*policies: str) -> Draw:
     return draw
 
 
-def _generalization(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+def _generalization(name: str, kind: str) -> Draw:
     """Left: what explorers of simpler worlds reach before anything is learned; right: learning curves."""
-    rows = [row for row in measured(sources.store) if row["env"] == HARD and is_of_today(row)]
-    reached = [
-        Reached(label, row["number"], row["ways"][way]["tasks"])
-        for label, (explorers, way) in ZERO_SHOT.items()
-        for row in rows
-        if row["explorers"] == explorers and way in row["ways"]
-    ]
-    random = [Reached(UNIFORM, 0, row["ways"][UNIFORM]["tasks"]) for row in rows if UNIFORM in row["ways"]]
-    curves = [run for one in found for run in one.pooled]
-    return _saved(generalization_figure([*random, *reached], curves), directory, "figure-7")
+
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+        rows = [row for row in measured(sources.store) if row["env"] == f"{kind}-{HARD}" and is_of_today(row)]
+        reached = [
+            Reached(label, row["number"], row["ways"][way]["tasks"])
+            for label, (simpler, way) in ZERO_SHOT.items()
+            for row in rows
+            if row["explorers"] == _lender(kind, simpler) and way in row["ways"]
+        ]
+        random = [Reached(UNIFORM, 0, row["ways"][UNIFORM]["tasks"]) for row in rows if UNIFORM in row["ways"]]
+        curves = [run for one in found for run in one.pooled]
+        return _saved(generalization_figure([*random, *reached], curves), directory, name)
+
+    return draw
 
 
 def _ablated(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
@@ -157,7 +161,7 @@ COLUMNS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-2a6l", "wide-3a5
 """Columns of Table 2."""
 ONE_STEP, MULTI_STAGE, TWO_AGENTS, _, THREE_AGENTS, _, SWIMMER = COLUMNS
 CLIMB, PARTICLES = COLUMNS[:2], COLUMNS[2:6]
-VISUALIZED, HARD = "wide-2a3l", "wide-3a5l-hard"
+VISUALIZED = "wide-2a3l"
 FAMILIES: dict[str, tuple[int, float, int]] = dict(
     zip(
         COLUMNS,
@@ -246,19 +250,31 @@ PAPER_TABLE_2: Paper = {
 }
 """MESA, its base learner, and the strongest baseline of the particle worlds: mean and ±."""
 BORROWED = (("method.explorers-from", ELSEWHERE), ("method.turn", "true"))
+HARD = "3a5l-hard"
+"""Of the worlds of a kind, the one in which generalization is tried."""
 TWO_TO_THREE, EASY_TO_HARD = "2 to 3 agents", "easy to hard"
 ZERO_SHOT = {
-    TWO_TO_THREE: (f"mesa {TWO_AGENTS}, preset quick", "sub-teams, rest tours, turned"),
-    EASY_TO_HARD: (f"mesa {THREE_AGENTS}, preset quick", "same team, turned"),
-    "2 agents drive all 3": (f"mesa {TWO_AGENTS}, preset quick", "whole team, turned"),
+    TWO_TO_THREE: ("2a5l", "sub-teams, rest tours, turned"),
+    EASY_TO_HARD: ("3a5l", "same team, turned"),
+    "2 agents drive all 3": ("2a5l", "whole team, turned"),
 }
-"""Whose explorers, and how they play; the last is the negative control."""
+"""In which simpler world explorers were trained, and how they play; the last is the negative control."""
 
 
-def _borrowing(label: str, transfer: str) -> Cell:
-    """MESA in the harder world, with the explorers that are measured there before anything is learned."""
-    settings = (*BORROWED, ("method.transfer", transfer))
-    return Cell("mesa", HARD, 8.0, label, settings, lender=ZERO_SHOT[label][0])
+def _lender(kind: str, simpler: str) -> str:
+    """What explorers of a simpler world are called."""
+    return f"mesa {kind}-{simpler}, preset quick"
+
+
+def _harder(name: str, title: str, kind: str) -> Piece:
+    """MESA in the harder world with explorers that are measured there before anything is learned, and its controls."""
+    env = f"{kind}-{HARD}"
+    borrowing = (
+        Cell("mesa", env, 8.0, label, (*BORROWED, ("method.transfer", how)), lender=_lender(kind, ZERO_SHOT[label][0]))
+        for label, how in ((TWO_TO_THREE, "subteams"), (EASY_TO_HARD, "same"))
+    )
+    cells = (*borrowing, Cell("uniform", env, 5.0), Cell("plain", env, 4.0))
+    return Piece(name, title, cells, _generalization(name, kind))
 
 
 # Explorers as MESA's learner of the test tasks would train them, with the net that PPO's have, for as many decisions.
@@ -299,7 +315,7 @@ FILLED = {
     "filled, relabeled": (("method.labels", "test"),),
     "filled, own labels, a fifth": (("method.labels", "own"), ("method.share", "0.0064")),
 }
-"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes beside 640 random ones."""
+"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes against 640 random ones."""
 
 
 OURS, ALONE = "MESA", "learner alone"
@@ -355,17 +371,8 @@ PIECES: tuple[Piece, ...] = (
         _episodes("explorer-1"),
         shows_play=True,
     ),
-    Piece(
-        "figure-7",
-        "Figure 7: explorers of simpler worlds in a harder one",
-        (
-            _borrowing(TWO_TO_THREE, "subteams"),
-            _borrowing(EASY_TO_HARD, "same"),
-            Cell("uniform", HARD, 5.0),
-            Cell("plain", HARD, 4.0),
-        ),
-        _generalization,
-    ),
+    _harder("figure-7", "Figure 7: explorers of simpler worlds in a harder one", "mpe"),
+    _harder("figure-7-wide", "Figure 7 in wide worlds", "wide"),
     Piece(
         "figure-8",
         "Figure 8: two explorers in a particle world",
@@ -382,4 +389,4 @@ PIECES: tuple[Piece, ...] = (
     Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
 )
-"""Figures and tables of the paper; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""
+"""Figures and tables of the paper, and one of ours; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

@@ -9,7 +9,7 @@ from mesax.store.json_values import Json
 
 
 def levels_of(family: Json) -> Levels | None:
-    """The two returns that its tasks usually end with, if it names a safe one; 0 says that nobody knows of any."""
+    """The two returns that its tasks usually end with, if it names a safe one; 0 says that none is known."""
     safe, best = float(family["suboptimal_return"]), float(family["optimal_return"])
     return Levels(safe, best) if safe != 0 else None
 

@@ -126,7 +126,7 @@ def run_figures(run: RunResults) -> Json:
 
 
 def explorer_figures(coverage: Json) -> Json:
-    """What the explorers reach on unseen tasks, beside uniform play, from coverage.json."""
+    """What the explorers reach on unseen tasks, compared with uniform play, from coverage.json."""
     names = ("distinct_visits", "high_reward_steps")
     figures = {
         visitor["name"]: {name: visitor[name] for name in names} | _worst_target(visitor)

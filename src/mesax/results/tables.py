@@ -81,7 +81,7 @@ def _seed(run: RunResults) -> str:
 
 
 def _own_settings(runs: Sequence[RunResults]) -> list[str]:
-    """What each was given beside its preset, without what all were given."""
+    """What each was given in addition to its preset, without what all were given."""
     given = [{f"{path}={value}" for path, value in (run.run.get("overrides") or {}).items()} for run in runs]
     shared = {setting for own in given for setting in own if all(setting in other for other in given)}
     return [" ".join(sorted(own - shared)) for own in given]
@@ -301,7 +301,7 @@ def to_rich(table: Table) -> RichTable:
 def print_table(table: Table) -> None:
     """The table on standard output."""
     console = Console()
-    if console.width < NARROWEST:  # nobody reads so few columns: the terminal, or $COLUMNS, does not know
+    if console.width < NARROWEST:  # too few columns to read: the terminal, or $COLUMNS, does not know
         console = Console(width=USUAL_WIDTH)
     console.print(to_rich(table))
 

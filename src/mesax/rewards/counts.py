@@ -219,9 +219,9 @@ class CountReward:
         return policy
 
     def observe(self, spec: EnvSpec, state: CountState, episodes: Episode, key: Key) -> tuple[CountState, Episode]:
-        """Count step by step, and pay by the count; no step is the last one for whoever learns from this.
+        """Count step by step, and pay by the count; no step is the last one for the learner.
 
-        Where the task ends, it goes on at a fresh start: nobody ever acts on what is seen at an end, so no value of it
+        Where the task ends, it goes on at a fresh start: no policy acts on what is seen at an end, so no value of it
         could be learned, and one that is only guessed would grow with whatever is built on it.
         """
         copy = jnp.arange(episodes.reward.shape[0]) % self.copies

@@ -108,7 +108,7 @@ class Rnd:
         return RndState(state.target, predictor, inputs, returns), seen
 
     def _paid(self, episodes: Episode, bonus: Float[Array, "envs time"]) -> Episode:
-        """Episodes with the bonus, in their reward or beside it."""
+        """Episodes with the bonus, in their reward or apart from it."""
         reward = self.task_weight * episodes.reward
         if self.apart:
             return replace(episodes, reward=reward, bonus=bonus)

@@ -1,7 +1,5 @@
 """`mesax reproduce`: figures and tables of the paper."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

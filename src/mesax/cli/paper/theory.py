@@ -1,7 +1,5 @@
 """`mesax theory`: the paper's lemmas and theorems."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

@@ -1,7 +1,5 @@
 """`mesax verify RESULTS`: a store of results, and the pages that quote it; a run directory is left to the other one."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

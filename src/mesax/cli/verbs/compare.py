@@ -1,7 +1,5 @@
 """`mesax compare`: several runs in one table."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

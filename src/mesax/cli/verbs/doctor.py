@@ -1,7 +1,5 @@
 """`mesax doctor`: an examination of this machine."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

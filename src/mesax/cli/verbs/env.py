@@ -1,7 +1,5 @@
 """`mesax env check`: whether an environment of the user's fits."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

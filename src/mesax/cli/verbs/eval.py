@@ -1,7 +1,5 @@
 """`mesax eval`: new episodes of saved policies."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

@@ -1,7 +1,5 @@
 """`mesax export`: what a run has, for other programs."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

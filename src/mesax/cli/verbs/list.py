@@ -1,7 +1,5 @@
 """`mesax list`: names, the settings of a run, or the deviations from the paper."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

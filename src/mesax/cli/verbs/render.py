@@ -1,7 +1,5 @@
 """`mesax render`: a picture of an episode."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

@@ -1,7 +1,5 @@
 """`mesax report`: a page about runs."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

@@ -1,7 +1,5 @@
 """`mesax resume`: the rest of a run that was stopped."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

@@ -1,7 +1,5 @@
 """`mesax run`: one run from its names and settings."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

@@ -1,7 +1,5 @@
 """`mesax status`: a table of the runs of a directory."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

@@ -1,7 +1,5 @@
 """`mesax sweep`: methods x environments x seeds."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

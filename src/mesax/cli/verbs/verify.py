@@ -1,7 +1,5 @@
 """`mesax verify RUN_DIR`: the files of a run against their checksums."""
 
-from __future__ import annotations
-
 import argparse
 
 from mesax.cli import arguments as shared

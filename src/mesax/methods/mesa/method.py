@@ -207,7 +207,7 @@ class Mesa:
     def _look_at_borrowed(self, experiment: Experiment, services: Services) -> None:
         """See what they reach on unseen tasks before anything is learned there."""
         directory, family = services.directory / EXPLORERS, experiment.family
-        if family.high_reward is None:  # without M_* nobody knows what counts as high
+        if family.high_reward is None:  # without M_* it is unknown what counts as high
             return
         visitors = {ALL_EXPLORERS: self.borrowed(experiment, directory)}
         room = family.num_tasks
@@ -242,7 +242,7 @@ class Mesa:
         return ExplorerRecipe(spec, self.explorer, self.reward, self.capacity, self.num_clusters, self.action_repeat)
 
     def _high_reward_set(self, experiment: Experiment, pairs: Pairs) -> CoverageState:
-        """M_* with its clusters, which nobody has visited yet."""
+        """M_* with its clusters, without any visits yet."""
         if not len(pairs.features):
             raise TrainingError(self.threshold.nothing_found(pairs.collected))
         subspace = build_subspace(

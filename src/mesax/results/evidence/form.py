@@ -1,4 +1,4 @@
-"""The form of a result: of which kind each entry of its file must be for whoever reads it. Needs no JAX."""
+"""The form of a result: of which kind each entry of its file must be for its readers. Needs no JAX."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Whether a result that is kept is still one of the settings of today.
 
 fresh        its settings are those that its command has now; settings that did not exist then may have been added,
-             as long as they are at their defaults; explorers that it has borrowed would be trained alike
+             if they are at their defaults; explorers that it has borrowed would be trained alike
 stale        its command has other settings now, or the run whose explorers it has borrowed
-unverified   nobody wrote its settings down, or whose explorers it has borrowed; or its world or its learner, or those
-             of the lender, are of somebody's own module, which is not loaded because a file names it
+unverified   its settings were not recorded, or whose explorers it has borrowed; or its world or its learner, or those
+             of the lender, are of a user's own module, which is not loaded because a file names it
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def trained_today(explorers: str) -> str | None:
 
 
 def _trains_as_it_did(lender: Json) -> bool:
-    """Whether a lender would train the same explorers today; nobody can tell if what trained them was not recorded."""
+    """Whether a lender would train the same explorers today; yes if what trained them was not recorded."""
     recorded = lender.get("trained_with")
     return recorded is None or recorded == _training_of(lender)
 

@@ -8,7 +8,7 @@
         borrowed                                   whose policies it has used, if they are of another run, and for
                                                    explorers, what stands for the settings that trained them
 
-Files from before there was a store have figures only: they can be read, and nobody can check what they are of.
+Files from before there was a store have figures only: they can be read, and what they are of cannot be checked.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Kept:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Settings that were given beside the preset."""
+        """Settings that were given in addition to the preset."""
         return {str(path): str(value) for path, value in (self.facts.get("overrides") or {}).items()}
 
     @property
@@ -97,7 +97,7 @@ class Kept:
 
     @property
     def core_seconds(self) -> float | None:
-        """What it cost: processor time of all its jobs, or where nobody kept that, their seconds, each on one core;
+        """What it cost: processor time of all its jobs, or where that was not kept, their seconds, each on one core;
         None if there is no clock at all."""
         clocks = self.facts.get("clocks") or {}
         seconds = clocks.get("cpu_seconds", clocks.get("job_seconds"))
@@ -131,7 +131,7 @@ class Kept:
 
 
 def read_kept(path: Path) -> Kept:
-    """A result; a `DamageError` if the file holds none, or one that nobody could make use of."""
+    """A result; a `DamageError` if the file holds none, or one of no use."""
     return _checked(path, read_json(path))
 
 
@@ -173,7 +173,7 @@ def load_results(path: Path) -> RunResults:
         raise UsageError(f"{path} is not a stored result; name the run directory: {path.parent}")
     kept = read_kept(path)
     if "family" not in kept.facts:
-        raise DamageError(f"{path} is from before results had their settings beside them: run it again to compare it")
+        raise DamageError(f"{path} is from before results had their settings with them: run it again to compare it")
     return kept.results
 
 

@@ -18,13 +18,13 @@ from mesax.store.json_values import Json, json_text
 FILE = "zero-shot.json"
 COMMAND = "python benchmarks/zero_shot.py RUN_DIR --env ENV --keep"
 UNIFORM = "uniform play"
-"""The way of whoever has no explorers."""
+"""The way without explorers."""
 PLACE = ("explorers", "explorer_seed", "number", "env", "seed")
 """What a row is of; another measurement of the same takes its place, and keeps ways that it has not."""
 NOT_TRAINING = ("num_explorers", "mixing", "explorers_from", "transfer", "rest", "turn")
 """Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
 TRAINING = ("family", "num_train_tasks", "training_horizon")
-"""Settings beside those of the method that explorers depend on."""
+"""Settings, apart from those of the method, that explorers depend on."""
 
 
 def measured(store: Path) -> list[Json]:

@@ -108,7 +108,7 @@ class Found:
 
     @property
     def missing(self) -> list[int]:
-        """Seeds that nobody has run."""
+        """Seeds that were not run."""
         return [seed for seed in SEEDS if seed not in self.runs]
 
     @property
@@ -149,7 +149,7 @@ Render: TypeAlias = Callable[[RunResults, str, Path], list[Path]]
 
 @dataclass(frozen=True)
 class Sources:
-    """What a figure may be drawn from beside the results of its cells."""
+    """What a figure may be drawn from in addition to the results of its cells."""
 
     render: Render
     store: Path
@@ -259,7 +259,7 @@ def _finished(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
                 run = open_run(path.parent)
                 if run.status == "done":
                     yield path.parent, run.run
-            except (StoreError, UsageError):  # half a run, or none: nobody asked for this one
+            except (StoreError, UsageError):  # half a run, or none, that was not asked for
                 continue
 
 

@@ -34,7 +34,7 @@ class Look:
 
 
 def looks(labels: Sequence[tuple[str, Kind]]) -> dict[str, Look]:
-    """Ours stands out, as published it has the same color, baselines have others, all that is beside them is gray."""
+    """Ours stands out, as published it has the same color, baselines have others, all others are gray."""
     others = {"published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
     aside = cycle(ASIDE)
     found: dict[str, Look] = {}

@@ -94,7 +94,7 @@ class ClimbPlay:
         return Scene(about, view, tuple(takes), shapes, trails=False, mean_return=True)
 
     def _payoffs(self, stage: int) -> Iterator[Shape]:
-        """The areas of two agents' payoffs: nobody plays the special action, one does, both do."""
+        """The areas of two agents' payoffs: neither plays the special action, one does, both do."""
         count, special = self.targets[stage]
         number, step = self.num_actions, stage + 1 if self.num_stages > 1 else None
         middle = (number - 1) / 2
@@ -191,7 +191,7 @@ def moments(play: ClimbPlay) -> Iterator[Moment]:
 
 @canvas.styled
 def draw(play: ClimbPlay, moment: Moment) -> Figure:
-    """One picture: a panel per stage with its payoffs and what was played; below or beside it all visits."""
+    """One picture: a panel per stage with its payoffs and what was played; below it or next to it all visits."""
     figure, panels = _layout(play)
     norm = LogNorm(1, max(10, *(int(play.visits(s, len(play.actions)).max()) for s in range(len(panels)))))
     for stage, (payoffs, visited) in enumerate(panels):

@@ -108,7 +108,7 @@ class ForeignSuite:
         return part("foreign.families").best_is_guessed(self.found)
 
     def figures(self) -> Sequence[RunFigure]:
-        """None besides those of all runs."""
+        """None but those of all runs."""
         return ()
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:

@@ -75,7 +75,7 @@ LEARNER = Maddpg(
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
 # depends on the others', and an additive critic stays at the safe equilibrium.
 ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, actor_batch_size=None)
-# Without explorers three agents are hardly ever paid, and whoever is paid for being undecided stays so. One actor net
+# Without explorers three agents are hardly ever paid, and one that is paid for being undecided stays so. One actor net
 # learns from all of them; an additive critic would leave half of the tasks unsolved.
 UNAIDED_LEARNER = replace(LEARNER, share_actors=True, entropy_bonus=0.005)
 # Where rewards are rarer still, one actor net learns from all agents, and rates fall, so that what was found stays.
@@ -122,7 +122,7 @@ QMIX = columns(
 )
 LATENTS = 2
 """Ways to play of MAVEN, as released."""
-# What QPLEX is told beside its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
+# What QPLEX is told besides its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
 EMC = columns(
     paper=(PYMARL_CURIOSITY, PYMARL_MEMORY),
     quick=(

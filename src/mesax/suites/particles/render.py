@@ -254,7 +254,7 @@ def _draw_world(axes: Axes, play: ParticlePlay, moment: Moment, view: View) -> N
             zorder=0.5,
         )
         axes.add_patch(disc)
-        # Beside the center, where the agents meet.
+        # Next to the center, where the agents meet.
         x, y = place[0] - 0.62 * play.radius, place[1]
         axes.text(x, y, str(number), color=SOFT, ha="center", va="center", path_effects=outline, zorder=3.8)
     x, y = play.landmarks[play.target]

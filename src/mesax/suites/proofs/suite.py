@@ -48,7 +48,7 @@ class ProofSuite:
         return self._game.preset(preset)
 
     def figures(self) -> Sequence[RunFigure]:
-        """None besides those of all runs."""
+        """None but those of all runs."""
         return ()
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:

@@ -34,7 +34,7 @@ FRAME_SECONDS, FIRST_SECONDS, LAST_SECONDS = 0.1, 0.8, 3.0
 REACH = 1.75 * LINK_LENGTH
 """Half the side of the square that shows a body: any pose fits, centered on its middle link."""
 WIDTH, LEFT, RIGHT = 7.4, 0.6, 0.2
-"""Inches: the picture, and the room beside its charts."""
+"""Inches: the picture, and the room next to its charts."""
 TOP, BOTTOM = 0.62, 0.35
 """Inches above the first episode, if the picture's title takes one line, and for the legend."""
 TITLE_ROOM, CHART, STRIP, LABELS, GAP = 0.3, 1.35, 0.4, 0.5, 0.12
@@ -140,7 +140,7 @@ class SwimmerPlay:
         )
 
     def more(self, coverage: Json) -> dict[str, Figure]:
-        """The plane of joint angles: this policy's paths, and the explorers' beside them over M_*."""
+        """The plane of joint angles: this policy's paths, and the explorers' with them over M_*."""
         ends = np.arange(self.angles.shape[1])[None] <= self.lengths[:, None]
         own = np.deg2rad(np.where(ends[..., None], self.angles, np.nan))[:SHOWN_PATHS]
         others = {one["name"]: np.array(one["path"], float) for one in coverage.get("visitors", ()) if one.get("path")}
