@@ -91,9 +91,12 @@ def _identity(run: RunResults) -> str:
     return run.directory.name
 
 
-def comparison_table(runs: Sequence[RunResults]) -> Table:
-    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
-    figures = [run_figures(run) for run in runs]
+def comparison_table(runs: Sequence[RunResults], known: Sequence[Json] | None = None) -> Table:
+    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost.
+
+    `known` are the `run_figures` of the runs, if somebody has them already.
+    """
+    figures = known or [run_figures(run) for run in runs]
     groups = groups_of(runs)
     before = ("zero-shot",) if any("zero_shot_return" in own for own in figures) else ()
     columns = (
@@ -146,7 +149,7 @@ def final_words(runs: Sequence[RunResults]) -> str:
 def _comparison_row(label: str, figures: Json, groups: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
     return (
         label,
-        format_number(figures["mean"]),
+        format_number(figures["mean_return"]),
         format_range(figures["ci_low"], figures["ci_high"]),
         format_number(figures["iqm"]),
         *(format_number(figures.get("zero_shot_return")) for _ in before),
