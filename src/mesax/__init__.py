@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from mesax.methods.controls import Tour as Tour
     from mesax.methods.controls import Uniform as Uniform
     from mesax.methods.filled import Filled as Filled
+    from mesax.methods.learned import LearnedMesa as LearnedMesa
     from mesax.methods.maesn import Maesn as Maesn
     from mesax.methods.mesa.method import Mesa as Mesa
     from mesax.methods.mesa.structured import StructuredMesa as StructuredMesa
@@ -90,6 +91,10 @@ if TYPE_CHECKING:
     from mesax.nets import WithChange as WithChange
     from mesax.nets import polyak as polyak
     from mesax.nets import unroll_batch as unroll_batch
+    from mesax.ours.entities import Block as Block
+    from mesax.ours.entities import DeclaredEntities as DeclaredEntities
+    from mesax.ours.learned_records import LearnedRecords as LearnedRecords
+    from mesax.ours.learned_reward import RewardFit as RewardFit
     from mesax.policy import EpsilonRandom as EpsilonRandom
     from mesax.policy import Policy as Policy
     from mesax.policy import UniformPolicy as UniformPolicy
@@ -165,6 +170,7 @@ _MODULES = {
     "methods.base": ("Experiment", "Method", "Stage"),
     "methods.controls": ("Diagonal", "Plain", "Tour", "Uniform"),
     "methods.filled": ("Filled",),
+    "methods.learned": ("LearnedMesa",),
     "methods.maesn": ("Maesn",),
     "methods.mesa.method": ("Mesa",),
     "methods.mesa.structured": ("StructuredMesa",),
@@ -184,6 +190,9 @@ _MODULES = {
         "polyak",
         "unroll_batch",
     ),
+    "ours.entities": ("Block", "DeclaredEntities"),
+    "ours.learned_records": ("LearnedRecords",),
+    "ours.learned_reward": ("RewardFit",),
     "policy": ("EpsilonRandom", "Policy", "UniformPolicy"),
     "rewards.base": ("RewardModel", "TaskReward"),
     "rewards.counts": ("CountReward", "ProjectedKeys"),

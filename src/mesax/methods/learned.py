@@ -115,8 +115,8 @@ class LearnedMesa(Mesa):
         save_tree(services.directory / FITTED, state, {"reference": reference})
         together = overall(done.held_out)
         words = verdict(together, fitting.shared, self.reward.declared(spec).is_declared(spec))
-        services.rows("metrics", _belief_rows(done.weights, steps))
-        services.document("fit", _document(done, together, fitting.layouts, steps, words))
+        services.rows("metrics", _belief_rows(done.weights, steps, fitting.layouts))
+        services.rows("metrics", [_verdict_row(done, together, steps, words)])
         services.report(0, words)
 
     def _fresh(self, experiment: Experiment) -> PayModel:
@@ -177,32 +177,42 @@ def load_steps(directories: list[Path], num_tasks: int) -> PaidSteps:
     return PaidSteps.gathered(joined["seen"], joined["kind"], np.concatenate(tasks), joined["weight"], num_tasks)
 
 
-def _belief_rows(weights: np.ndarray, steps: PaidSteps) -> list[dict[str, object]]:
+def _belief_rows(weights: np.ndarray, steps: PaidSteps, layouts: np.ndarray) -> list[dict[str, object]]:
     """Which entity counts in each training task, as the model believes."""
     high = np.bincount(steps.task[steps.kind == HIGH], minlength=steps.num_tasks)
     return [
-        {"phase": "assignment", "step": 0, "task": task, "entity": int(np.argmax(row)), "high_steps": int(high[task])}
+        {
+            "phase": "assignment",
+            "step": 0,
+            "task": task,
+            "layout": int(layouts[task]),
+            "entity": int(np.argmax(row)),
+            "high_steps": int(high[task]),
+        }
         for task, row in enumerate(weights)
     ]
 
 
-def _document(
-    done: FitState, together: HeldOut | None, layouts: np.ndarray, steps: PaidSteps, words: str
-) -> dict[str, object]:
-    """What fit.json says."""
-    high = np.bincount(steps.task[steps.kind == HIGH], minlength=steps.num_tasks)
+def _verdict_row(done: FitState, together: HeldOut | None, steps: PaidSteps, words: str) -> dict[str, object]:
+    """What is said before stage 2; figures are None where nothing could be judged."""
+    numbers = dict(zip(("high", "less", "unpaid"), map(int, steps.number), strict=True))
     return {
+        "phase": "verdict",
+        "step": 0,
         "verdict": words,
         "entities": int(done.weights.shape[1]),
-        "entity_of_task": [int(entity) for entity in np.argmax(done.weights, axis=1)],
-        "layout_of_task": [int(layout) for layout in layouts],
-        "high_steps_of_task": [int(number) for number in high],
-        "steps": dict(zip(("high", "less", "unpaid"), map(int, steps.number), strict=True)),
         "anchor_loss": float(done.anchor_loss),
         "loss": float(done.loss),
-        "held_out": [found.row() for found in done.held_out],
-        "together": None if together is None else together.row(),
+        **{f"{name}_steps": number for name, number in numbers.items()},
+        **{f"held_out_{name}": value for name, value in (dict.fromkeys(HELD_OUT) | _numbers(together)).items()},
     }
+
+
+HELD_OUT = ("high_steps", "precision_at_recall_90", "log_likelihood", "log_likelihood_by_chance")
+
+
+def _numbers(found: HeldOut | None) -> dict[str, float]:
+    return {} if found is None else found.row()
 
 
 def learned(preset: Preset) -> Experiment:
