@@ -62,10 +62,13 @@ class Row:
     settings: tuple[str, ...] = ()
     """What the recorded runs had besides preset `paper`."""
 
-    def sweep(self, seeds: Sequence[int], out: Path) -> list[str]:
-        """Arguments of `mesax`."""
+    def sweep(self, seeds: Sequence[int], out: Path, steps: int | None) -> list[str]:
+        """Arguments of `mesax`; a shorter run is evaluated as often."""
         words = ["sweep", "--methods", self.method, "--envs", self.env, "--seeds", *map(str, seeds)]
         words += ["--preset", "paper", "--num-test-tasks", str(self.tasks)]
+        if steps is not None:
+            words += ["--schedule.total-steps", str(steps), "--schedule.num-evaluations", str(steps // TEST_EVERY)]
+            out = out / f"{steps}-steps"
         return [*words, "--out", str(out / self.name), "--results", str(STORE), *self.settings]
 
     def met(self, final: float) -> bool:
@@ -73,6 +76,8 @@ class Row:
         return any(abs(final - level) <= tolerance for level, tolerance in self.levels)
 
 
+TEST_EVERY = 10_000
+"""Steps, outside of climb games."""
 HALF = ((0.5, 0.02),)
 SAFE, OPTIMUM, NOTHING = (36.5, 1.5), (71.5, 2.0), (0.0, 1.0)
 FOUR = "36.4, 36.5, 36.7, 71.5, 72.2, 72.4"
@@ -148,10 +153,13 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, help="only these of each row")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, a core each")
     parser.add_argument("--out", type=Path, default=Path("runs") / "recorded", help="where run directories go")
+    parser.add_argument("--steps", type=int, help="only so many steps of each run: the first of a longer one")
     parser.add_argument("--plan", action="store_true", help="only say what there is to do, and compare what is there")
     options = parser.parse_args()
     sweeps = {
-        row: row.sweep(options.seeds or range(row.seeds), options.out) for row in ROWS if row.name in options.rows
+        row: row.sweep(options.seeds or range(row.seeds), options.out, options.steps)
+        for row in ROWS
+        if row.name in options.rows
     }
     total = 0.0
     for row, words in sweeps.items():

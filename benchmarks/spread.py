@@ -21,12 +21,12 @@ configure()
 
 import jax  # noqa: E402  (the runtime must be configured first)
 import numpy as np  # noqa: E402
+from simple_spread import AssignmentPolicy, spread_family  # noqa: E402
 
 from mesax.algorithms.actor_updates import ExpectedGradient  # noqa: E402
 from mesax.algorithms.maddpg import Maddpg  # noqa: E402
 from mesax.algorithms.mappo import Mappo  # noqa: E402
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition  # noqa: E402
-from mesax.envs.simple_spread import AssignmentPolicy, spread_family  # noqa: E402
 from mesax.nets import Adam, Mlp  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.results.intervals import Interval, mean_interval  # noqa: E402

@@ -153,7 +153,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def unwatched() -> Iterator[None]:
-    """Runs do not end with playing episodes for their report: that would compile programs of its own."""
+    """Reports play no episodes that a run has not recorded: that would compile programs of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mesax.execution.recording.record_episodes", lambda *arguments: None)
         yield

@@ -17,7 +17,10 @@ UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # What works on stored results must open at once.
 WITHOUT_JAX = [
     "mesax",
-    *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking", "studying")),
+    *(
+        f"mesax.cli.{name}"
+        for name in ("parser", "looking", "listing", "arguments", "verbs.run", "paper.reproduce", "paper.theorems")
+    ),
     *(
         f"mesax.results.{name}"
         for name in ("intervals", "curves", "summary", "comparison", "drawing", "report", "paper.theory")

@@ -24,7 +24,7 @@ What `import mesax` offers by name; each is imported when it is first asked for.
 in [Design](design.md#the-seams).
 """
 GROUPS = {
-    "Running experiments": ("Experiment", "experiment", "run_experiment", "OnRay", "experiment_of"),
+    "Running experiments": ("Experiment", "experiment", "train", "Results", "run_experiment", "OnRay", "experiment_of"),
     "Methods": (
         *(
             "Mesa",

@@ -13,9 +13,9 @@ from gymnasium import spaces
 
 from envs.adapters.test_jaxmarl import Counter
 from envs.adapters.toys import Line, Pair, Spoiled
-from mesax.cli import env_check
-from mesax.cli.env_check import load_target
-from mesax.cli.findings import Finding, about_stage_one
+from mesax.cli.env import check as env_check
+from mesax.cli.env.check import load_target
+from mesax.cli.env.findings import Finding, about_stage_one
 from mesax.cli.parser import main
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import ForeignEnvironment

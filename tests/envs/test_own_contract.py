@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hosted import Hosted
-from mesax.cli import family_check
-from mesax.cli.env_check import load_target
+from mesax.cli.env import families as family_check
+from mesax.cli.env.check import load_target
 from mesax.cli.parser import main
 from mesax.envs.base import Step, TaskInfo, TaskSplit
 from mesax.envs.contract import OF_A_FAMILY, check_family, split_of

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmarks.simple_spread import SimpleSpread
 
 from mesax.cli.parser import main
 from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.simple_spread import SimpleSpread
 from mesax.errors import USAGE, UsageError
 from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json, run_experiment
@@ -45,7 +45,7 @@ def test_a_run_is_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_it_says_what_a_named_run_says():
     request = Request("plain", "climb-one", "smoke")
-    named = run_json(request, request.experiment())
+    named = run_json(request, request.experiment(), ())
     own = _run_json(request.experiment(), Path("runs/x"), "plain", "climb-one")
     assert named.keys() - own.keys() == {"request", "overrides", "suite"}
     for name in ("config", "config_hash", "family", "train_tasks", "test_tasks", "versions"):
@@ -130,7 +130,7 @@ def test_what_one_function_makes_is_not_taken_for_another(tmp_path: Path):
         tmp_path / "run", _run_json(replace(OWN, method=With(factory(1))), tmp_path, "", "")
     )
     for function in (factory(2), factory(1)):
-        with pytest.raises(UsageError, match=r"nobody can tell whether .*: With\.function goes by a name that others"):
+        with pytest.raises(UsageError, match=r"whether .* cannot be known: With\.function goes by a name that others"):
             run_experiment(replace(OWN, method=With(function)), directory.path, quiet=True)
     run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "another", quiet=True)
 

@@ -379,7 +379,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(env, words, message, 
 
 
 def test_a_stopped_sweep_says_how_to_go_on(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sweep, "sweep", lambda *arguments: PREEMPTED)
+    monkeypatch.setattr("mesax.cli.sweeping.sweep", lambda *arguments: PREEMPTED)
     words = [REAL[0], "--out", str(tmp_path / "a b"), *REAL[1:]]
     assert main(words) == PREEMPTED
     (line,) = capsys.readouterr().err.splitlines()

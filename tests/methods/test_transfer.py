@@ -181,7 +181,9 @@ def test_the_goal_is_a_privilege_and_a_learner_can_be_chosen():
     assert told.is_privileged and told.env.spec.obs_size == told.family.env.spec.obs_size + 5
     assert told.training_env == told.env
     assert not named("pretrain", "wide-2a5l", "quick").is_privileged
-    assert run_json(Request("goal", "climb-one", "smoke"), named("goal", "climb-one", "smoke"))["privileged"] is True
+    assert (
+        run_json(Request("goal", "climb-one", "smoke"), named("goal", "climb-one", "smoke"), ())["privileged"] is True
+    )
     with_maddpg = named("goal", "climb-multi-mixed", "quick", "maddpg")
     assert with_maddpg.algorithm.needs_replay
     with_maddpg.method.check(with_maddpg)
@@ -212,7 +214,7 @@ def test_actors_that_are_told_the_goal_make_the_most_of_it(learner: Learner, tol
 @pytest.mark.parametrize("method", ["pretrain", "goal", "cbet"])
 def test_an_experiment_is_rebuilt_from_its_run_json(method: str):
     request = Request(method, "climb-one", "smoke")
-    described = json.loads(json.dumps(run_json(request, request.experiment()), default=str))
+    described = json.loads(json.dumps(run_json(request, request.experiment(), ()), default=str))
     assert experiment_of(described) == request.experiment()
 
 

@@ -17,8 +17,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mesax.cli.cluster import cluster_of
 from mesax.cli.parser import main, parse
-from mesax.cli.running import cluster_of, how_to_do
+from mesax.cli.sweeping import how_to_do
 from mesax.errors import USAGE, DamageError, StoreError, TrainingError, UsageError
 from mesax.execution.ray_cluster import connection, parcels, task, versions
 from mesax.execution.ray_cluster.desk import GO_ON, LEAVE, STOP, Desk

@@ -13,13 +13,15 @@ from fake_store import FakeRun, write_run
 from mesax.algorithms.maddpg import Maddpg
 from mesax.cli.parser import main
 from mesax.errors import DamageError, UsageError
+from mesax.execution.ray_cluster.where import OnRay
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import ENVIRONMENTS, METHODS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
+from mesax.results.evidence.freshness import is_of_today, trained_today
 from mesax.results.evidence.kept import keep
-from mesax.results.evidence.zero_shot import is_of_today, keep_row, measured, trained_today, training_digest
+from mesax.results.evidence.zero_shot import keep_row, measured, training_digest
 from mesax.results.intervals import Interval
 from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
@@ -470,17 +472,27 @@ def test_a_preset_of_which_nothing_is_missing_says_so(tmp_path: Path, capsys, mo
     """MESA as published is preset paper, which `--run` of the usual preset leaves alone."""
     for seed in (0, 1, 2):
         write_of_today(tmp_path / "runs" / f"{seed}", "mesa", seed)
-    monkeypatch.setattr("mesax.execution.sweep.sweep", lambda *_: pytest.fail("nothing was to be run"))
+    monkeypatch.setattr("mesax.cli.paper.reproducing.sweep", lambda *_: pytest.fail("nothing was to be run"))
     words = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "none"), "--out", str(tmp_path), "--run"]
     assert main(["reproduce", "table-2", *words, "--methods", "mesa", "--envs", "climb-one"]) == 0
     printed = capsys.readouterr().out
     assert "note     nothing of preset quick is missing; of preset paper there is: --preset paper" in printed
 
 
+def test_a_plan_begins_nothing_on_a_cluster(tmp_path: Path, capsys, monkeypatch):
+    """Neither Ray nor its cluster need be where a plan is made."""
+    monkeypatch.setattr(OnRay, "check", lambda on: pytest.fail("a plan begins nothing"))
+    words = ["--runs", str(tmp_path), "--results", str(tmp_path), "--out", str(tmp_path), "--plan"]
+    assert main(["reproduce", "figure-1", *words, "--on", "ray", "--address", "10.0.0.1:6379"]) == 0
+    assert "missing  mesax run mesa " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name, kept", [("figure-1", False), ("figure-3", True)])
 def test_what_is_run_to_show_play_replaces_no_stored_result(name: str, kept: bool, tmp_path: Path, capsys, monkeypatch):
     stores = []
-    monkeypatch.setattr("mesax.execution.sweep.sweep", lambda planned, how, quiet, as_json, store: stores.append(store))
+    monkeypatch.setattr(
+        "mesax.cli.paper.reproducing.sweep", lambda planned, how, quiet, as_json, store: stores.append(store)
+    )
     words = ["--runs", str(tmp_path), "--results", str(tmp_path / "store"), "--out", str(tmp_path), "--run"]
     assert main(["reproduce", name, *words, "--methods", "mesa", "--envs", "climb-one"]) == 70
     assert stores == [tmp_path / "store" if kept else None]

@@ -478,7 +478,7 @@ class Stopped(MemoryServices):
         self.best = state
 
     def kept(self, like):
-        return open_tree(self.root / "saved").restore(like, "job") if self.pauses else None
+        return open_tree(self.root / "saved").restore(like(), "job") if self.pauses else None
 
     def left(self):
         return open_tree(self.root / "saved") if self.pauses else None

@@ -12,7 +12,7 @@ import pytest
 from hosted import Hosted, HostedBatch
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.envs.base import HostEnvironment, HostStep
+from mesax.envs.base import Guarded, HostEnvironment, HostStep
 from mesax.envs.host import EnvironmentFault, repeating
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, ExploreOrExploit, UniformPolicy
@@ -172,7 +172,7 @@ SCHEDULE = Schedule(96, 4, 2, warmup_steps=24, updates_per_round=2, batch_size=4
 MADDPG = Maddpg(Mlp(()), Mlp(()), exploration=Linear(0.3, 0.1, 1.0))
 LANES = WalkTask(np.array([[0.5, 9.0], [1.5, 9.0]], np.float32))
 KEYS = jax.random.split(jax.random.key(5), 2)
-ON_POLICY = LearningLoop(Walk(), Mappo(Mlp(()), Mlp(()), epochs=2, minibatches=2), Budget(96, 4, 2))
+ON_POLICY = LearningLoop(Guarded(Walk()), Mappo(Mlp(()), Mlp(()), epochs=2, minibatches=2), Budget(96, 4, 2))
 LOOP = LearningLoop(Walk(), MADDPG, SCHEDULE, Mixing(Linear(0.7, 0.3, 1.0)), keep_episodes=True)
 EXPLORING = Start(explorer=UniformPolicy(Walk().spec.action_space, EXPLORER))
 LOOPS = {"off-policy, with an explorer": (LOOP, EXPLORING), "on-policy, alone": (ON_POLICY, Start())}

@@ -21,6 +21,7 @@ from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
 from mesax.methods.controls import Plain
 from mesax.training.contract import INHERITED, OF_A_LEARNER, check_learner
+from mesax.training.driver import play_episodes
 from mesax.training.engines import shape_of
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
@@ -169,6 +170,19 @@ BAD = {
 }
 
 
+@dataclass(frozen=True)
+class Sum:
+    """Pays what its agents play, whatever that is."""
+
+    spec: EnvSpec = EnvSpec(2, 1, Box(1), 1)
+
+    def reset(self, task: Any, key: Any) -> Any:
+        return jnp.zeros(()), jnp.zeros((2, 1))
+
+    def step(self, task: Any, state: Any, action: Any, key: Any) -> Any:
+        return state, Step(jnp.zeros((2, 1)), jnp.sum(action), jnp.zeros((), bool))
+
+
 @pytest.mark.parametrize("name", ["step", "task", "phase", "repeat", "policy", "return", "train_return", "cut_short"])
 def test_a_metric_cannot_take_the_place_of_a_column(name: str):
     """Neither of a learner that is checked beforehand, nor of one that only the loop meets: of an explorer, say."""
@@ -201,17 +215,19 @@ def test_a_policy_that_plays_what_is_no_action_earns_nothing(tmp_path: Path, num
 
 
 @pytest.mark.parametrize(
-    ("action", "paid"), [([[0.5], [-1.0]], True), ([[0.5], [-1.001]], False), ([[jnp.nan], [0.0]], False)]
+    ("played", "paid"), [(0.5, 1.0), (-1.0, -2.0), (-1000.0, -2.0), (1.25, 2.0), (jnp.inf, None), (jnp.nan, None)]
 )
-def test_numbers_are_actions_within_their_box(action: Any, paid: bool):
-    class World:
-        spec = replace(SPEC, action_space=Box(1))
-
-        def step(self, task: Any, state: Any, action: Any, key: Any) -> Any:
-            return state, Step(jnp.zeros((2, 1)), jnp.ones(()), jnp.zeros((), bool))
-
-    _, outcome = Guarded(World()).step((), (), jnp.array(action), None)  # type: ignore[arg-type]
-    assert (float(outcome.reward) == 1.0) is paid and bool(jnp.isnan(outcome.reward)) is not paid
+@pytest.mark.parametrize("hosted", [False, True], ids=["in JAX", "on the host"])
+def test_numbers_are_held_to_their_box(played: float, paid: float | None, hosted: bool):
+    """A Gaussian policy plays beyond it and means the nearest action; nothing is near to what is none."""
+    world = Hosted(Sum()) if hosted else Guarded(Sum())
+    policy = Table(jnp.zeros((2, 1)), "action", lambda _: jnp.full((2, 1), played))
+    if paid is None:
+        with pytest.raises(TrainingError, match=r"the policy plays what is none of Box\(size=1\)"):
+            play_episodes(world, jnp.zeros(1), policy, jax.random.key(0), 3)
+    else:
+        episodes = play_episodes(world, jnp.zeros(1), policy, jax.random.key(0), 3)
+        assert episodes.reward.tolist() == [[paid]] * 3
 
 
 @pytest.mark.parametrize("name", BAD)

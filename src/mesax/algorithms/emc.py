@@ -48,7 +48,7 @@ NAMES: dict[str, str] = {
 }
 BYTES_PER_ENTRY = 8
 COPIES = 4
-"""Of a learner that a run has at a time: two on the device, two on the host to go back to and to save."""
+"""Copies of a learner that a run has at a time: two on the device, two on the host to go back to and to save."""
 EMPTY = 0
 
 States: TypeAlias = Float[Array, "*batch agents obs"]
@@ -86,15 +86,15 @@ class Curiosity:
     """How much news of their own values is worth to agents."""
 
     scale: Falling = Falling()
-    """Of the intrinsic reward, over the run."""
+    """Scale of the intrinsic reward, over the run."""
     gain: float = 10.0
     """Factor of the values that are predicted: small ones would be predicted too soon."""
     head_gain: float = 0.5
-    """Of the curious VDN's last layer at the start: before anything is paid, its random values are all the news."""
+    """Gain of the curious VDN's last layer at the start: its random values are all the news until something is paid."""
     target_rate: float = 0.005
     """Polyak step of the curious VDN's target, which is also what is predicted."""
     optimizer: Adam = Adam()
-    """Of the predictor."""
+    """Optimizer of the predictor."""
 
     def __post_init__(self) -> None:
         """Refuse what predicts nothing."""
@@ -108,7 +108,7 @@ class BestReturns:
     """The best return from every state, as far as states are told apart."""
 
     weight: float = 0.1
-    """Of the remembered returns in the loss."""
+    """Weight of the remembered returns in the loss."""
     capacity: int = 2**17
     """Entries; where two states want the same one, the later one has it."""
     size: int = 4

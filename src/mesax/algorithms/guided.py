@@ -53,7 +53,7 @@ class Guided:
     """MAPPO whose actors are added to those of a guide."""
 
     algorithm: Learner
-    """Who learns: MAPPO, and nobody else yet."""
+    """The learner, which is MAPPO so far."""
 
     @property
     def needs_replay(self) -> bool:

@@ -61,7 +61,7 @@ class Latents(eqx.Module):
         return self.mean + jnp.exp(self.log_std) * noise
 
     def log_likelihood(self, latent: Float[Array, "agents size"]) -> Float[Array, " agents"]:
-        """Of each agent's latent in one episode."""
+        """Log-likelihood of each agent's latent in one episode."""
         scaled = (latent - self.mean) * jnp.exp(-self.log_std)
         return jnp.sum(-0.5 * jnp.square(scaled) - self.log_std - HALF_LOG_TWO_PI, axis=-1)
 
@@ -152,24 +152,29 @@ class LatentPolicyGradient(OnPolicy):
     """Policy gradient for agents that learn by themselves, told a latent each."""
 
     net: NetConfig = Mlp((64, 64))
+    """Net of each actor."""
     latent_size: int = 2
     """Numbers in the latent of each agent; 0: none."""
     adapts: Literal["latents", "weights"] = "latents"
     """What an adaptation moves: the latents (MAESN), or the weights of the actors (MAML)."""
     step_size: float = 1.0
-    """Of an adaptation, before meta-training learns it."""
+    """Step size of an adaptation, before meta-training learns it."""
     kl_weight: float = 0.1
     """How much training tasks' latents are drawn toward the prior."""
     meta_optimizer: Adam = Adam(3e-3)
+    """Optimizer of what is meta-learned."""
     optimizer: Adam = Adam(3e-3)
-    """Of the actors on a test task."""
+    """Optimizer of the actors on a test task."""
     adapt_rounds: int = 5
     """Rounds of a test task in which nothing but adaptation takes place."""
     epochs: int = 4
     """Gradient steps on the episodes of a round."""
     clip: float = 0.2
+    """Most that the ratio of old and new probabilities may leave 1 by."""
     discount: float = 0.99
+    """Discount of later rewards."""
     entropy_bonus: float = 0.01
+    """Weight of the policies' entropy."""
     initial_std: float = 0.5
     """Standard deviation of continuous actions at the start."""
 
@@ -194,7 +199,7 @@ class LatentPolicyGradient(OnPolicy):
             )
 
     def init(self, spec: EnvSpec, key: Key) -> LatentState:
-        """Fresh actors, latents of the prior, and step sizes that nobody has learned."""
+        """Fresh actors, latents of the prior, and step sizes before any learning."""
         return self.start_from(self._actors(spec, key), self._steps(spec))
 
     def start_from(self, actors: Actors, steps: StepSizes) -> LatentState:
@@ -212,7 +217,7 @@ class LatentPolicyGradient(OnPolicy):
         )
 
     def _actors(self, spec: EnvSpec, key: Key) -> Actors:
-        """One net per agent: nobody learns for another."""
+        """One net per agent: none learns for another."""
         features = spec.action_space.feature_size
         sizes = (spec.obs_size + self.latent_size, features)
         team = Team.create(self.net, spec.num_agents, sizes, key, shared=False, head_gain=0.1)

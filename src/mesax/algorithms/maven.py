@@ -121,6 +121,7 @@ class Reinforce:
     hidden: int = 128
     """Units between the first joint observation and the logits of z."""
     optimizer: Adam = Adam(5e-4)
+    """Optimizer of the policy over latents."""
     updates: int = 8
     """Steps of the choice for each update of the values."""
     batch_size: int = 64
@@ -128,6 +129,7 @@ class Reinforce:
     capacity: int = 512
     """Recent episodes that they are drawn from."""
     entropy_bonus: float = 1e-3
+    """Weight of the entropy of that policy."""
     baseline: bool = False
     """Whether the mean return of the batch is subtracted; needed where returns are negative."""
 
@@ -193,7 +195,7 @@ class Choice(eqx.Module):
     added: Int[Array, ""]
     """Episodes ever seen; the next one takes the place of the oldest."""
     updates: Int[Array, ""]
-    """Before the first one nobody plays by z: that is the warm-up."""
+    """Before the first one no policy plays by z: that is the warm-up."""
 
     def forgotten(self) -> Choice:
         """The policy alone."""
@@ -221,7 +223,7 @@ class CodedValues(ValueDecomposition):
     features: int = 64
     """Numbers that an agent's net hands to the weights that z chooses."""
     information_weight: float = 1.0
-    """Of the discriminator's loss."""
+    """Weight of the discriminator's loss."""
     discriminator_hidden: tuple[int, ...] = (32,)
     """Widths of the discriminator's ReLU layers."""
 

@@ -28,7 +28,9 @@ class Step(eqx.Module):
     """What one joint step gives back."""
 
     obs: Float[Array, "agents obs"]
+    """Observations after the step."""
     reward: Float[Array, ""]
+    """Reward of the team."""
     terminated: Bool[Array, ""]
     """The task is over: nothing is to be had after this step (a horizon cut is not a termination)."""
 
@@ -103,16 +105,20 @@ class TaskInfo:
     """A task in words, for tables and files."""
 
     label: str
+    """Name of the task in tables."""
     group: str | None
     """Results are also reported per group; None if the task spans several (see `TaskFamily.breakdown`)."""
     target: list[list[float]]
+    """What the task asks for, in numbers."""
 
 
 class TaskSplit(eqx.Module):
     """Disjoint training and test tasks, stacked."""
 
     train: Task
+    """Tasks of meta-training, stacked."""
     test: Task
+    """Unseen tasks, stacked."""
 
 
 def repeated_spec(spec: EnvSpec, times: int) -> EnvSpec:
@@ -145,7 +151,10 @@ class Shortened:
 
 @dataclass(frozen=True)
 class Guarded:
-    """An environment that pays NaN for what is none of its actions, so that no policy can earn anything by it."""
+    """An environment whose policies earn nothing by playing what is none of its actions.
+
+    It pays NaN for these. Numbers beyond a box are held to it, for environments need not do so.
+    """
 
     env: Environment
 
@@ -159,9 +168,10 @@ class Guarded:
         return self.env.reset(task, key)
 
     def step(self, task: Task, state: State, action: Action, key: Key) -> tuple[State, Step]:
-        """As before, but for the reward of what is no action."""
-        state, outcome = self.env.step(task, state, action, key)
-        reward = jnp.where(self.spec.action_space.contains(action), outcome.reward, jnp.nan)
+        """As before with the nearest action, but for the reward of what is none."""
+        space = self.spec.action_space
+        state, outcome = self.env.step(task, state, space.held(action), key)
+        reward = jnp.where(space.contains(action), outcome.reward, jnp.nan)
         return state, Step(outcome.obs, reward, outcome.terminated)
 
     @property
@@ -242,6 +252,11 @@ class ClimbReturns:
         """The optimum's reward."""
         return 1.0
 
+    def facts(self) -> dict[str, object]:
+        """What run.json says of any such world; figures call its levels those of scripted teams if these lose steps."""
+        told = {"lost": list(self.lost)} if any(self.lost) else {}
+        return {"return_is": "sum", "lowest_return": 0.0, **told}
+
     def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
         """Sum over the episode (paper, Table 1)."""
         return jnp.sum(rewards)
@@ -273,7 +288,7 @@ class TaskFamily(Protocol):
 
     @property
     def high_reward(self) -> float | None:
-        """The highest reward of a step, for logs; None if nobody knows: then what stage 1 has found to be high."""
+        """The highest reward of a step, for logs; None if it is unknown: then what stage 1 has found to be high."""
 
     @property
     def configuration_shape(self) -> tuple[int, ...] | None:
@@ -304,7 +319,7 @@ class TaskFamily(Protocol):
     def rewarding_configurations(self, tasks: Task) -> np.ndarray | None:
         """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks.
 
-        None if nobody knows: then coverage is not measured.
+        None if they are unknown: then coverage is not measured.
         """
 
 

@@ -258,8 +258,7 @@ class TasksAmongLandmarks(ClimbReturns):
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("num_agents", "num_landmarks", "delta", "horizon", "radius", "wall", "agent_size")
-        own = {"count": self.count, "return_is": "sum", "lowest_return": 0.0}
-        return {name: getattr(self.world, name) for name in names} | own
+        return {name: getattr(self.world, name) for name in names} | {"count": self.count} | super().facts()
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Layouts with their targets; all draws of a task follow from the seed and its number."""

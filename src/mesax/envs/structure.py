@@ -107,6 +107,6 @@ class SharesLayouts(Protocol):
 
 
 def layouts_of(family: object, num_tasks: int) -> np.ndarray:
-    """The number of each training task's layout; one of its own where nobody says more."""
+    """The number of each training task's layout; one of its own if the family says nothing."""
     each = family.tasks_per_layout if isinstance(family, SharesLayouts) else 1
     return np.arange(num_tasks) // each

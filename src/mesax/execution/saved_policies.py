@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,13 +15,13 @@ from mesax.envs.base import HostEnvironment, ShowsItself, Task
 from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.experiments.rebuild import ModuleNeeded, check_tasks, experiment_of
-from mesax.explorers.foreign_loop import Player
+from mesax.explorers.foreign_loop import LearnedPolicy
 from mesax.explorers.places import EXPLORERS, explorers_in
 from mesax.methods.adapt import best_policy_name, greedy_shape, policy_name
 from mesax.methods.base import Experiment, Purpose
 from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.moments import COUNTED_BATCHES
-from mesax.policy import LEARNER, Policy, UniformPolicy
+from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
 from mesax.results.safe_drawing import attempt
 from mesax.runtime import configure
@@ -33,7 +32,7 @@ from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import episode_seeds
-from mesax.types import EnvSpec, Episode, tree_index
+from mesax.types import Episode, tree_index
 
 LEARNED = ("final", "best")
 """Policies that every run keeps of each test task: that of the end, and that of the best evaluation."""
@@ -56,19 +55,6 @@ def learned_policy(run: RunDirectory, experiment: Experiment, task: int, repeat:
     saved.check_finite(but=(COUNTED_BATCHES,))
     policy: Policy = saved.restore(greedy_shape(experiment))
     return policy
-
-
-@dataclass(frozen=True, eq=False)
-class LearnedPolicy:
-    """What a run has learned on one test task, to be played anywhere: NumPy in, NumPy out."""
-
-    spec: EnvSpec
-    """Agents, observations, actions and horizon that it was learned with."""
-    policy: Policy
-
-    def start(self, seed: int = 0, copies: int | None = None) -> Player:
-        """Begin an episode; with `copies`, as many side by side. Then `act(obs)` at every step."""
-        return Player.begin(self.spec, LEARNER, self.policy, seed, copies)
 
 
 def load_policy(

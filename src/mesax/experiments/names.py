@@ -22,13 +22,13 @@ class Wrapper(NamedTuple):
     kind: str
     """Its class, in the same module."""
     learner: str | None = None
-    """Whom it wraps unless told otherwise; None: MESA's own."""
+    """The learner that it wraps unless told otherwise; None: MESA's own."""
     brings_learner: bool = False
     """Whether the learner is its own, and `--learner` refused."""
     tells: bool = False
     """Whether the learner is told what others have to find out; methods of one class may differ in it."""
     takes_on_policy: bool = False
-    """Whether its learner may be one that learns from its own episodes only: nobody else's are mixed in."""
+    """Whether its learner may be one that learns from its own episodes only: no others are mixed in."""
 
 
 WRAPPERS = {
@@ -149,7 +149,7 @@ LEARNERS = _learners()
 METHODS = {name: wrapper.text for name, wrapper in WRAPPERS.items()} | LEARNERS
 """A learner's name is a method too: that learner, alone."""
 ENVIRONMENTS = {name: text for suite in BUILT_IN for name, text in suite.environments.items()}
-"""Of this package; `mesax.suites.registry.environments` also has those of installed ones."""
+"""Environments of this package; `mesax.suites.registry.environments` also has those of installed ones."""
 PRESETS = {
     "smoke": "a minute or so, mostly to compile: checks that everything runs",
     "quick": "minutes on two cores: learns for real",

@@ -1,4 +1,4 @@
-"""An experiment from the configuration in run.json: what was run, whoever built it and under whatever name."""
+"""An experiment from the configuration in run.json: what was run, however it was built and named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_DIFFERENCES = 8
 
 
 class ModuleNeeded(UsageError):
-    """A configuration names classes or functions of modules that nobody has loaded."""
+    """A configuration names classes or functions of modules that are not loaded."""
 
     def __init__(self, what: str, modules: Sequence[str]) -> None:
         super().__init__(what)
@@ -77,7 +77,7 @@ def _targets(tasks: object) -> list[object]:
 
 
 def check_found_again(experiment: Experiment) -> None:
-    """Refuse an experiment that nobody could rebuild from its run.json: no worker process, no `mesax resume`."""
+    """Refuse an experiment that cannot be rebuilt from its run.json, as worker processes and `mesax resume` do."""
     if not foreign_modules(experiment):
         return
     described = {"config": to_plain(experiment), "config_hash": digest(experiment)}

@@ -46,7 +46,7 @@ class Script(Protocol):
 
 @dataclass(frozen=True)
 class UnknownScript(UnknownGoal):
-    """In place of the goal where nobody has written a script."""
+    """Placeholder of a world without a script."""
 
     def size(self, env: AnyEnvironment) -> int:
         """Refused."""

@@ -83,7 +83,7 @@ class SharedLatent:
     reward_limit: float = 12.0
     """Rewards are clipped to +- this."""
     initial_scale: float = 1.0
-    """Of the random logits in the beginning: latents must differ for one of them to become something."""
+    """Scale of the random logits at the start: latents must differ for one of them to become something."""
 
     def __post_init__(self) -> None:
         """Refuse explorers that cannot be fitted."""

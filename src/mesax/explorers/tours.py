@@ -34,7 +34,7 @@ class TourPlan(Protocol):
 
 @dataclass(frozen=True)
 class UnknownTour:
-    """In place of a tour where nobody has written one."""
+    """Placeholder of a world without a tour."""
 
     def __call__(self, spec: EnvSpec) -> Policy:
         """Refused."""
@@ -86,7 +86,7 @@ class Landmarks:
     num_own: int = 2
     """Where each agent's observation holds the offsets to the landmarks; its velocity comes first, unless this is 0."""
     integration: Integration = added("position-first")
-    """Of the world's physics."""
+    """Integration of the world's physics."""
 
     @property
     def physics(self) -> ParticlePhysics:

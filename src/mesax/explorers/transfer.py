@@ -24,18 +24,18 @@ from jaxtyping import Array, Float, Int
 
 from mesax.envs.structure import HasSymmetries, HasTeamView, Symmetries, TeamView
 from mesax.errors import StoreError, UsageError
-from mesax.explorers.foreign_loop import Explorers, KindNeeded, load_explorers
+from mesax.explorers.foreign_loop import Explorers, KindNeeded, explorers_of, load_explorers
 from mesax.explorers.places import run_or_explorers
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
 from mesax.nets import Memory
 from mesax.policy import ExplorationPolicySet, Policy, UniformPolicy
 from mesax.rewards.coverage import Told, tell
 from mesax.store.settings import Named
-from mesax.store.trees import open_tree
+from mesax.store.trees import Place, open_tree
 from mesax.types import Action, EnvSpec, Key, Label, TeamSized, Transition, random_index, tree_index
 
 TURN_STREAM, TEAM_STREAM = 11, 12
-"""Beside the streams that policies draw from at the start of an episode."""
+"""Apart from the streams that policies draw from at the start of an episode."""
 How: TypeAlias = Literal["whole", "subteams"]
 Rest: TypeAlias = Literal["hold", "tour", "uniform"]
 Value = TypeVar("Value")
@@ -182,10 +182,14 @@ class Transfer:
     kinds: tuple[Named, ...] = ()
     """Classes and functions of the user's that the explorers may be made of."""
 
-    def deployed(self, directory: Path) -> Policy:
-        """The explorers in a directory as they play here, one drawn in every episode; refuses those that cannot."""
+    def deployed(self, directory: Place) -> Policy:
+        """Saved explorers as they play here, one drawn in every episode; refuses those that cannot."""
         try:
-            source = load_explorers(directory, self.kinds)
+            if isinstance(directory, Path):
+                source = load_explorers(directory, self.kinds)
+            else:
+                saved = open_tree(directory)
+                source = explorers_of(saved, saved.directory, self.kinds)
         except KindNeeded as error:
             raise UsageError(
                 f"the explorers of {directory} use '{error.name}', and this experiment uses nothing of that module:"
@@ -201,7 +205,7 @@ class Transfer:
             raise UsageError(f"{type(self.env).__name__} declares no symmetries: it cannot be turned (method.turn)")
         return Turned.by(self.env.symmetries, policy)
 
-    def _driving(self, source: Explorers, directory: Path) -> Policy:
+    def _driving(self, source: Explorers, directory: Place) -> Policy:
         recipe = source.recipe
         if not isinstance(recipe, ExplorerRecipe):
             raise UsageError("explorers that share a latent know one world only: they cannot be transferred")
@@ -216,8 +220,8 @@ class Transfer:
         rest = self._rest(recipe, policies, team)
         return SubTeams(team, rest, self._view, self.spec.num_agents, recipe.spec.num_agents)
 
-    def _restored(self, recipe: ExplorerRecipe, directory: Path) -> Policy:
-        saved = open_tree(run_or_explorers(directory), LARGEST_FILE)
+    def _restored(self, recipe: ExplorerRecipe, directory: Place) -> Policy:
+        saved = open_tree(run_or_explorers(directory) if isinstance(directory, Path) else directory, LARGEST_FILE)
         try:
             return self.chosen(restore_explorers(recipe, saved).policies)
         except StoreError as error:

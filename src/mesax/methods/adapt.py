@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ from jaxtyping import PyTree
 from mesax.envs.base import Task
 from mesax.methods.base import Experiment, Purpose, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
 from mesax.store.leaves import is_key
-from mesax.store.trees import load_tree, save_tree
+from mesax.store.trees import Place, load_tree, save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn, prepare
 from mesax.training.learning_loop import LearningLoop
@@ -120,8 +119,7 @@ class _Adapting:
         group = self.groups[job]
         tasks, keys = self._lanes(group)
         start = _settled(self.start_of(services, tasks))
-        policy = stacked_shape(greedy_shape(self.experiment), len(keys))
-        best: _Best | None = services.kept(_Best(np.zeros(len(keys)), np.zeros(len(keys), int), policy))
+        best: _Best | None = services.kept(lambda: self._best_like(len(keys)))
         all_tasks = self.experiment.split.test
         with keeping_last_good(services):
             for chunk in learn(
@@ -139,6 +137,11 @@ class _Adapting:
                 services.keep(best)
         assert best is not None
         _save_policies(services.directory, group, chunk, best)
+
+    def _best_like(self, lanes: int) -> _Best:
+        """Shapes of the best policies."""
+        policy = stacked_shape(greedy_shape(self.experiment), lanes)
+        return _Best(np.zeros(lanes), np.zeros(lanes, int), policy)
 
     def prepare(self, start: Start) -> None:
         """Compile what the jobs need."""
@@ -223,7 +226,7 @@ def _of_variants(experiment: Experiment, chunk: Chunk, lane: int) -> dict[str, f
     return {"uniform_variant_return": float(np.mean(returns)), "best_variant_return": max(returns)}
 
 
-def _save_policies(directory: Path, group: list[Lane], last: Chunk, best: _Best) -> None:
+def _save_policies(directory: Place, group: list[Lane], last: Chunk, best: _Best) -> None:
     """Two greedy policies per lane: of the end, and of the best evaluation."""
     for lane, (task, repeat) in enumerate(group):
         facts = {"task": task, "repeat": repeat}

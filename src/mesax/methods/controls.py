@@ -39,6 +39,7 @@ class Uniform:
     """MESA's mixing with a uniformly random explorer: what exploring *anyhow* is worth."""
 
     mixing: Mixing = Mixing()
+    """How often others play an episode in place of the learner."""
 
     def check(self, experiment: Experiment) -> None:
         """The learner must fit, and learn from others' episodes."""
@@ -55,6 +56,7 @@ class Diagonal:
     """MESA's mixing with a hand-written explorer: all agents play the same random action."""
 
     mixing: Mixing = Mixing()
+    """How often others play an episode in place of the learner."""
 
     def check(self, experiment: Experiment) -> None:
         """Actions must be discrete, and the learner must fit and learn from others' episodes."""
@@ -83,6 +85,7 @@ class Tour:
     plan: TourPlan
     """Where it goes."""
     mixing: Mixing = Mixing()
+    """How often others play an episode in place of the learner."""
 
     def check(self, experiment: Experiment) -> None:
         """Somebody must have written a tour of this world, and the learner must fit and learn from others' episodes."""

@@ -11,7 +11,6 @@ a world which can tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import equinox as eqx
@@ -30,7 +29,7 @@ from mesax.methods.mesa.collect import collect_loop, collect_stage
 from mesax.methods.preset import Preset
 from mesax.ranges import above, at_least, at_most
 from mesax.rewards.high_reward import Threshold
-from mesax.store.trees import open_tree
+from mesax.store.trees import Place, open_tree, trees_in
 from mesax.training.loop import Start
 from mesax.training.schedule import Schedule
 from mesax.types import Episode, stacked_shape, tree_index
@@ -85,12 +84,11 @@ class Filled:
             adapt_stage(experiment, start_of=start),
         )
 
-    def _episodes(self, experiment: Experiment, directories: list[Path]) -> Episode:
+    def _episodes(self, experiment: Experiment, directories: list[Place]) -> Episode:
         """Kept episodes of all training tasks, in turn, as many as the replay may hold of them."""
         blank = collect_loop(experiment, self).blank_episode(())
         parts = []
-        for path in sorted(part for directory in directories for part in directory.glob("trajectories-*")):
-            saved = open_tree(path)
+        for saved in (open_tree(place) for directory in directories for place in trees_in(directory, "trajectories-*")):
             number = int(saved.facts["episodes"])
             parts += [saved.restore(stacked_shape(blank, number))] if number else []
         if not parts:

@@ -13,7 +13,6 @@ in a layout with one known target, "the target" and "this place" cannot be told 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -45,7 +44,7 @@ from mesax.ours.verdict import overall, verdict
 from mesax.ranges import at_least
 from mesax.rewards.coverage import CoverageState, RecordReward
 from mesax.rewards.high_reward import Levels
-from mesax.store.trees import load_tree, read_manifest, save_tree
+from mesax.store.trees import Place, load_tree, open_tree, save_tree, trees_in
 from mesax.types import Episode
 
 REFERENCE = 0.1
@@ -159,19 +158,19 @@ class _KeepSteps:
         save_tree(services.directory / f"{STEPS}-{task:02d}", tree, facts)
 
 
-def load_steps(directories: list[Path], num_tasks: int) -> PaidSteps:
+def load_steps(directories: list[Place], num_tasks: int) -> PaidSteps:
     """What stage 1 kept of all training tasks."""
     parts, tasks = [], []
     for directory in directories:
-        for part in sorted(directory.glob(f"{STEPS}-*")):
-            facts = read_manifest(part)["facts"]
+        for saved in map(open_tree, trees_in(directory, f"{STEPS}-*")):
+            facts = saved.facts
             shape = tuple(facts["shape"])
             like = {
                 "seen": jax.ShapeDtypeStruct(shape, jnp.float32),
                 "kind": jax.ShapeDtypeStruct(shape[:1], jnp.int32),
                 "weight": jax.ShapeDtypeStruct(shape[:1], jnp.float32),
             }
-            parts.append(load_tree(part, like))
+            parts.append(saved.restore(like))
             tasks.append(np.full(shape[0], facts["task"]))
     joined = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ("seen", "kind", "weight")}
     return PaidSteps.gathered(joined["seen"], joined["kind"], np.concatenate(tasks), joined["weight"], num_tasks)

@@ -35,9 +35,9 @@ CHUNKS = 40
 LEARNED = "meta-learned"
 """Directory of what meta-training has learned."""
 TEST_EPISODES = 50
-"""Of a round on a test task."""
+"""Episodes of a round on a test task."""
 FEWEST_ROUNDS = 20
-"""On a test task, as long as there are two episodes for each."""
+"""Rounds on a test task, if there are two episodes for each."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Maesn:
     steps: int = 200_000
     """Environment steps of meta-training, over all training tasks; 0: none, policy gradient from scratch."""
     episodes: int = 20
-    """Of each training task in a round, before adaptation and again after it; fitted so that `steps` are met."""
+    """Episodes of a training task in a round, before adaptation and again after it; fitted so that `steps` are met."""
     pretrained_from: str | None = None
     """A finished run of this method whose meta-training to use instead."""
 
@@ -112,7 +112,7 @@ class Maesn:
         begin = MetaBegin(env, algorithm, experiment.num_train_tasks)
         loop = MetaLoop(env, algorithm, plan.episodes, plan.rounds)
         cut = Chunked("meta-training", plan.num_chunks, steps=plan.chunk_steps)
-        last = start = kept_or_begun(services, jax.eval_shape(begin, key), lambda: compiled(begin)(key))
+        last = start = kept_or_begun(services, lambda: jax.eval_shape(begin, key), lambda: compiled(begin)(key))
         for last in in_chunks(
             services,
             cut,

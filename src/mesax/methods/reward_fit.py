@@ -150,7 +150,7 @@ class Fitting:
     def finished(self, services: Services, key: Key) -> FitState:
         """All chunks that are still to be done."""
         fresh = jax.tree.map(np.asarray, self.start())
-        kept: FitState | None = services.kept(fresh)
+        kept: FitState | None = services.kept(lambda: fresh)
         state: FitState = fresh if kept is None else jax.tree.map(np.asarray, kept)
         plan, pool = self.plan, self.steps.pool()
         for chunk in plan[int(state.done) :]:

@@ -30,7 +30,7 @@ class Scripted(OnPolicy):
     """A team that plays by a script, in the place of a learner."""
 
     script: Script | None
-    """None: nobody has written one, which the goal says."""
+    """None: there is no script, which the goal says."""
     aim: Aim
 
     def check(self, spec: EnvSpec, num_envs: int) -> None:

@@ -49,7 +49,7 @@ class Pretraining:
     collect_steps: int
     """Environment steps for each training task: as many as MESA's stage 1 takes."""
     explore_steps: int
-    """Environment steps beside: as many as all of MESA's explorers take."""
+    """Environment steps: as many as all of MESA's explorers take."""
     num_evaluations: int = 10
     """Evaluations on training tasks at most, evenly spaced."""
 

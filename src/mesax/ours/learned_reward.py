@@ -155,12 +155,12 @@ class RewardFit:
 
     @property
     def optimizer(self) -> Adam:
-        """Of every fit; its rate is annealed by whoever takes a step."""
+        """Of every fit; its rate is annealed from outside."""
         return Adam(self.learning_rate, clip_norm=1.0)
 
 
 class Given(NamedTuple):
-    """What a chunk of updates is given beside the model."""
+    """What a chunk of updates is given in addition to the model."""
 
     pool: StepPool
     weights: Float[Array, "tasks entities"]

@@ -283,7 +283,7 @@ RUN_FIGURES: tuple[RunFigure, ...] = (
         absent="logged no training of explorers",
     ),
 )
-"""Of every world; a world's own are in its suite."""
+"""Figures of every world; a world's own are in its suite."""
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class ComparisonFigure:
     caption: str
     draw: Callable[[Sequence[RunResults]], Figure]
     chart: str = ""
-    """The chart of a report that shows it; if empty, it is a file beside the others only."""
+    """The chart of a report that shows it; if empty, it is a file among the others only."""
 
 
 COMPARISON_FIGURES = (

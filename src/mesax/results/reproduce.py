@@ -8,19 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from mesax.errors import UsageError
+from mesax.rendering.canvas import save
+from mesax.results.drawing import world_figures
+from mesax.results.evidence.freshness import is_of_today
 from mesax.results.evidence.kept import ELSEWHERE
+from mesax.results.evidence.zero_shot import UNIFORM, measured
 from mesax.results.labels import OUTDATED, PRIVILEGED, PUBLISHED
+from mesax.results.paper.ablation import ablation_figure
 from mesax.results.paper.cells import Cell, Draw, Found, Kind, Piece, Sources
+from mesax.results.paper.curves import curves_of_all
+from mesax.results.paper.generalization import Reached, generalization_figure
 from mesax.results.paper.table import Paper, controls_table, gain_table, result_table
+from mesax.results.paper.theory import draw_theory, write_document
+from mesax.results.profiles import profile_figure
 from mesax.results.tables import Table, to_markdown
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from mesax.store.reading import RunResults
+from mesax.store.reading import RunResults
+from mesax.theory.study import study
 
 
 def piece_named(name: str) -> Piece:
@@ -32,8 +39,6 @@ def piece_named(name: str) -> Piece:
 
 
 def _saved(figure: Figure, directory: Path, name: str) -> list[Path]:
-    from mesax.rendering.canvas import save  # noqa: PLC0415 (drawing is heavy)
-
     return list(save(figure, directory / name))
 
 
@@ -41,8 +46,6 @@ def _curves(name: str) -> Draw:
     """Learning curves of all runs, a panel per environment, seeds pooled."""
 
     def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
-        from mesax.results.paper.curves import curves_of_all  # noqa: PLC0415
-
         del sources
         return _saved(curves_of_all(found), directory, name)
 
@@ -51,8 +54,6 @@ def _curves(name: str) -> Draw:
 
 def _visits(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     """Where uniform play and the explorers of each run go."""
-    from mesax.results.drawing import world_figures  # noqa: PLC0415
-
     del sources
     paths = []
     for one in found:
@@ -75,9 +76,6 @@ def _episodes(*policies: str) -> Draw:
 
 def _generalization(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     """Left: what explorers of simpler worlds reach before anything is learned; right: learning curves."""
-    from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured  # noqa: PLC0415
-    from mesax.results.paper.generalization import Reached, generalization_figure  # noqa: PLC0415
-
     rows = [row for row in measured(sources.store) if row["env"] == HARD and is_of_today(row)]
     reached = [
         Reached(label, row["number"], row["ways"][way]["tasks"])
@@ -92,8 +90,6 @@ def _generalization(found: Sequence[Found], directory: Path, sources: Sources) -
 
 def _ablated(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     """A row for each environment: learning curves of the paper's arms, final returns of all."""
-    from mesax.results.paper.ablation import ablation_figure  # noqa: PLC0415
-
     del sources
     return _saved(
         ablation_figure([(one.label, run) for one in found for run in one.pooled], PAPER_ARMS), directory, "figure-9"
@@ -101,9 +97,6 @@ def _ablated(found: Sequence[Found], directory: Path, sources: Sources) -> list[
 
 
 def _theory(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
-    from mesax.results.paper.theory import draw_theory, write_document  # noqa: PLC0415
-    from mesax.theory.study import study  # noqa: PLC0415
-
     del found, sources
     document = study()
     return [write_document(document, directory), *draw_theory(document, directory)]
@@ -115,8 +108,6 @@ def _table_2(found: Sequence[Found]) -> list[Table]:
 
 def _written(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
     """The tables as a page, and how often each method reaches which share of the best return."""
-    from mesax.results.profiles import profile_figure  # noqa: PLC0415
-
     del sources
     directory.mkdir(parents=True, exist_ok=True)
     page = directory / "table-2.md"
@@ -163,7 +154,7 @@ def _of(*envs: str) -> tuple[Cell, ...]:
 
 
 COLUMNS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-2a6l", "wide-3a5l", "wide-3a6l", "swimmer-wide")
-"""Of Table 2."""
+"""Columns of Table 2."""
 ONE_STEP, MULTI_STAGE, TWO_AGENTS, _, THREE_AGENTS, _, SWIMMER = COLUMNS
 CLIMB, PARTICLES = COLUMNS[:2], COLUMNS[2:6]
 VISUALIZED, HARD = "wide-2a3l", "wide-3a5l-hard"
@@ -308,12 +299,12 @@ FILLED = {
     "filled, relabeled": (("method.labels", "test"),),
     "filled, own labels, a fifth": (("method.labels", "own"), ("method.share", "0.0064")),
 }
-"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes beside 640 random ones."""
+"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes against 640 random ones."""
 
 
 OURS, ALONE = "MESA", "learner alone"
 PAPER_ARMS = (OURS, ALONE, *FILLED)
-"""Of Figure 9; the others say what each part that we added is worth."""
+"""Arms of Figure 9; the others say what each part that we added is worth."""
 
 
 def _ablation() -> Iterator[Cell]:
@@ -391,4 +382,4 @@ PIECES: tuple[Piece, ...] = (
     Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
 )
-"""Of the paper; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""
+"""Figures and tables of the paper; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -77,6 +77,17 @@ def summarize(
     }
 
 
+def summary_of(
+    run: Json, eval_rows: Iterable[Json], metrics: Iterable[Json], coverage: Json | None, **costs: Any
+) -> Json:
+    """The same of a run with all that it has left, and what is unusual about it."""
+    summary = summarize(run, eval_rows, **costs)
+    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
+    if cut_short > 0:  # counted, not hidden: an engine that diverges, or a time limit of the environment's own
+        summary["largest_cut_short"] = cut_short
+    return summary if coverage is None else summary | {"explorers": explorer_figures(coverage)}
+
+
 def final_interval(run: RunResults) -> Interval:
     """The mean final return with its interval over seeds, tasks and repeats."""
     return returns_interval(run.family, run.final_returns, run.tasks, run.seeds)
@@ -119,7 +130,7 @@ def run_figures(run: RunResults) -> Json:
 
 
 def explorer_figures(coverage: Json) -> Json:
-    """What the explorers reach on unseen tasks, beside uniform play, from coverage.json."""
+    """What the explorers reach on unseen tasks, compared with uniform play, from coverage.json."""
     names = ("distinct_visits", "high_reward_steps")
     figures = {
         visitor["name"]: {name: visitor[name] for name in names} | _worst_target(visitor)
@@ -215,7 +226,7 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
 
 
 def _unbounded_interval(run: RunResults) -> Interval:
-    """Of the mean final return, and not cut at the best one: what is cut off there would be missing in a difference."""
+    """Interval of the mean final return, not cut at the best one: a difference would lack what is cut off there."""
     return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
 
 
@@ -238,7 +249,7 @@ def paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels |
 Identity: TypeAlias = Literal["target", "label"]
 """What a task is known by."""
 OWN_LABEL = "own_label"
-"""Of a task whose label names its seed too, because it stands beside tasks of others."""
+"""Entry of a task whose label names its seed too, because it stands among tasks of others."""
 
 
 class TaskFinals(NamedTuple):

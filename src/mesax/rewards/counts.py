@@ -64,7 +64,7 @@ class BinnedEntries:
     entries: tuple[int, ...]
     """Which ones."""
     width: float
-    """Of a bin."""
+    """Width of a bin."""
     where: bool = added(False)
     """Whether the same change is another one elsewhere, as it is in what an agent sees around it."""
 
@@ -101,7 +101,7 @@ class PlaceKeys:
     radius: float = 0.2
     """An agent is on its nearest point if that is no farther."""
     width: float = 0.2
-    """Of a bin."""
+    """Width of a bin."""
 
     def __post_init__(self) -> None:
         """Refuse a map of nothing."""
@@ -133,7 +133,7 @@ class ProjectedKeys:
     """
 
     weight: float = 1.0
-    """Of observations, so that they are about 1."""
+    """Weight of observations, so that they are about 1."""
     rows: int = 8
     """Projections: at most 3^rows states."""
 
@@ -182,11 +182,11 @@ class CountReward:
     changes: bool = True
     """Count changes too; without, states alone."""
     weight: float = 1.0
-    """Of the bonus."""
+    """Weight of the bonus."""
     reset_chance: float = 1e-3
     """Chance of a table to be cleared, per step of its copy."""
     buckets: int = 8_192
-    """Of a table."""
+    """Buckets of a table."""
     copies: int = 32
     """Copies of the environment with tables of their own; the episodes of a round are dealt out to them in order."""
 
@@ -219,9 +219,9 @@ class CountReward:
         return policy
 
     def observe(self, spec: EnvSpec, state: CountState, episodes: Episode, key: Key) -> tuple[CountState, Episode]:
-        """Count step by step, and pay by the count; no step is the last one for whoever learns from this.
+        """Count step by step, and pay by the count; no step is the last one for the learner.
 
-        Where the task ends, it goes on at a fresh start: nobody ever acts on what is seen at an end, so no value of it
+        Where the task ends, it goes on at a fresh start: no policy acts on what is seen at an end, so no value of it
         could be learned, and one that is only guessed would grow with whatever is built on it.
         """
         copy = jnp.arange(episodes.reward.shape[0]) % self.copies

@@ -22,7 +22,9 @@ class ObsActionFeatures:
     """Weighted joint observation and joint action: the pair (s, a) as a vector under the L2 norm."""
 
     obs_weight: float = 0.0
+    """Factor of observations."""
     action_weight: float = 1.0
+    """Factor of actions."""
     obs_from: int = 0
     """First entry of each agent's observation that counts."""
     obs_to: int | None = None
@@ -55,6 +57,7 @@ class SortedOccupancy:
     """
 
     num_points: int
+    """Points that agents may occupy."""
     obs_from: int = 2
     """Where each agent's observation holds the offsets to the points, two numbers each."""
     radius: float = 0.2

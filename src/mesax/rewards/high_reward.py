@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mesax.errors import UsageError
 from mesax.rewards.coverage import HighRewardSet
+from mesax.types import on_device
 
 Placement: TypeAlias = Literal["density", "spread"]
 """Where clusters of M_* lie: KMeans puts more of them where stage 1 saw more; or spread evenly over all that it saw."""
@@ -155,19 +156,22 @@ def build_subspace(
     centroids = np.zeros((num_clusters, size))
     centroids[:clusters] = centers
     return HighRewardSet(
-        jnp.asarray(members, jnp.float32),
-        jnp.asarray(stored, jnp.float32),
-        jnp.arange(capacity) < len(keep),
-        jnp.asarray(labels, jnp.int32),
-        jnp.asarray(centroids, jnp.float32),
-        jnp.arange(num_clusters) < clusters,
+        *on_device(
+            (
+                members.astype(np.float32),
+                stored.astype(np.float32),
+                np.arange(capacity) < len(keep),
+                labels.astype(np.int32),
+                centroids.astype(np.float32),
+                np.arange(num_clusters) < clusters,
+            )
+        )
     )
 
 
 def _means(features: np.ndarray, clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """KMeans: centers, and the cluster of each point."""
     from sklearn.cluster import KMeans  # noqa: PLC0415  (slow to import, needed once a run)
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
     with threadpool_limits(1):  # more threads add in another order
         kmeans = KMeans(clusters, n_init=10, max_iter=100, random_state=seed).fit(features.astype(np.float64))

@@ -101,7 +101,7 @@ class Equality(Relation):
 
 @dataclass(frozen=True)
 class Counts(Relation):
-    """How many agents play the same, whoever they are: sizes of the groups, largest first."""
+    """How many agents play the same, no matter which: sizes of the groups, largest first."""
 
     def code(self, action: Joint) -> Joint:
         """For example (7, 3, 7) is (2, 1, 0)."""
@@ -288,7 +288,7 @@ class _Counted(NamedTuple):
     codes: np.ndarray
     """The different ones, `[codes, agents]`."""
     weight: np.ndarray
-    """Of each code, `[tasks, steps, codes]`; every task counts once, however many members it has at a step."""
+    """Weight of each code, `[tasks, steps, codes]`; every task counts once, however many members it has at a step."""
     task: np.ndarray
     step: np.ndarray
     which: np.ndarray

@@ -41,17 +41,19 @@ class Rnd:
     features: FeatureMap = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
     """What can be new: by default the joint observation reached. Where steps lead nowhere, take the actions too."""
     weight: float = 0.5
-    """Of the bonus."""
+    """Weight of the bonus."""
     task_weight: float = 1.0
-    """Of the task's own reward."""
+    """Weight of the task's own reward."""
     discount: float = 0.99
-    """Of the sums whose deviation scales the bonus."""
+    """Discount of the sums whose deviation scales the bonus."""
     size: int = 32
     """Numbers to be predicted."""
     target_net: Mlp = Mlp((64,))
+    """Net that is random and stays so."""
     predictor_net: Mlp = Mlp((64, 64, 64))
     """Two layers more than the target's, as released."""
     optimizer: Adam = Adam(7e-4)
+    """Optimizer of the predictor."""
     minibatches: int = 4
     """Steps of the predictor per round, over all that was played."""
     least: float = 1e-2
@@ -106,7 +108,7 @@ class Rnd:
         return RndState(state.target, predictor, inputs, returns), seen
 
     def _paid(self, episodes: Episode, bonus: Float[Array, "envs time"]) -> Episode:
-        """Episodes with the bonus, in their reward or beside it."""
+        """Episodes with the bonus, in their reward or apart from it."""
         reward = self.task_weight * episodes.reward
         if self.apart:
             return replace(episodes, reward=reward, bonus=bonus)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mesax.errors import DamageError, UsageError
+from mesax.store.json_files import read_rows
 from mesax.store.json_values import Json
 from mesax.store.run_directory import RunDirectory
 
@@ -97,20 +98,31 @@ def borrowed_from(method: object) -> dict[str, str]:
     return {name: str(known[name]) for name in BORROWED_FROM if known.get(name) is not None}
 
 
-def load_run(path: str | Path) -> RunResults:
-    """The results of a run that has been evaluated; those of a finished run must be what it wrote."""
+def load_run(path: str | Path, partial: bool = False) -> RunResults:
+    """The results of a run that has been evaluated; those of a finished run must be what it wrote.
+
+    With `partial`, those of a run that is not finished are what its jobs have so far.
+    """
     stored = RunDirectory.open(Path(path))
     directory, run, status = stored.path, stored.run, stored.status
     _check_run(directory / "run.json", run)
     evaluations = directory / "eval.jsonl"
-    curves = curves_from_rows(run, stored.read_rows("eval.jsonl"), evaluations)
+    rows, metrics = stored.read_rows("eval.jsonl"), stored.read_rows("metrics.jsonl")
+    so_far = [] if rows or status == "done" else _rows_of_jobs(stored, "eval.jsonl")
+    if so_far and partial:
+        rows, metrics = so_far, _rows_of_jobs(stored, "metrics.jsonl")
+    curves = curves_from_rows(run, rows, evaluations)
     if not curves:
-        raise _not_evaluated(evaluations, status)
+        raise _not_evaluated(evaluations, status, bool(so_far))
     summary = _optional_json(stored, "summary.json")
     if summary:
         _check_numbers(directory / "summary.json", summary, SUMMARY_NUMBERS)
-    metrics = tuple(stored.read_rows("metrics.jsonl"))
-    return RunResults(directory, run, curves, summary, metrics, read_coverage(stored) or None, status)
+    return RunResults(directory, run, curves, summary, tuple(metrics), read_coverage(stored) or None, status)
+
+
+def _rows_of_jobs(stored: RunDirectory, name: str) -> list[Json]:
+    """The rows that the jobs of a run have written so far; its last stage merges them once all are done."""
+    return [row for path in sorted(stored.path.glob(f"jobs/*/*/{name}")) for row in read_rows(path)]
 
 
 def read_coverage(stored: RunDirectory) -> Json:
@@ -128,6 +140,11 @@ def read_coverage(stored: RunDirectory) -> Json:
             _check_entries(path, visitor["targets"], ("worst",))
             _check_numbers(path, visitor["targets"]["worst"], WORST_NUMBERS)
     return coverage
+
+
+def in_order(evaluations: Iterable[Json]) -> list[Json]:
+    """Rows of eval.jsonl, task by task and repeat by repeat, whichever jobs they are of."""
+    return sorted(evaluations, key=lambda row: (row["task"], row["repeat"], row["step"]))
 
 
 def curves_from_rows(run: Json, rows: Iterable[Json], source: object = "eval.jsonl") -> tuple[Curve, ...]:
@@ -166,11 +183,14 @@ def _curve(run: Json, key: tuple[int, int], by_step: Mapping[int, Json]) -> Curv
     return Curve(task, label, repeat, int(run["seed"]), np.array(steps), returns, groups, zero_shot)
 
 
-def _not_evaluated(evaluations: Path, status: str) -> Exception:
+def _not_evaluated(evaluations: Path, status: str, has_some: bool) -> Exception:
     if status == "done":
         return DamageError(f"{evaluations} holds no evaluations of test tasks, but the run is done")
     why = NOT_EVALUATED.get(status, f"its status is {status!r}")
-    return UsageError(f"{evaluations.parent} has no evaluations of test tasks yet: {why}")
+    run = evaluations.parent
+    if has_some:
+        return UsageError(f"{run} is not finished: {why}; 'mesax report {run}' shows the evaluations so far")
+    return UsageError(f"{run} has no evaluations of test tasks yet: {why}")
 
 
 def _check_run(path: Path, run: Json) -> None:

@@ -72,8 +72,8 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "explorer-policy": "an explorer samples its actions, as it was trained",
         "explorer-snapshot": "`quick`, `smoke`, particle worlds: the kept explorer is the last that is fair",
         "entropy": "`quick`, `smoke`, climb games: explorers have a bonus for entropy",
-        "learned-reward": "beside `mesa` there is `learned`, which is paid for what a model has learned to pay",
-        "structured-explorers": "beside `mesa` there is `structured`, with shared randomness and relations",
+        "learned-reward": "in addition to `mesa` there is `learned`, which is paid for what a model has learned to pay",
+        "structured-explorers": "in addition to `mesa` there is `structured`, with shared randomness and relations",
     },
     "Stage 3: new tasks": {
         "mixing": "linear, over the first part of the rounds after the random phase",
@@ -89,7 +89,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
     },
     "Evaluation": {
         "evaluation": "greedy policies, episodes of their own; final: mean of the last five evaluations or third",
-        "spread": "95% intervals over seeds and tasks beside the standard deviation",
+        "spread": "95% intervals over seeds and tasks next to the standard deviation",
     },
     "Baselines that learn on training tasks": {
         "pretraining-base": "Pretrain and Goal are MAPPO",

@@ -77,7 +77,7 @@ def patterns() -> list[str]:
 
 
 def _all_suites() -> Iterator[Suite]:
-    """Built-in suites first: as long as one of these is meant, no other package is imported."""
+    """Built-in suites first: a name of theirs imports no other package."""
     yield from BUILT_IN
     yield from installed()
 

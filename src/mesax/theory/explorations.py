@@ -120,7 +120,7 @@ class AgentHarmonic:
 
 
 def structured_visits(num_actions: int, steps: float) -> np.ndarray:
-    """Both agents always play the same random action (Theorem 4.4): T/U on the diagonal, nothing beside it."""
+    """Both agents always play the same random action (Theorem 4.4): T/U on the diagonal, nothing off it."""
     return np.eye(num_actions) * steps / num_actions
 
 

@@ -47,7 +47,7 @@ PICTURE_DELTA = 0.5
 PICTURE_ACTIONS = tuple(range(4, 31))
 LEARNED_ACTIONS = (4, 6, 8, 12, 20)
 MOST_STEPS = 300_000
-"""Of a sampled learner."""
+"""Most steps of a sampled learner."""
 HIGHEST_RATIO = 2.0
 """T* f_0 delta is below this for every exploration that treats actions alike (see `lemma.py`)."""
 

@@ -1,4 +1,4 @@
-"""Theorem 5.1: the chance that a test goal stays unexplored, exactly on finite sets of goals, beside the bound.
+"""Theorem 5.1: the chance that a test goal stays unexplored, exactly on finite sets of goals, next to the bound.
 
 Goals are numbered on a ring. Test goals come from p, the N training goals from q, and an explorer that was trained on a
 goal also finds those around it: a neighborhood of `reach` goals (epsilon of the paper; the goal itself included). Then

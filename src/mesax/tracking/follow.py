@@ -79,7 +79,7 @@ def tracked_before(run: RunDirectory) -> list[str]:
 def follower(run: RunDirectory, names: Sequence[str], warn: Warn) -> Follower:
     """Sinks for these tools and for those that an earlier attempt has told.
 
-    Whoever names a tool that is not installed is told so at once. Any other that cannot be opened is left out with a
+    A tool that is not installed is refused at once. Any other that cannot be opened is left out with a
     warning: one that was asked for in an earlier attempt, perhaps on another machine, or one whose server is away.
     """
     check_trackers(names)

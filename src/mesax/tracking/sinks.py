@@ -97,7 +97,7 @@ class WandbSink:
         self._run.define_metric("*", step_metric="env_step")
 
     def log(self, entry: Entry) -> None:
-        """One line of its history, with the step of the series beside it."""
+        """One line of its history, with the step of the series."""
         self._run.log(
             {f"{entry.series}/{name}": value for name, value in entry.values.items()} | {"env_step": entry.step}
         )
@@ -112,7 +112,7 @@ class Tracker:
     """One tool."""
 
     package: str | None
-    """What it needs beside mesax; None: nothing."""
+    """What it needs besides mesax; None: nothing."""
     open: Callable[[Path, Json], Sink]
     """From an empty folder and run.json to its sink."""
 
@@ -139,7 +139,7 @@ def check_trackers(names: Sequence[str]) -> None:
 def open_sink(name: str, directory: Path, run: Json) -> Sink:
     """A sink that begins anew: what an earlier attempt left in its folder is gone, and is told again.
 
-    If the sink cannot be opened, all is as it was: nobody would tell it again.
+    If the sink cannot be opened, all is as it was: it would not be told again.
     """
     check_trackers([name])
     with _put_aside(directory):

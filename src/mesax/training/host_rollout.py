@@ -108,7 +108,7 @@ def _play_part(env: HostEnvironment, tasks: PyTree, policy: Policy, begun: Begun
         action[:, step] = np.asarray(chosen_action)[:, part].reshape(copies, *action.shape[2:])
         if not spec.action_space.contains(action[alive, step]):
             raise TrainingError(f"the policy plays what is none of {spec.action_space}, in step {step + 1}")
-        outcome = batch.step(action[:, step], alive)
+        outcome = batch.step(spec.action_space.held(action[:, step]), alive)
         _check_step(outcome, step + 1, obs.shape[2:], alive)
         obs[alive, step + 1] = outcome.obs[alive]
         reward[alive, step] = outcome.reward[alive]

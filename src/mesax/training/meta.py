@@ -25,9 +25,9 @@ class MetaPlan:
 
     num_chunks: int
     rounds: int
-    """Of a chunk."""
+    """Rounds of a chunk."""
     episodes: int
-    """Of each task in a round, before adaptation and again after it."""
+    """Episodes of each task in a round, before adaptation and again after it."""
     round_steps: int
 
     @staticmethod

@@ -134,7 +134,7 @@ class ForeignFamily:
         return jnp.asarray(self.configuration_of(transition), jnp.int32)
 
     def rewarding_configurations(self, tasks: UInt32[Array, " tasks"]) -> np.ndarray | None:
-        """What the user's function says; None without one, for then nobody knows."""
+        """What the user's function says; None without one."""
         if self.rewarding is None or self.configuration_of is None:
             return None
         return np.unique(np.asarray(self.rewarding(np.asarray(tasks)), np.int64))

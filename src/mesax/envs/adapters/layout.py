@@ -17,7 +17,7 @@ TeamReward: TypeAlias = Literal["mean", "sum", "shared"]
 
 
 class Broken(Exception):
-    """What an environment did wrong, in words; whoever runs it adds the task and the step."""
+    """What an environment did wrong, in words; its caller adds the task and the step."""
 
 
 def gymnasium_spaces() -> Any:

@@ -1,4 +1,4 @@
-"""Point navigation to goals on a half-circle: whoever knows the half-circle need not search the plane.
+"""Point navigation to goals on a half-circle: a team that knows the half-circle need not search the plane.
 
 A point starts at the center and moves by at most `stride` at every step, in any direction. At a distance d from its
 goal it is paid 1 - d / reach. On training tasks this holds everywhere; test tasks pay only within `reach`, and nothing
@@ -33,7 +33,7 @@ class HalfCircle:
 
     horizon: int = 20
     radius: float = 2.0
-    """Of the half-circle that goals are on."""
+    """Radius of the half-circle that goals are on."""
     reach: float = 0.8
     """Distance from the goal within which every task pays."""
     stride: float = 0.4
@@ -152,5 +152,5 @@ class HalfCircleFamily:
         return jnp.asarray(-1, jnp.int32)
 
     def rewarding_configurations(self, tasks: HalfCircleTask) -> None:
-        """Nobody counts them."""
+        """They are not counted."""
         del tasks

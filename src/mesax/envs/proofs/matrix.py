@@ -20,7 +20,7 @@ class MatrixGame:
     """Both agents pick a row and a column at once; all tasks are the same."""
 
     payoff: tuple[tuple[float, ...], ...] = QPLEX_PAYOFF
-    """Of the first agent's action (row) and the second's (column)."""
+    """Payoff of the first agent's action (row) and the second's (column)."""
 
     def __post_init__(self) -> None:
         """Refuse what is no square of at least two actions."""

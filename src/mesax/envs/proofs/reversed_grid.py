@@ -73,7 +73,7 @@ class ReversedGrid:
         return state, self._observe(state)
 
     def step(self, task: Task, state: GridState, action: Int[Array, " agents"], key: Key) -> tuple[GridState, Step]:
-        """Move both; a wall stops whoever walks into it."""
+        """Move both; a wall stops an agent that walks into it."""
         del task, key
         middle = self.columns // 2
         least = jnp.array([[0, 0], [0, middle]])

@@ -3,7 +3,7 @@
 Two agents, two actions. The first joint action opens a branch: (0, 0), (0, 1), (1, 0) or (1, 1). The second and third
 end the episode with nothing. In the other two the team earns 1 for every step that repeats the branch's joint action,
 and anything else ends the episode. Only the last step of branch (0, 0) differs: any joint action earns 1 there, and
-(1, 1) earns 4. In ten steps, whoever keeps to a branch has 10; who turns at the end of branch (0, 0) has 13.
+(1, 1) earns 4. In ten steps, a team that keeps to a branch has 10; one that turns at the end of branch (0, 0) has 13.
 """
 
 from __future__ import annotations

@@ -144,10 +144,9 @@ def _kept_signals() -> Iterator[None]:
 
 
 def on_this_node(kind: type) -> Any:
-    """An actor that takes no CPU, beside this process."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
-
-    here = NodeAffinitySchedulingStrategy(ray().get_runtime_context().get_node_id(), soft=False)
+    """An actor that takes no CPU, on the node of this process."""
+    strategies, node = ray().util.scheduling_strategies, ray().get_runtime_context().get_node_id()
+    here = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
     return ray().remote(kind).options(num_cpus=0, scheduling_strategy=here).remote()
 
 
@@ -159,16 +158,14 @@ def as_task(function: Callable[..., object], num_gpus: float) -> Any:
 
 def errors() -> tuple[type[Exception], ...]:
     """What Ray raises when a task, an actor, an object or a node is lost."""
-    from ray.exceptions import RayError  # noqa: PLC0415
-
-    return (RayError,)
+    return (ray().exceptions.RayError,)
 
 
 def cannot_begin(error: BaseException) -> bool:
     """Whether a worker could not even load what it was to do: our own tasks answer with values, whatever happens."""
-    from ray.exceptions import RayTaskError, RuntimeEnvSetupError, TaskCancelledError  # noqa: PLC0415
-
-    return isinstance(error, RayTaskError | RuntimeEnvSetupError) and not isinstance(error, TaskCancelledError)
+    kinds = ray().exceptions
+    begun = not isinstance(error, kinds.RayTaskError | kinds.RuntimeEnvSetupError)
+    return not begun and not isinstance(error, kinds.TaskCancelledError)
 
 
 def one_line(error: BaseException) -> str:

@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from mesax.errors import Preempted, kind_of
+from mesax.execution.ray_cluster import connection
 from mesax.execution.ray_cluster.desk import LEAVE, STOP
 from mesax.execution.ray_cluster.parcels import Files, Parcel, Stamps, names_in, pack, stamps, unpack
 from mesax.execution.ray_cluster.scratch import own_directory
 from mesax.execution.ray_cluster.versions import difference, identity
 from mesax.execution.ray_cluster.where import ATTEMPTS
-from mesax.runtime import configure, use_threads
+from mesax.runtime import use_threads, with_jax
 from mesax.store.files import write_file
+from mesax.store.json_values import parse_object
+from mesax.store.modules import load_modules
 from mesax.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -111,15 +114,12 @@ def _place(order: Order, earlier: Files, left: Files) -> Iterator[Attempt]:
 
 
 def _do(attempt: Attempt, order: Order, line: _Line, stop: threading.Event) -> None:
-    configure()
-    from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
-    from mesax.training.host_rollout import running  # noqa: PLC0415
-
+    jobs, running = with_jax("mesax.execution.jobs"), with_jax("mesax.training.host_rollout").running
     use_threads(1)
     stage = _stages(order["run_json"], tuple(order["modules"]), tuple(order["places"]))[order["stage"]]
     outbox = _Outbox(attempt, order, line)
     try:
-        run_job(attempt, stage, order["job"], line.progress, line.warn, stop, outbox.send)
+        jobs.run_job(attempt, stage, order["job"], line.progress, line.warn, stop, outbox.send)
     except Exception:
         with contextlib.suppress(Exception):  # the last good state, and rows up to here; but the error says more
             outbox.send()
@@ -133,12 +133,9 @@ def _do(attempt: Attempt, order: Order, line: _Line, stop: threading.Event) -> N
 @cache
 def _stages(run_json: str, modules: tuple[str, ...], places: tuple[str, ...]) -> dict[str, Stage]:
     """The stages of a run, built once in a process."""
-    from mesax.experiments.rebuild import experiment_of  # noqa: PLC0415  (JAX must be configured first)
-    from mesax.store.json_values import parse_object  # noqa: PLC0415
-    from mesax.store.modules import load_modules  # noqa: PLC0415
-
     sys.path += [place for place in places if place not in sys.path]
-    experiment = experiment_of(parse_object(run_json.encode()), load_modules(modules))
+    rebuild = with_jax("mesax.experiments.rebuild")
+    experiment = rebuild.experiment_of(parse_object(run_json.encode()), load_modules(modules))
     return {stage.name: stage for stage in experiment.method.stages(experiment)}
 
 
@@ -204,13 +201,11 @@ class _Line:
             leave()
 
     def _delivered(self, parcel: Parcel) -> bool:
-        import ray  # noqa: PLC0415
-
+        ray = connection.ray()
         return bool(ray.get(self.desk.deliver.remote(self.attempt, [ray.put(parcel)])))
 
     def _beat(self) -> None:
-        import ray  # noqa: PLC0415
-
+        ray = connection.ray()
         while not self._over.wait(SECONDS_BETWEEN_BEATS):
             word = _or_leave(lambda: ray.get(self.desk.beat.remote(self.attempt)))
             if word == STOP:
@@ -221,11 +216,9 @@ class _Line:
 
 def _or_leave(call: Callable[[], Any]) -> Any:
     """The answer to a call; if there is nobody to answer, the run has ended, and so does this process."""
-    from ray.exceptions import RayError  # noqa: PLC0415
-
     try:
         return call()
-    except RayError:
+    except connection.errors():
         traceback.print_exc()
         leave()
 

@@ -55,7 +55,7 @@ class OnRay:
         return self.address or os.environ.get(ADDRESS) or None
 
     def check(self) -> None:
-        """A `UsageError` if Ray is not installed, or nobody answers at the address."""
+        """A `UsageError` if Ray is not installed, or no cluster answers at the address."""
         if importlib.util.find_spec("ray") is None:
             raise UsageError("Ray is not installed: pip install 'mesax[ray]'")
         place = _host_and_port(self.cluster) if self.cluster else None

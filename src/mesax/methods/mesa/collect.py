@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
@@ -26,7 +25,7 @@ from mesax.methods.base import (
 )
 from mesax.methods.mesa.unfinished import all_episodes, put_episodes
 from mesax.rewards.high_reward import Collected, Levels, Threshold, deduplicate, valuable
-from mesax.store.trees import load_tree, read_manifest, save_tree
+from mesax.store.trees import Place, open_tree, save_tree, trees_in
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.schedule import Schedule
@@ -38,7 +37,7 @@ Featurize: TypeAlias = Callable[[Episode], tuple[Float[Array, "envs time feature
 
 @runtime_checkable
 class AlsoKeep(Protocol):
-    """What a method keeps of a training task's episodes beside its valuable pairs."""
+    """What a method keeps of a training task's episodes in addition to its valuable pairs."""
 
     def __call__(self, task: int, episodes: Episode, levels: Levels, services: Services) -> None:
         """Keep it in the job's directory."""
@@ -110,7 +109,7 @@ def collect_group(
             services.report(chunk.step * len(group), f"return {np.mean(returns):.3f}")
             if chunk.compile_seconds:
                 services.compiled(chunk.compile_seconds)
-    harvests = all_episodes(services, loop.blank_episode(()), len(group))
+    harvests = all_episodes(services, jax.eval_shape(loop.blank_episode, ()), len(group))
     for task, harvest in zip(group, harvests, strict=True):
         _keep_valuable(method, featurize, task, harvest, services, also)
 
@@ -168,17 +167,17 @@ class Pairs:
     """The training task of each pair."""
 
 
-def load_pairs(directories: list[Path]) -> Pairs:
+def load_pairs(directories: list[Place]) -> Pairs:
     """The union of all training tasks' valuable pairs."""
     parts, seen, tasks = [], [], []
     for directory in directories:
-        for part in sorted(directory.glob("pairs-*")):
-            facts = read_manifest(part)["facts"]
+        for saved in map(open_tree, trees_in(directory, "pairs-*")):
+            facts = saved.facts
             sizes = facts["sizes"]
             seen.append(facts["rewards"])
             dtypes = {"features": jnp.float32, "values": jnp.float32, "configurations": jnp.int32}
             like = {name: jax.ShapeDtypeStruct(tuple(sizes[name]), dtype) for name, dtype in dtypes.items()}
-            parts.append(load_tree(part, like))
+            parts.append(saved.restore(like))
             tasks.append(np.full(sizes["values"], facts["task"]))
     merged = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
     collected = Collected(

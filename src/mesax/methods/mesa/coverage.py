@@ -159,7 +159,7 @@ def leak_check(
 
 
 def unknown_leaks(steps: int, threshold: float) -> dict[str, float | None]:
-    """What `leaks` says where nobody knows the truth."""
+    """What `leaks` says where the truth is unknown."""
     names = ("rewarding_steps", "precision", "recall", "distance_at_recall_90", "precision_at_recall_90")
     return {"threshold": threshold, "steps": steps} | dict.fromkeys(names)
 
@@ -185,7 +185,7 @@ def leaks(distance: np.ndarray, true: np.ndarray, threshold: float) -> dict[str,
 
 
 class _Distinct(NamedTuple):
-    """Distinct rewarding configurations: per episode, and of all episodes together; NaN if nobody knows them."""
+    """Distinct rewarding configurations: per episode, and of all episodes together; NaN if they are unknown."""
 
     mean: float
     union: float
@@ -230,8 +230,8 @@ def coverage_pictures(
             entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
         entries.append(entry)
     return pictured(experiment.family, entries) | {
-        "dataset_size": int(state.subspace.valid.sum()),
-        "clusters": int(state.subspace.cluster_valid.sum()),
+        "dataset_size": int(np.sum(np.asarray(state.subspace.valid))),
+        "clusters": int(np.sum(np.asarray(state.subspace.cluster_valid))),
         "plane": _plane(state) if in_a_plane else None,
     }
 
@@ -294,7 +294,7 @@ def _target_visits(
     episodes: Episode,
     high_reward: float,
 ) -> TargetVisits:
-    """Visits to each target on each task; where nobody knows the targets, to whatever pays most there."""
+    """Visits to each target on each task; where targets are unknown, to whatever pays most there."""
     if targets is None:
         high = np.asarray(episodes.mask & (episodes.reward >= high_reward))
         return count_targets(which, high[..., None], np.zeros(1, int), num_tasks)

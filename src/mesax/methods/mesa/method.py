@@ -47,13 +47,13 @@ from mesax.rewards.high_reward import Placement, Threshold, build_subspace
 from mesax.store.modules import loaded_modules, named_in
 from mesax.store.reading import ALL_EXPLORERS
 from mesax.store.settings import added, to_plain
-from mesax.store.trees import read_manifest, save_tree
+from mesax.store.trees import Place, open_tree, read_manifest, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget, Schedule
-from mesax.types import EnvSpec, Episode, as_one, leading_size, tree_index, tree_stack
+from mesax.types import EnvSpec, Episode, as_one, leading_size, on_device, tree_index, tree_stack
 
 if TYPE_CHECKING:
     from mesax.methods.preset import Preset
@@ -152,7 +152,7 @@ class Mesa:
             check_trained_alike(self.recipe(spec), Path(self.explorers_from))
         self.borrowed(experiment, explorers_in(Path(self.explorers_from)))
 
-    def borrowed(self, experiment: Experiment, directory: Path, first: int = 0, at_most: int | None = None) -> Policy:
+    def borrowed(self, experiment: Experiment, directory: Place, first: int = 0, at_most: int | None = None) -> Policy:
         """Explorers of another run as they play here."""
         env, number = experiment.family.env, self.num_explorers if at_most is None else at_most
         how: How = "whole" if self.transfer == "whole" else "subteams"
@@ -210,7 +210,7 @@ class Mesa:
     def _look_at_borrowed(self, experiment: Experiment, services: Services) -> None:
         """See what they reach on unseen tasks before anything is learned there."""
         directory, family = services.directory / EXPLORERS, experiment.family
-        if family.high_reward is None:  # without M_* nobody knows what counts as high
+        if family.high_reward is None:  # without M_* it is unknown what counts as high
             return
         visitors = {ALL_EXPLORERS: self.borrowed(experiment, directory)}
         room = family.num_tasks
@@ -245,14 +245,14 @@ class Mesa:
         return ExplorerRecipe(spec, self.explorer, self.reward, self.capacity, self.num_clusters, self.action_repeat)
 
     def high_reward_set(self, experiment: Experiment, pairs: Pairs, services: Services) -> CoverageState:
-        """M_* with its clusters, which nobody has visited yet."""
+        """M_* with its clusters, without any visits yet."""
         del services
         if not len(pairs.features):
             raise TrainingError(self.threshold.nothing_found(pairs.collected))
         subspace = build_subspace(
             pairs.features, pairs.values, self.capacity, self.num_clusters, experiment.seed, self.placement
         )
-        return CoverageState(subspace, jnp.zeros(self.num_clusters))
+        return CoverageState(subspace, *on_device([np.zeros(self.num_clusters, np.float32)]))
 
     def _explore(self, experiment: Experiment, numbers: list[int], services: Services) -> None:
         """Stage 2: policies one after another, each rewarded for what its predecessors here leave out."""
@@ -260,7 +260,7 @@ class Mesa:
         state = self.high_reward_set(experiment, pairs, services)
         subspace, high_reward = state.subspace, high_reward_of(experiment.family, pairs)
         recipe, missed = self.recipe(experiment.family.env.spec), np.ones(self.num_clusters)
-        kept = services.kept({"done": 0, "steps": 0, "best": explorer_like(recipe), "fairest": 0.0})
+        kept = services.kept(lambda: {"done": 0, "steps": 0, "best": explorer_like(recipe), "fairest": 0.0})
         finished, steps = (0, 0) if kept is None else (kept["done"], int(kept["steps"]))
         leaks = (
             leak_check(experiment, self.reward, state, min(20 * self.coverage_episodes, MOST_LEAK_EPISODES))
@@ -284,7 +284,7 @@ class Mesa:
             policies.append(policy)
             if self.global_count != "none":
                 gained = report.visit_chance if self.global_count == "probability" else report.mean_visits
-                state = CoverageState(subspace, state.visits + jnp.asarray(gained))
+                state = replace(state, visits=state.visits + jnp.asarray(gained))
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
@@ -299,8 +299,8 @@ class Mesa:
     def _gather(self, experiment: Experiment, services: Services) -> None:
         """All explorers together, and what they visit on the unseen tasks."""
         recipe = self.recipe(experiment.family.env.spec)
-        pairs = load_pairs(services.outputs("collect"))
-        state = self.high_reward_set(experiment, pairs, services)
+        pairs, known = load_pairs(services.outputs("collect")), open_tree(services.outputs("explore")[0] / "coverage")
+        state: CoverageState = known.restore(jax.eval_shape(recipe.empty_coverage))
         policies = []
         for directory in services.outputs("explore"):
             # With NumPy, or every shape of a weight would have programs that take explorers apart and stack them.
@@ -313,8 +313,7 @@ class Mesa:
         episodes = min(10 * self.coverage_episodes, MOST_PICTURE_EPISODES)
         pictures = coverage_pictures(experiment, self.reward, state, visitors, high_reward, episodes)
         pictures["dataset"] = configuration_grid(experiment.family, pairs.configurations)
-        leaks = read_manifest(services.outputs("explore")[0] / "coverage")["facts"]["leaks"]
-        services.document("coverage", pictures | {"leaks": leaks})
+        services.document("coverage", pictures | {"leaks": known.facts["leaks"]})
 
     def _train_explorer(
         self,

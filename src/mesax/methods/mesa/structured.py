@@ -167,7 +167,7 @@ class StructuredMesa:
 
         total = self.explorer.num_updates
         cut = Chunked("the fit of the explorer", total, size=-(-total // CHUNKS))
-        last = start = kept_or_begun(services, self.recipe(spec).like(), begin)
+        last = start = kept_or_begun(services, self.recipe(spec).like, begin)
         for last in in_chunks(
             services,
             cut,

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from mesax.explorers.recipe import ExplorerRecipe
 from mesax.methods.base import Services
 from mesax.methods.mesa.coverage import CoverageReport
-from mesax.store.trees import load_tree, open_tree
+from mesax.store.trees import load_tree, open_tree, trees_in
 from mesax.training.driver import Chunk
 from mesax.types import Episode, stacked_shape, tree_index
 
@@ -30,8 +30,7 @@ def all_episodes(services: Services, blank: Episode, lanes: int) -> list[list[Ep
     `blank` has the shapes of one episode.
     """
     parts: list[list[Episode]] = [[] for _ in range(lanes)]
-    for path in sorted(services.scratch.glob("episodes-*")):
-        saved = open_tree(path)
+    for saved in map(open_tree, trees_in(services.scratch, "episodes-*")):
         axes = tuple(saved.facts["axes"])
         like = stacked_shape(blank, *axes)
         played: Episode = jax.tree.map(np.asarray, saved.restore(like))

@@ -12,9 +12,9 @@ import numpy as np
 
 from mesax.errors import UsageError
 from mesax.formatting import NOTHING, format_interval, format_number
-from mesax.results.evidence.freshness import Freshness, freshness, with_family
+from mesax.results.evidence.freshness import Freshness, freshness, is_of_today, with_family
 from mesax.results.evidence.kept import Kept, all_kept
-from mesax.results.evidence.zero_shot import UNIFORM, is_of_today, measured
+from mesax.results.evidence.zero_shot import UNIFORM, measured
 from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.paper.cells import Found, cost_lines, results_for
 from mesax.results.paper.table import (
@@ -66,7 +66,7 @@ class Evidence:
         return found
 
     def mark(self, kept: Kept) -> str:
-        """Beside a result that is not up to date."""
+        """Mark of a result that is not up to date."""
         return "" if self.states[kept.path] == "fresh" else OUTDATED
 
     def write(self, words: str) -> str:
@@ -81,7 +81,7 @@ Block = Callable[[Evidence, Sequence[str]], str]
 
 
 def _table_2(evidence: Evidence, words: Sequence[str]) -> str:
-    """The whole table; with `means`, without intervals, and without rows that nobody has run."""
+    """The whole table; with `means`, without intervals, and without rows that were not run."""
     if "means" in words:
         return to_markdown(mean_table(evidence.table_2, PAPER_TABLE_2))
     return to_markdown(result_table(evidence.table_2, PAPER_TABLE_2))
@@ -194,7 +194,7 @@ def _arms(evidence: Evidence, words: Sequence[str]) -> str:
     for one in arms:
         run = one.pooled[0]
         interval = final_interval(run)
-        # Results of the same run with older settings may lie beside them: overrides are named by their hash.
+        # Results of the same run with older settings may lie next to them: overrides are named by their hash.
         used = {own.directory for own in one.runs.values()}
         rows.append(
             (
@@ -253,7 +253,7 @@ def _zero_shot(evidence: Evidence, words: Sequence[str]) -> str:
     cells: dict[tuple[str, str, str], dict[int, str]] = {}
     for row in (row for row in measured(evidence.store) if row["env"] == env):
         for way, found in row["ways"].items():
-            # Uniform play has no explorers: however many were measured beside it.
+            # Uniform play has no explorers: however many were measured with it.
             place = (NOTHING, NOTHING, way) if way == UNIFORM else (str(row["explorers"]), str(row["number"]), way)
             mark = "" if is_of_today(row) or way == UNIFORM else OUTDATED
             text = f"{found['mean']:.3f}, worst {found['worst']:.2f}{mark}"

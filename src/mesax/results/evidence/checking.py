@@ -1,4 +1,4 @@
-"""`mesax verify results`: the files of a store against themselves, and every page beside it against the files."""
+"""`mesax verify results`: the files of a store against themselves, and every page next to it against the files."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
+from mesax.experiments.overrides import digest_of_plain
 from mesax.results.evidence.freshness import with_family
 from mesax.results.evidence.kept import Kept, file_names
 from mesax.results.labels import method_label
@@ -35,7 +36,7 @@ BETWEEN = (
 OF_OLD_ONES = ("iqm", "normalized_return", "env_steps_per_second", "ci_low", "ci_high", *OF_FINALS)
 """Figures that every result has."""
 OF_THE_STORE = ("label", "family", "test_tasks", "config", "made_with", "clocks", "curves")
-"""What a result has beside its figures; one from before there was a store has none of it."""
+"""What a result has in addition to its figures; one from before there was a store has none of it."""
 OF_NEW_ONES = ("area_under_curve", "optimal_fraction_low", "optimal_fraction_high")
 """Figures of all others; `zero_shot_return` is there only if learners had learned something before."""
 
@@ -98,8 +99,6 @@ def _of_tasks(facts: Json) -> Iterator[str]:
 
 
 def _of_settings(kept: Kept) -> Iterator[str]:
-    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
     facts, config = kept.facts, kept.facts["config"]
     if digest_of_plain(config) != kept.config_hash:
         yield f"its settings do not have the hash {kept.config_hash}"
@@ -129,7 +128,7 @@ def _of_rows(kept: Kept, is_old: bool) -> list[str]:
     """Figures, and tasks one by one, against what today's `summarize` makes of the curves."""
     try:
         kept = with_family(kept)
-    except UsageError:  # a world that is no more, and whose threshold nobody wrote down
+    except UsageError:  # a world that is no more, and whose threshold was not recorded
         return []
     found = [*_of_figures(kept, _summary(kept), is_old)]
     # Curves are rounded, and may touch the threshold of the optimum: then it makes a difference where exactly it is.

@@ -8,7 +8,7 @@
         borrowed                                   whose policies it has used, if they are of another run, and for
                                                    explorers, what stands for the settings that trained them
 
-Files from before there was a store have figures only: they can be read, and nobody can check what they are of.
+Files from before there was a store have figures only: they can be read, and what they are of cannot be checked.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from mesax.errors import DamageError, StoreError, UsageError
+from mesax.experiments.overrides import digest_of_plain
 from mesax.results.evidence.form import NEEDED, malformed
 from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
@@ -39,7 +40,7 @@ ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
 OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", "family", "test_tasks")
 """What run.json says that a comparison or a table may need."""
 DECIMALS = 4
-"""Of returns and angles."""
+"""Decimals of returns and angles."""
 ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
 LENDER = ("method", "env", "preset", "seed", "overrides")
@@ -80,13 +81,13 @@ class Kept:
 
     @property
     def config_hash(self) -> str | None:
-        """Of all its settings; None if nobody wrote them down."""
+        """Hash of all its settings; None if they were not recorded."""
         found = (self.facts.get("made_with") or {}).get("config_hash")
         return None if found is None else str(found)
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Settings that were given beside the preset."""
+        """Settings that were given in addition to the preset."""
         return {str(path): str(value) for path, value in (self.facts.get("overrides") or {}).items()}
 
     @property
@@ -96,7 +97,7 @@ class Kept:
 
     @property
     def core_seconds(self) -> float | None:
-        """What it cost: processor time of all its jobs, or where nobody kept that, their seconds, each on one core;
+        """What it cost: processor time of all its jobs, or where that was not kept, their seconds, each on one core;
         None if there is no clock at all."""
         clocks = self.facts.get("clocks") or {}
         seconds = clocks.get("cpu_seconds", clocks.get("job_seconds"))
@@ -114,7 +115,7 @@ class Kept:
         return RunResults(self.path, run, tuple(self._curves()), summary, (), None, "done")
 
     def _curves(self) -> list[Curve]:
-        """Of files without curves, a single point for each task: its final return."""
+        """One point for each task, its final return: for files without curves."""
         whole = {(curve["task"], curve["repeat"]): curve for curve in self.facts.get("curves") or ()}
         steps = self.facts["env_steps"] // max(len(self.facts["per_task"]), 1)
         found = []
@@ -130,7 +131,7 @@ class Kept:
 
 
 def read_kept(path: Path) -> Kept:
-    """A result; a `DamageError` if the file holds none, or one that nobody could make use of."""
+    """A result; a `DamageError` if the file holds none, or one of no use."""
     return _checked(path, read_json(path))
 
 
@@ -172,7 +173,7 @@ def load_results(path: Path) -> RunResults:
         raise UsageError(f"{path} is not a stored result; name the run directory: {path.parent}")
     kept = read_kept(path)
     if "family" not in kept.facts:
-        raise DamageError(f"{path} is from before results had their settings beside them: run it again to compare it")
+        raise DamageError(f"{path} is from before results had their settings with them: run it again to compare it")
     return kept.results
 
 
@@ -223,8 +224,6 @@ def _without_places(facts: Json) -> Json:
     places = borrowed_from(method)
     if not places:
         return facts
-    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
     paths = {f"method.{name}".replace("_", "-") for name in places}
 
     def hidden(path: str, value: object) -> object:

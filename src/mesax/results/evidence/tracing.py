@@ -58,7 +58,7 @@ class Checked:
 
 
 def pages_beside(store: Path) -> list[Path]:
-    """The README and all of `docs/` that stand beside a store."""
+    """The README and all of `docs/` next to a store."""
     root = store.resolve().parent
     found = [path for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if path.is_file()]
     return found

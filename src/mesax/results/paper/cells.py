@@ -10,27 +10,26 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from mesax.errors import StoreError, UsageError
 from mesax.experiments.names import method_and_learner
+from mesax.experiments.request import Request
 from mesax.formatting import NOTHING, format_duration
 from mesax.results.comparison import pool
+from mesax.results.evidence.freshness import borrows_from, is_of, requested, with_family
 from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept, facts_of
 from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults
 from mesax.suites.renamed import load_run, open_run
 
-if TYPE_CHECKING:
-    from mesax.experiments.request import Request
-
 SEEDS = (0, 1, 2)
-"""Of every result that is reported."""
+"""Seeds of every result that is reported."""
 DEEPEST = 3
 """Levels below a directory of runs at which runs are looked for."""
 CORES = 2
-"""Of the machine that costs are told for."""
+"""Cores of the machine that costs are told for."""
 
 Kind: TypeAlias = Literal["ours", "published", "baseline", "privileged", "control"]
 
@@ -42,7 +41,7 @@ class Cell:
     method: str
     env: str
     minutes: float
-    """Of one seed on two cores, about; the clocks of stored results are better."""
+    """Minutes of one seed on two cores, about; the clocks of stored results are better."""
     label: str = ""
     """What it is called in the figure; the method's name if empty."""
     overrides: tuple[tuple[str, str], ...] = ()
@@ -61,7 +60,7 @@ class Cell:
         return f"{self.label or self.method} on {self.env}"
 
     def arguments(self, seed: int) -> list[str]:
-        """Of `mesax run`."""
+        """Arguments of `mesax run`."""
         name, learner = method_and_learner(self.method)
         words = [name, self.env, *(("--learner", learner) if learner else ())]
         words += [] if self.preset == "quick" else ["--preset", self.preset]
@@ -75,8 +74,6 @@ class Cell:
 
     def request(self, seed: int) -> Request:
         """The same as a value."""
-        from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
-
         name, learner = method_and_learner(self.method)
         return Request(name, self.env, self.preset, seed, self.num_test_tasks, self.overrides, learner)
 
@@ -107,11 +104,11 @@ class Found:
     stale: Mapping[int, RunResults] = field(default_factory=dict)
     """Made with settings that have since changed, or before settings were recorded (unverified)."""
     seconds: float | None = None
-    """Of a seed on two cores that are both kept busy, on average over the clocks of its results."""
+    """Seconds of a seed on two cores that are both kept busy, on average over the clocks of its results."""
 
     @property
     def missing(self) -> list[int]:
-        """Seeds that nobody has run."""
+        """Seeds that were not run."""
         return [seed for seed in SEEDS if seed not in self.runs]
 
     @property
@@ -152,7 +149,7 @@ Render: TypeAlias = Callable[[RunResults, str, Path], list[Path]]
 
 @dataclass(frozen=True)
 class Sources:
-    """What a figure may be drawn from beside the results of its cells."""
+    """What a figure may be drawn from in addition to the results of its cells."""
 
     render: Render
     store: Path
@@ -245,16 +242,12 @@ def _found(cell: Cell, kept: Sequence[Kept], finished: Sequence[Kept]) -> Found:
 
 
 def _is_fresh(cell: Cell, kept: Kept) -> bool:
-    from mesax.results.evidence.freshness import borrows_from, is_of, requested  # noqa: PLC0415 (needs JAX)
-
     if kept.config_hash is None or (cell.lender and not borrows_from(kept, cell.lender)):
         return False
     return is_of(kept, requested(cell.request(kept.seed)))
 
 
 def _with_family(kept: Kept) -> RunResults:
-    from mesax.results.evidence.freshness import with_family  # noqa: PLC0415 (needs JAX)
-
     return with_family(kept).results
 
 
@@ -266,7 +259,7 @@ def _finished(directory: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
                 run = open_run(path.parent)
                 if run.status == "done":
                     yield path.parent, run.run
-            except (StoreError, UsageError):  # half a run, or none: nobody asked for this one
+            except (StoreError, UsageError):  # half a run, or none, that was not asked for
                 continue
 
 

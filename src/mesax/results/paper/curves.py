@@ -21,7 +21,7 @@ OURS, *OTHERS = PALETTE
 BASELINES = tuple((color, line) for line, color in product(("-", "--"), OTHERS))
 AS_PUBLISHED = tuple((OURS, line) for line in ("--", ":", "-."))
 ASIDE = tuple((color, line) for line, color in product((":", "-.", "--"), (INK, SOFT)))
-"""Of what is not compared: controls, and methods that are told more."""
+"""Styles of what is not compared: controls, and methods that are told more."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Look:
 
 
 def looks(labels: Sequence[tuple[str, Kind]]) -> dict[str, Look]:
-    """Ours stands out, as published it has the same color, baselines have others, all that is beside them is gray."""
+    """Ours stands out, as published it has the same color, baselines have others, all others are gray."""
     others = {"published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
     aside = cycle(ASIDE)
     found: dict[str, Look] = {}

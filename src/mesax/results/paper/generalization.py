@@ -20,7 +20,7 @@ class Reached:
 
     label: str
     number: int
-    """Of explorers; 0: uniform play."""
+    """Number of explorers; 0: uniform play."""
     tasks: Sequence[float]
     """Steps with the highest reward per episode, on each."""
 

@@ -14,6 +14,7 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily, SpecialAction
 from mesax.explorers.scripts import ToldActions
 from mesax.explorers.tours import SameActions
@@ -129,7 +130,7 @@ class Game:
 
     family: ClimbFamily
     schedule: Schedule
-    """Of the paper; a round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
+    """Schedule of the paper; a round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
     learner: Maddpg
     """What MESA wraps in the quick preset, as all that follows."""
     updates_per_round: int
@@ -184,6 +185,11 @@ GAMES = {
         num_test_tasks=10,
     ),
 }
+
+
+def family_of(environment: str) -> TaskFamily:
+    """All games of one size."""
+    return GAMES[environment].family
 
 
 def preset(environment: str, name: str) -> Preset:

@@ -22,11 +22,11 @@ from mesax.errors import UsageError
 from mesax.store.settings import is_setting, to_plain
 
 LONGEST_PROBE = 1_000
-"""Steps after which nobody waits any longer for an episode to end."""
+"""Steps after which an episode is taken to have no end."""
 PROBES = 16
 """Episodes that are played at most, each on a task of its own."""
 ENOUGH_CUTS = 4
-"""Episodes that are cut at the same step, as long as no other is: then all are taken to be."""
+"""Episodes that are cut at one step, and none at another: then all are taken to be."""
 LEAST_OF_A_FAMILY = 3
 """Members of a family that something must have to be meant as one, though it may lack others."""
 HOW_TO_GIVE_A_HORIZON = (
@@ -155,7 +155,7 @@ def around(env: ForeignEnvironment | JaxMarlEnvironment) -> ForeignFamily:
 
 
 def best_is_guessed(found: object) -> bool:
-    """Whether nobody has said how good what a user names can be at best, so that `around` takes something for it."""
+    """Whether the best return of what a user names is unknown, so that `around` guesses it."""
     return isinstance(found, ForeignEnvironment | JaxMarlEnvironment) or not is_family(found)
 
 

@@ -1,6 +1,6 @@
 """Any environment in every preset: settings that ask nothing but its sizes, for a first result to improve upon.
 
-Nobody knows in what units observations come, so learners standardize them, and explorers measure distances as shares of
+The units of observations are unknown, so learners standardize them, and explorers measure distances as shares of
 how far apart the observations of random play are. Budgets are counted in episodes.
 """
 
@@ -115,7 +115,7 @@ def searching(spec: EnvSpec) -> dict[str, Normalized]:
 
 
 def emc(spec: EnvSpec) -> dict[str, Normalized]:
-    """EMC around QPLEX; the last action is seen, because nobody knows whether an observation tells what was done."""
+    """EMC around QPLEX; the last action is seen, because an observation may not tell what was done."""
     published, quick = published_and_quick(Duplex())
     curiosity, memory = Curiosity(Falling(0.01, 0.9, 20_000)), BestReturns(0.1, tolerance=0.2, at_least=True)
     eager = replace(curiosity, head_gain=0.1, optimizer=Adam(1e-3))

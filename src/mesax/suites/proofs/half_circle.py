@@ -18,7 +18,7 @@ from mesax.training.schedule import Budget
 
 FAMILY = HalfCircleFamily()
 EPISODES = 20
-"""Of a round on a test task."""
+"""Episodes of a round on a test task."""
 LEARNER = columns(
     paper=LatentPolicyGradient(Mlp((100, 100))),
     # Latents that are drawn to the prior more strongly say less of their tasks.

@@ -14,9 +14,9 @@ from mesax.suites.tables import MIXERS
 from mesax.training.schedule import Schedule, on_policy
 
 COPIES = 8
-"""Of a game, side by side: each is learned with nets and draws of its own, as with a seed of its own."""
+"""Copies of a game, side by side: each has nets and draws of its own, as with a seed of its own."""
 LANES = 4
-"""Of them that share a program; the other half is for another core."""
+"""Copies that share a program; the other half is for another core."""
 ON_POLICY_ENVS = 32
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mesax.suites.base import RunFigure
+from mesax.suites.base import RunFigure, part
 from mesax.suites.foreign.suite import drawn_plainly
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class ProofSuite:
     """One game under its name."""
 
     name: str
-    """Of the suite and of its only environment; its module has underscores in place of hyphens."""
+    """Name of the suite and of its only environment; its module has underscores in place of hyphens."""
     text: str
 
     @property
@@ -38,7 +37,7 @@ class ProofSuite:
 
     @property
     def _game(self) -> ModuleType:
-        return import_module(f"mesax.suites.proofs.{self.name.replace('-', '_')}")
+        return part(f"proofs.{self.name.replace('-', '_')}")
 
     def family(self, environment: str) -> TaskFamily:
         """As its module has it."""
@@ -49,7 +48,7 @@ class ProofSuite:
         return self._game.preset(preset)
 
     def figures(self) -> Sequence[RunFigure]:
-        """None beside those of all runs."""
+        """None but those of all runs."""
         return ()
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:

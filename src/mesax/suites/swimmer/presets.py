@@ -18,6 +18,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.envs.base import TaskFamily
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
 from mesax.explorers.scripts import ToldAngles
 from mesax.explorers.tours import Angles
@@ -169,6 +170,11 @@ WORLDS = {
     ),
     "swimmer-wide": World(SwimmerFamily(), num_test_tasks=6),
 }
+
+
+def family_of(environment: str) -> TaskFamily:
+    """Targets on both sides of a straight body."""
+    return WORLDS[environment].family
 
 
 def preset(environment: str, name: str) -> Preset:

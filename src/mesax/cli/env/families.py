@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mesax.cli.findings import Finding, about_rewards
+from mesax.cli.env.findings import Finding, about_rewards, about_seeds
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily, TaskSplit
 from mesax.envs.contract import check_family, split_of
@@ -177,21 +177,14 @@ def _broken(plays: Sequence[Episode]) -> Finding | None:
 def _differences(plays: Sequence[Episode], advice: str) -> Iterator[Finding]:
     """Seeds should make a difference."""
     starts = [play.obs[:, 0] for play in plays]
-    alike = all(np.array_equal(start, np.broadcast_to(start[:1], start.shape)) for start in starts)
-    yield Finding("ok", "episode seeds", "do not change the start" if alike else "change how an episode starts")
-    if len(plays) < 2:
-        return
-    if any(not np.array_equal(starts[0], start) for start in starts[1:]):
-        yield Finding("ok", "task seeds", "tasks differ, and agents see something of it from the start")
-    elif any(not np.array_equal(plays[0].reward, play.reward) for play in plays[1:]):
-        yield Finding("ok", "task seeds", "tasks differ")
-    else:
-        yield Finding(
-            "note",
-            "task seeds",
-            f"{len(plays)} tasks look and pay the same in random play",
-            f"fine if what differs is hard to find by chance; {advice}",
-        )
+    seen = any(not np.array_equal(starts[0], start) for start in starts[1:])
+    yield from about_seeds(
+        not all(np.array_equal(start, np.broadcast_to(start[:1], start.shape)) for start in starts),
+        len(plays),
+        seen or any(not np.array_equal(plays[0].reward, play.reward) for play in plays[1:]),
+        seen,
+        advice,
+    )
 
 
 def _lengths(plays: Sequence[Episode], horizon: int) -> Finding:

@@ -1,4 +1,4 @@
-"""Verbs that study the paper: `theory`, `reproduce`."""
+"""`mesax reproduce`: figures and tables of the paper, what they lack, and the runs that are missing."""
 
 from __future__ import annotations
 
@@ -6,51 +6,40 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from mesax.cli.running import cluster_of, digest_of_what_fits, how_to_do, leave_cluster
-from mesax.cli.telling import check_at_once, check_directory, check_workers, prepare_jax
+from mesax.cli.cluster import cluster_asked_for, cluster_of, leave_cluster
+from mesax.cli.sweeping import digest_of_what_fits, how_to_do
 from mesax.errors import FAILED, PREEMPTED, Preempted, UsageError
-
-if TYPE_CHECKING:
-    from mesax.results.paper.cells import Found, Piece
-    from mesax.store.reading import RunResults
-
-
-def theory(options: argparse.Namespace) -> int:
-    """Check the paper's lemmas and theorems, and draw what they say."""
-    from mesax.results.paper.theory import draw_theory, slips_text, tables, write_document
-    from mesax.results.safe_drawing import attempt
-    from mesax.results.tables import print_table
-    from mesax.theory.study import study
-
-    check_directory(options.out)
-    document = study()
-    for table in tables(document):
-        print_table(table)
-        print()
-    print(slips_text(document), end="\n\n")
-    written = write_document(document, options.out)
-    for path in [written, *(attempt("of the theory", lambda: draw_theory(document, options.out)) or [])]:
-        print(f"written  {path}")
-    if options.json:
-        print(json.dumps(document, ensure_ascii=False))
-    return 0
+from mesax.execution.saved_policies import render_run
+from mesax.execution.sweep import planned_cells, sweep
+from mesax.experiments.rebuild import experiment_of
+from mesax.results.paper.cells import (
+    Found,
+    Piece,
+    Sources,
+    cost_lines,
+    missing,
+    missing_commands,
+    results_for,
+    status_table,
+)
+from mesax.results.reproduce import PIECES, piece_named
+from mesax.results.safe_drawing import attempt
+from mesax.results.tables import print_table
+from mesax.store.reading import RunResults
+from mesax.suites.renamed import open_run
 
 
 def reproduce(options: argparse.Namespace) -> int:
     """Draw figures and tables of the paper from stored results; say what is missing and what it costs, or run it."""
-    from mesax.results.reproduce import PIECES, piece_named
-
-    check_workers(options.workers)
-    check_at_once(options.at_once)
-    check_directory(options.out)
-    cluster_of(options)  # what cannot be used is refused before anything is drawn
+    if options.plan:
+        cluster_asked_for(options)
+    else:
+        cluster_of(options)  # what cannot be used is refused before anything is drawn
     pieces = PIECES if options.piece == "all" else (piece_named(options.piece),)
     if options.methods or options.envs:
         pieces = _some_cells(pieces, options.methods, options.envs)
     _check_preset(pieces, options.preset)
-    prepare_jax()
     told = [_reproduce(piece, options) for piece in pieces]
     if options.json:
         print(json.dumps(told[0] if options.piece != "all" else {"pieces": told}))
@@ -81,9 +70,6 @@ def _check_preset(pieces: Sequence[Piece], preset: str | None) -> None:
 
 
 def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
-    from mesax.results.paper.cells import Sources, cost_lines, missing, results_for
-    from mesax.results.safe_drawing import attempt
-    from mesax.results.tables import print_table
 
     damaged: list[str] = []
     found = results_for(piece, options.runs, options.results, damaged.append)
@@ -119,9 +105,6 @@ def _reproduce(piece: Piece, options: argparse.Namespace) -> dict[str, object]:
 
 def _print_status(piece: Piece, found: Sequence[Found], options: argparse.Namespace) -> None:
     """What is missing, what to type for it and what it costs; of single methods or environments, all there is."""
-    from mesax.results.paper.cells import cost_lines, missing_commands, status_table
-    from mesax.results.tables import print_table
-
     is_part = bool(options.methods or options.envs)
     shown = found if options.all or is_part else [one for one in found if one.missing]
     if shown:
@@ -152,8 +135,6 @@ def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespa
 
     What a piece that shows play needs are directories: results of the same runs may be kept already, and stay.
     """
-    from mesax.execution.sweep import planned_cells, sweep
-
     preset = options.preset or "quick"
     wanted = [one for one in found if one.missing and one.cell.preset == preset]
     cells = [
@@ -181,10 +162,6 @@ def _run_missing(piece: Piece, found: Sequence[Found], options: argparse.Namespa
 
 def _render(run: RunResults, policy: str, directory: Path) -> list[Path]:
     """An episode of a saved policy on the first test task, into a directory of the figure."""
-    prepare_jax()
-    from mesax.execution.saved_policies import render_run
-    from mesax.experiments.rebuild import experiment_of
-    from mesax.suites.renamed import open_run
 
     stored = open_run(run.directory)
     directory.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mesax.cli import family_check
-from mesax.cli.findings import Finding, about_rewards
+from mesax.cli.env import families as family_check
+from mesax.cli.env.findings import Finding, about_rewards, about_seeds
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, UnlikeTask, close, made_by
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
@@ -63,7 +63,7 @@ class Play:
     ends: Counter[str] = field(default_factory=Counter)
     rewards: list[float] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
-    """Of the episodes that came to an end."""
+    """Returns of the episodes that came to an end."""
     same_rewards: bool = True
     left_early: set[Hashable] = field(default_factory=set)
     outside: set[Hashable] = field(default_factory=set)
@@ -73,9 +73,6 @@ class Play:
 
 def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     """Print what is found, line by line; 0 if the environment fits, else 2."""
-    for name, number, least in (("--seeds", seeds, 1), ("--steps", steps, 2)):
-        if number < least:
-            raise UsageError(f"{name} must be at least {least}, not {number}")
     findings = []
     for finding in _walk(load_target(target), seeds, steps):
         findings.append(finding)
@@ -298,7 +295,7 @@ def _first_difference(left: Play, right: Play) -> str | None:
 
 
 def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -> Iterator[Finding]:
-    """The same seeds and actions must give the same play: anew, in a used environment, and beside another one."""
+    """The same seeds and actions must give the same play: anew, in a used environment, and next to another one."""
     running = env.open(0)
     anew = play_randomly(running, layout, steps, keep=True)
     at = _first_difference(first, anew)
@@ -320,13 +317,13 @@ def _repeats(env: ForeignEnvironment, layout: Layout, first: Play, steps: int) -
     if kept is not None:
         yield kept
         return
-    beside, pair = Play(), (env.open(0), env.open(1))
-    turns = _stepped(beside, pair[0], layout, steps, 0), _stepped(Play(), pair[1], layout, steps, 1)
+    together, pair = Play(), (env.open(0), env.open(1))
+    turns = _stepped(together, pair[0], layout, steps, 0), _stepped(Play(), pair[1], layout, steps, 1)
     for _ in zip(*turns, strict=True):
         pass
     for running in pair:
         close(running.env)
-    at = _first_difference(first, beside)
+    at = _first_difference(first, together)
     if at is not None:
         yield Finding(
             "problem",
@@ -450,26 +447,18 @@ def _not_repeatable(env: ForeignEnvironment, layout: Layout, at: str, steps: int
 def _differences(env: ForeignEnvironment, layout: Layout, plays: list[Play], steps: int) -> Iterator[Finding]:
     """Seeds should make a difference."""
     other = play_randomly(env.open(0), layout, steps, episode_seed=1)
-    other_start = not np.array_equal(plays[0].rows[0], other.rows[0])
-    yield Finding("ok", "episode seeds", "change how an episode starts" if other_start else "do not change the start")
-    if len(plays) < 2:
-        return
-    others = plays[1:]
-    if all(_first_difference(plays[0], play) is None for play in others):
-        yield Finding(
-            "note",
-            "task seeds",
-            f"{len(plays)} tasks look and pay the same in random play",
-            "fine if what differs is hard to find by chance; else draw the task from the factory's seed",
-        )
-        return
-    seen = any(not np.array_equal(plays[0].rows[0], play.rows[0]) for play in others)
-    text = "tasks differ, and agents see something of it from the start" if seen else "tasks differ"
-    yield Finding("ok", "task seeds", text)
+    first, others = plays[0], plays[1:]
+    yield from about_seeds(
+        not np.array_equal(first.rows[0], other.rows[0]),
+        len(plays),
+        any(_first_difference(first, play) is not None for play in others),
+        any(not np.array_equal(first.rows[0], play.rows[0]) for play in others),
+        "else draw the task from the factory's seed",
+    )
 
 
 def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int | None) -> Iterator[Finding]:
-    """How long they are, and where a run would cut them; `limit` is what they may last, if anybody says so."""
+    """How long they are, and where a run would cut them; `limit` is what they may last, if the environment says so."""
     lengths = [length for play in plays for length in play.lengths]
     ends = sum((play.ends for play in plays), Counter[str]())
     text = f"none ended within {steps} steps"
@@ -495,7 +484,7 @@ def _episodes(env: ForeignEnvironment, plays: list[Play], steps: int, limit: int
 
 
 def _length(text: str, lengths: list[int], ends: Counter[str], horizon: int, found: bool) -> Finding:
-    """About episodes that a run would cut after `horizon` steps; `found`: by playing, for nobody says so."""
+    """About episodes that a run would cut after `horizon` steps; `found`: by playing."""
     by_playing = ", found by playing" if found else ""
     if not lengths:
         return Finding("ok", "episodes", f"{text}; a run cuts them after {horizon}{by_playing}")

@@ -21,6 +21,19 @@ class Finding:
     advice: str = ""
 
 
+def about_seeds(starts_vary: bool, tasks: int, tasks_differ: bool, seen: bool, advice: str) -> Iterator[Finding]:
+    """Whether seeds make a difference: those of episodes at the start, those of tasks anywhere in random play."""
+    yield Finding("ok", "episode seeds", "change how an episode starts" if starts_vary else "do not change the start")
+    if tasks < 2:
+        return
+    if tasks_differ:
+        text = "tasks differ, and agents see something of it from the start" if seen else "tasks differ"
+        yield Finding("ok", "task seeds", text)
+        return
+    alike = f"{tasks} tasks look and pay the same in random play"
+    yield Finding("note", "task seeds", alike, f"fine if what differs is hard to find by chance; {advice}")
+
+
 def about_rewards(rewards: Sequence[np.ndarray], returns: Sequence[float]) -> Iterator[Finding]:
     """How often random play is paid, and whether stage 1 would find anything; rewards are task by task."""
     every = np.concatenate(rewards)
