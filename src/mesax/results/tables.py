@@ -277,6 +277,22 @@ def leak_table(run: RunResults) -> Table:
     return Table("Leak check", ("figure", "value"), tuple(rows), note)
 
 
+def fit_table(run: RunResults) -> Table:
+    """What a learned reward model is worth on layouts that it has not seen; empty if none was fitted."""
+    found = [row for row in run.metrics if row.get("phase") == "verdict"]
+    names = {
+        "held_out_precision_at_recall_90": "precision where recall is 90%, on training layouts left out",
+        "held_out_log_likelihood": "log-likelihood of a step there",
+        "held_out_log_likelihood_by_chance": "log-likelihood of a step by chance",
+        "held_out_high_steps": "high steps that this was judged by",
+        "high_steps": "high steps of stage 1",
+        "less_steps": "steps of stage 1 that were paid less",
+        "entities": "declared entities",
+    }
+    rows = [(text, format_measured(row.get(name))) for row in found[-1:] for name, text in names.items()]
+    return Table("What pays, as learned", ("figure", "value"), tuple(rows), str(found[-1]["verdict"]) if found else "")
+
+
 def to_rich(table: Table) -> RichTable:
     """The table for a terminal; cells are literal text, so that no label is read as markup."""
     rich = RichTable(
