@@ -1,18 +1,27 @@
 """Errors that a person sees as one line; kept apart so that the command line needs no JAX to report them."""
 
+import re
+
 USAGE, FAILED, WORKER_LOST, IO_ERROR, PREEMPTED = 2, 70, 71, 74, 75
 """Exit codes: wrong usage, a failure, a worker that was killed, files that cannot be read or written, stopped by a
 signal after saving."""
 
 
 MOST_LETTERS = 2_000
+COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal may obey instead of showing it."""
+
+
+def plain(text: str) -> str:
+    """Text for a terminal: names of files and words of a user's environment may hold anything."""
+    return COMMANDS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class OneLineError(Exception):
     """An error whose message is one line, whatever it was made of: compilers, for example, write pages."""
 
     def __init__(self, message: str = "") -> None:
-        line = " ".join(part.strip() for part in message.splitlines()) if "\n" in message else message
+        line = plain(" ".join(part.strip() for part in message.splitlines()) if "\n" in message else message)
         super().__init__(line if len(line) <= MOST_LETTERS else f"{line[:MOST_LETTERS]}...")
 
 

@@ -125,6 +125,21 @@ def _seconds(name: str, default: float) -> float:
     return seconds
 
 
+@contextmanager
+def staying() -> Iterator[None]:
+    """Go back to the working directory that this process has, wherever somebody else's code takes it meanwhile."""
+    try:
+        here = os.open(".", os.O_RDONLY)
+    except OSError:  # it may not be read, and is perhaps gone
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
 def use_threads(number: int) -> None:
     """Say how many cores this process may use for host environments."""
     global _threads  # noqa: PLW0603  (a fact about the process, like its environment variables)

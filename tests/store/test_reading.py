@@ -104,9 +104,11 @@ DAMAGED = [
     ("eval.jsonl", lambda text: text.replace('"return"', '"value"'), "KeyError: 'return'"),
     ("eval.jsonl", lambda text: text.replace('"task": 0', '"task": 99'), "does not hold evaluations"),
     ("eval.jsonl", lambda text: text.replace('"task": 0', '"task": -1'), "does not hold evaluations"),
-    ("eval.jsonl", lambda text: text.replace('"task": 0', '"task": 1e999'), "does not hold evaluations"),
+    ("eval.jsonl", lambda text: text.replace('"task": 0', '"task": 1e999'), "number 1e999 in it is too large"),
     ("eval.jsonl", lambda text: text.replace('"return": 1.0', '"return": NaN'), "NaN is no JSON"),
-    ("eval.jsonl", lambda text: text.replace('"return": 1.0', '"return": 1e999'), "is not finite"),
+    ("eval.jsonl", lambda text: text.replace('"return": 1.0', '"return": 1e999'), "number 1e999 in it is too large"),
+    ("metrics.jsonl", lambda text: text.replace(":", ': 1e999, "more":', 1), "number 1e999 in it is too large"),
+    ("summary.json", lambda text: text.replace(":", ": 1" + "0" * 400 + ', "more":', 1), "in it is too large"),
     ("summary.json", lambda text: text.replace('"env_steps"', '"x"'), "summary.json lacks env_steps"),
     ("summary.json", lambda text: '{"wall_seconds": "1", "env_steps": 1, "meta_env_steps": 1}', "is not a number"),
     ("coverage.json", lambda text: text[:40], "coverage.json is not valid JSON: "),
@@ -127,7 +129,7 @@ def test_a_damaged_run_directory_is_one_clear_line(small, tmp_path, name, change
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        ("running", "it is still running, or was killed"),
+        ("running", "it was killed, and can go on (mesax resume)"),
         ("failed", "it has failed"),
         ("preempted", "it was stopped and saved"),
         ("confused", "its status is 'confused'"),

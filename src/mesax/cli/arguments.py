@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from mesax.errors import UsageError
+from mesax.errors import UsageError, plain
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.store.files import is_there
 from mesax.tracking.sinks import TRACKERS
@@ -18,7 +18,7 @@ RUN_DIR = "RUN_DIR"
 
 def path(text: str) -> Path:
     """A path of the command line."""
-    if not text or "\0" in text:
+    if not text or plain(text) != text:
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file or directory")
     return Path(text)
 

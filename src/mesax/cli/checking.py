@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mesax.cli.telling import fail
-from mesax.errors import IO_ERROR
+from mesax.errors import IO_ERROR, plain
 from mesax.store.json_files import existing_run
 from mesax.store.run_directory import RunDirectory
 from mesax.store.verify import verify_run
@@ -15,9 +15,9 @@ def verify(options: argparse.Namespace) -> int:
     """Check every file of a run against its checksum."""
     found = verify_run(RunDirectory(existing_run(options.run)))
     for problem in found.problems:
-        print(f"damaged  {problem}")
+        print(f"damaged  {plain(problem)}")
     for path in found.unknown:
-        print(f"unknown  {path} was not written by this run")
+        print(f"unknown  {plain(path)} was not written by this run")
     print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
     if not found.problems:
         return 0

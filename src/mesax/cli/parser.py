@@ -28,6 +28,7 @@ from mesax.errors import (
     WorkerLost,
     says_out_of_memory,
 )
+from mesax.execution.leaving import OF_YOURS, no_silent_exit
 
 TRACEBACK = "MESAX_TRACEBACK"
 """An environment variable: if it is set, unexpected errors and those of an environment's own code show where they come
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; every expected failure is one line on stderr and an exit code."""
     _be_robust()
     try:
-        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        with no_silent_exit(lambda code: fail(f"{OF_YOURS} called os._exit({code}), which ended this process", FAILED)):
+            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()  # here, so that a reader who has left is noticed below and not at exit
         return code
     except OneLineError as error:
@@ -86,7 +88,17 @@ def _exit_code(error: OneLineError) -> int:
 
 
 def _be_robust() -> None:
-    """Let no name cost a result that the terminal cannot show, nor a drawing backend that is not used."""
+    """Let no name cost a result that the terminal cannot show, nor a drawing backend that is not used.
+
+    Standard streams that are closed are opened: a file of a run would take their place, and be told what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -108,7 +120,7 @@ def _dispatch(arguments: list[str]) -> int:
         if isinstance(error.__context__, BrokenPipeError):  # of rich, which ends a program whose reader has left
             raise error.__context__ from error
         # Not ours: of a module or an environment of the user's.
-        raise UsageError(f"a module or environment of yours called sys.exit({error.code!r})") from error
+        raise UsageError(f"{OF_YOURS} called sys.exit({error.code!r})") from error
     return code
 
 

@@ -9,10 +9,10 @@ import sys
 from types import ModuleType
 
 from mesax.cli.telling import stored_run
-from mesax.errors import UsageError
+from mesax.errors import UsageError, plain
 from mesax.execution import recording
 from mesax.execution.saved_policies import evaluate_run, render_run
-from mesax.experiments.rebuild import ModuleNeeded, experiment_of
+from mesax.experiments.rebuild import ModuleNeeded, check_facts, experiment_of
 from mesax.explorers.bundle import export_run
 from mesax.methods.base import Experiment
 from mesax.results.safe_drawing import attempt
@@ -28,7 +28,8 @@ def evaluate(options: argparse.Namespace) -> int:
     rows = evaluate_run(directory, experiment, options.episodes, options.seed, options.policy == "best")
     for row in rows:
         groups = "  ".join(f"{name} {value:.3f}" for name, value in row["groups"].items())
-        print(f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}  return {row['return']:.4f}  {groups}")
+        who = f"task {row['task']:>2} run {row['repeat']}  {row['label']:<12}"
+        print(plain(f"{who}  return {row['return']:.4f}  {groups}"))
     mean = sum(row["return"] for row in rows) / len(rows)
     print(f"mean return {mean:.4f} over {len(rows)} policies, {options.episodes} episodes each")
     if options.json:
@@ -59,7 +60,9 @@ def modules_for(options: argparse.Namespace) -> tuple[ModuleType, ...]:
 def stored_experiment(directory: RunDirectory, options: argparse.Namespace) -> Experiment:
     """The experiment of a run directory; says what to type if a module of the user's lacks."""
     try:
-        return experiment_of(directory.run, modules_for(options))
+        experiment = experiment_of(directory.run, modules_for(options))
+        check_facts(directory.run, experiment)
+        return experiment
     except ModuleNeeded as error:
         missing = dict.fromkeys(module for module in error.modules if module not in options.load)
         loads = [word for module in missing for word in ("--load", module)]

@@ -20,7 +20,7 @@ from mesax.execution.workers import how_to_continue
 from mesax.experiments.catalogue import experiment as named_experiment
 from mesax.experiments.names import method_and_learner
 from mesax.experiments.overrides import ValueNeeded, check_path, digest, documented, parse_arguments
-from mesax.experiments.rebuild import check_found_again, stored_difference
+from mesax.experiments.rebuild import check_facts, check_found_again, stored_difference
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
 from mesax.results.safe_drawing import draw_run_safely
@@ -107,6 +107,7 @@ def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Na
         raise UsageError(
             f"{directory.path} holds another configuration ({difference}); choose another directory with --out"
         )
+    check_facts(directory.run, experiment)
     return _continue(directory, lambda: experiment, options, on)
 
 

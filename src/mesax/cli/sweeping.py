@@ -11,7 +11,7 @@ from mesax.cli.cluster import cluster_asked_for, cluster_of, join, leave_cluster
 from mesax.cli.parser import parse
 from mesax.cli.running import request_of
 from mesax.cli.telling import fail
-from mesax.errors import PREEMPTED
+from mesax.errors import PREEMPTED, UsageError
 from mesax.execution.ray_cluster import connection
 from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.sweep import MOST_AT_ONCE, Grid, How, plan, show_plan, skip_stored, sweep
@@ -26,6 +26,8 @@ def sweep_runs(options: argparse.Namespace) -> int:
     """Methods x environments x seeds, one run after another."""
     check_trackers(options.track)
     on = cluster_asked_for(options) if options.plan else cluster_of(options)
+    if options.results is not None and not options.results.is_dir():  # mistyped, it would have everything run again
+        raise UsageError(f"there is no store of results at {options.results}: name another, or make the directory")
     extra = [word for word in options.rest if word != "--"]
     extra += [word for name in options.track for word in ("--track", name)]
     grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)

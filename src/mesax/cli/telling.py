@@ -9,13 +9,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from mesax.errors import plain
+
 if TYPE_CHECKING:
     from mesax.store.run_directory import RunDirectory
 
 
 def fail(message: str, code: int) -> int:
     """One line on stderr, and the exit code."""
-    print(f"mesax: {' '.join(message.split())}", file=sys.stderr)
+    print(f"mesax: {plain(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 

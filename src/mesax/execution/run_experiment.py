@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import threading
@@ -23,7 +24,7 @@ from mesax.execution.workers import how_to_continue, warn
 from mesax.experiments.catalogue import method_name
 from mesax.experiments.names import OWN_PRESET
 from mesax.experiments.overrides import digest
-from mesax.experiments.rebuild import check_found_again, stored_difference
+from mesax.experiments.rebuild import check_facts, check_found_again, stored_difference
 from mesax.experiments.request import described, facts_of, family_facts
 from mesax.explorers.foreign_loop import Explorers, LearnedPolicy, explorers_of
 from mesax.explorers.places import EXPLORERS
@@ -78,13 +79,14 @@ def run_experiment(
         workers = workers or 1
     if on is not None or workers != 1:
         check_found_again(experiment)
-    path = Path(path)
+    path = Path(os.path.abspath(path))
     if path.exists():
         run = RunDirectory.open(path)
         if run.run.get("config_hash") != expected:
             difference = stored_difference(run.run, experiment)
             raise UsageError(f"{path} holds another experiment ({difference}); remove it or choose another directory")
         _check_names(path, experiment)
+        check_facts(run.run, experiment)
         if run.status == "done":
             try:
                 run.check_results()

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mesax.errors import PREEMPTED, DamageError, Preempted, StoreError
+from mesax.errors import FAILED, PREEMPTED, DamageError, Preempted, StoreError
+from mesax.execution.leaving import OF_YOURS, leave_at_once, no_silent_exit
 from mesax.execution.mending import undo_damaged
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
@@ -49,6 +51,7 @@ def execute(
     `workers` None means one per core. `track` names tools that are told every row (`mesax.tracking`); `on` is a cluster
     that does the jobs in place of processes of this machine.
     """
+    run = replace(run, path=Path(os.path.abspath(run.path)))  # wherever an environment may go meanwhile
     telling = follower(run, track, warn)
     run.set_status("running")
     run.unseal()
@@ -63,7 +66,7 @@ def execute(
     if seen := seen_in_training(experiment):
         warn(seen)
     try:
-        with stop_on_signal(lambda: _leave(run, on)) as stop:
+        with stop_on_signal(lambda: _leave(run, on)) as stop, no_silent_exit(lambda code: _ended(run, code)):
             stages = experiment.method.stages(experiment)
             undo_damaged(run)
             if any(_left(run, stage) for stage in stages):  # merging asks for no task
@@ -92,7 +95,15 @@ def _leave(run: RunDirectory, on: OnRay | None) -> None:
         run.set_status("preempted")
         warn(f"stopped at the last checkpoint; {how_to_continue(run, on.words if on else ())}")
     finally:
-        os._exit(PREEMPTED)
+        leave_at_once(PREEMPTED)
+
+
+def _ended(run: RunDirectory, code: int) -> int:
+    """Somebody else's code ends this process: what was saved last stays."""
+    warn(f"{OF_YOURS} called os._exit({code}), which ended this process; {how_to_continue(run)}")
+    with suppress(StoreError):
+        run.set_status("failed")
+    return FAILED
 
 
 def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:

@@ -50,7 +50,7 @@ def learned_policy(run: RunDirectory, experiment: Experiment, task: int, repeat:
     if not path.is_dir():
         raise UsageError(
             f"{run.path} has no {'best ' if best else ''}policy for task {task}, run {repeat}: the run has"
-            f" {experiment.num_test_tasks} tasks and its status is '{run.status}'"
+            f" {experiment.num_test_tasks} tasks and its state is '{run.state}'"
         )
     run.check(f"{PRODUCTS}/{path.name}/{MANIFEST}")
     saved = open_tree(path)
@@ -98,7 +98,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     if not isinstance(experiment.method, HasExplorers):
         raise UsageError(f"unknown policy '{name}'; this run has final, best, uniform")
     if not explorers_in(run.path).is_dir():
-        raise UsageError(f"{run.path} has no explorers yet: its status is '{run.status}'")
+        raise UsageError(f"{run.path} has no explorers yet: its state is '{run.state}'")
     run.check(f"{PRODUCTS}/{EXPLORERS}/{MANIFEST}")
     method = experiment.method
     choices = _explorer_names(run, experiment)
@@ -173,6 +173,8 @@ def render_run(
     target = gif or base.with_name(base.name + ".gif")
     if target.suffix.lower() != ".gif" or target.is_dir():
         raise UsageError(f"--gif {target} is not the name of a file that ends in .gif")
+    if gif is not None and not gif.parent.is_dir():
+        raise UsageError(f"--gif {target} cannot be written: there is no directory {gif.parent}")
     coverage = read_coverage(run)
     played = _played(run, experiment, task, policy)
     drawn = draw_play(_as_drawn(run, experiment, played, policy, modules), base, target, coverage)

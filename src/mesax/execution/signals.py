@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
+from mesax.execution.leaving import leave_at_once
 from mesax.runtime import grace_seconds
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -103,7 +104,7 @@ def _listen(heard: socket.socket, stop: threading.Event, late: Callable[[], None
                 first = time.monotonic()
                 stop.set()
             elif time.monotonic() - first > TOGETHER:
-                os._exit(128 + number[0])
+                leave_at_once(128 + number[0])
             heard.settimeout(None if math.isinf(grace) else max(0.01, first + grace - time.monotonic()))
     except TimeoutError:
         late()

@@ -5,7 +5,6 @@ Needs no JAX. A run at work holds the lock of its directory, so that one that wa
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -197,9 +196,7 @@ def _name(path: Path, root: Path) -> str:
 
 def status_of(run: RunDirectory, name: str, now: Callable[[], float] = time.time) -> RunStatus:
     """How a run is doing; what cannot be read is not known."""
-    state = run.status
-    if state == "running" and not at_work(run.path):
-        state = "killed"
+    state = run.state
     if state == "done":
         summary = _read(run.path / "summary.json")
         return RunStatus(name, state, last_return=summary.get("mean_return"))
@@ -213,21 +210,6 @@ def status_of(run: RunDirectory, name: str, now: Callable[[], float] = time.time
             speed = float(known["speed"])
             left = max(0.0, (known["total"] - known["done"]) / speed - age)
     return RunStatus(name, state, phase, share, speed, left, last_return(run))
-
-
-def at_work(directory: Path) -> bool:
-    """Whether a process holds the directory's lock."""
-    try:
-        descriptor = open_regular_file(directory / ".lock", os.O_RDONLY)
-    except (OSError, StoreError):
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
 
 
 def last_return(run: RunDirectory) -> float | None:

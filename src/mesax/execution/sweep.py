@@ -7,7 +7,9 @@ A process per run gives all memory back, and keeps a run that dies from taking t
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -26,7 +28,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table as RichTable
 
-from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError
+from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError, plain
 from mesax.execution.progress import is_terminal
 from mesax.execution.status import RunStatus, fitted, shortened, status_of, status_table
 from mesax.experiments.names import method_and_learner
@@ -34,7 +36,7 @@ from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
 from mesax.results.evidence.kept import Kept, all_kept, keep, read_kept
 from mesax.results.tables import to_rich
-from mesax.store.files import is_there, store_errors
+from mesax.store.files import is_there, open_regular_file, store_errors
 from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
 
@@ -345,25 +347,52 @@ def _do(run: Planned, how: How, received: list[int], say: Say) -> Outcome:
     started = time.monotonic()
     with store_errors(run.path.parent, "created"):
         run.path.parent.mkdir(parents=True, exist_ok=True)
-    code, reason = _attempt(run, how, received)
-    if not received and (code < 0 or code == WORKER_LOST):
-        say(f"{run.name}: {reason}; once more")
+    with _own_log(run) as is_ours:
+        if not is_ours:
+            return Outcome(run, "failed", "another sweep is at work on it")
         code, reason = _attempt(run, how, received)
-    seconds = time.monotonic() - started
-    if code == 0:
-        _log(run).unlink(missing_ok=True)
-        return Outcome(run, "done", seconds=seconds)
-    return Outcome(run, "stopped" if received else "failed", reason, seconds)
+        if not received and (code < 0 or code == WORKER_LOST):
+            say(f"{run.name}: {reason}; once more")
+            code, reason = _attempt(run, how, received)
+        seconds = time.monotonic() - started
+        if code == 0:
+            _log(run).unlink(missing_ok=True)
+            return Outcome(run, "done", seconds=seconds)
+        return Outcome(run, "stopped" if received else "failed", reason, seconds)
+
+
+@contextmanager
+def _own_log(run: Planned) -> Iterator[bool]:
+    """Whether the log is ours alone for as long as this lasts: two sweeps may go through the same runs."""
+    descriptor = _locked(_log(run))
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor of a log that no other has locked; None if another sweep has."""
+    while True:
+        with store_errors(path, "written"):
+            descriptor = open_regular_file(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)  # another sweep has just finished the run, and removed its log
 
 
 def _attempt(run: Planned, how: How, received: list[int]) -> tuple[int, str]:
     """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
     command = [*PROGRAM, *run.command, *how.options]
     handed_on = 0  # one that came just now has been handed to nobody
-    with store_errors(_log(run), "written"):
-        _log(run).unlink(missing_ok=True)  # whatever it is, even a link
-        log = open(_log(run), "x", encoding="utf-8")  # noqa: SIM115 (closed below)
-    with log:
+    # Opened anew: the child must not have the lock, which would outlive this process with it.
+    with store_errors(_log(run), "written"), open(_log(run), "w", encoding="utf-8") as log:
         # In a session of its own, or Ctrl-C would reach it twice, and a second signal means "at once, saving nothing".
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
     try:
@@ -430,4 +459,4 @@ def _received_signals() -> Iterator[list[int]]:
 
 def _say(text: str) -> None:
     with suppress(OSError, ValueError):  # nobody may be reading any more
-        print(text, file=sys.stderr, flush=True)
+        print(plain(text), file=sys.stderr, flush=True)

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from mesax.errors import FORESEEN, EnvironmentFault, Preempted, StoreError, TrainingError, kind_of, says_out_of_memory
+from mesax.errors import (
+    FORESEEN,
+    EnvironmentFault,
+    Preempted,
+    StoreError,
+    TrainingError,
+    kind_of,
+    plain,
+    says_out_of_memory,
+)
 from mesax.execution.jobs import run_job
 from mesax.methods.base import Stage
 from mesax.store.files import open_regular_file
@@ -84,7 +93,7 @@ def how_to_continue(run: RunDirectory, where: Sequence[str] = ()) -> str:
 def warn(message: str) -> None:
     """What somebody should know while the run goes on; if nobody reads it, that is no reason to stop."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"mesax: {message}", file=sys.stderr, flush=True)
+        print(f"mesax: {plain(message)}", file=sys.stderr, flush=True)
 
 
 def log_of(run: RunDirectory, number: int) -> Path:

@@ -9,7 +9,7 @@ from types import ModuleType
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.overrides import digest, digest_of_plain
 from mesax.experiments.provenance import git_commit, versions
-from mesax.experiments.request import described
+from mesax.experiments.request import described, family_facts
 from mesax.methods.base import Experiment
 from mesax.store.json_values import flatten, json_ready
 from mesax.store.modules import loaded_modules, named_in
@@ -68,6 +68,42 @@ def check_tasks(run: Mapping[str, object], experiment: Experiment) -> None:
         return
     if _targets(run["test_tasks"]) != _targets(json_ready(described(family, experiment.split.test))):
         raise UsageError(f"run {run.get('id')} {_otherwise(run)}: its test tasks are drawn otherwise now; run it anew")
+
+
+def check_facts(run: Mapping[str, object], experiment: Experiment) -> None:
+    """Refuse a run.json whose words on the result are not those that its configuration gives.
+
+    What another version of mesax wrote it may word otherwise.
+    """
+    if not _is_of_this_version(run):
+        return
+    for name, fact in _facts(run, experiment).items():
+        stored = json_ready(_stored(run, name))
+        if stored != json_ready(fact):
+            raise DamageError(
+                f"run.json of {run.get('id')} was changed after it was written: its {name} is"
+                f" {str(stored)[:60]}, but its configuration gives {str(fact)[:60]}"
+            )
+
+
+def _facts(run: Mapping[str, object], experiment: Experiment) -> dict[str, object]:
+    """What follows from a configuration, and is in its run.json because results are read by it."""
+    family, split = experiment.family, experiment.split
+    facts = {f"family.{name}": value for name, value in family_facts(family, str(run.get("env"))).items()}
+    facts |= {"seed": experiment.seed, "privileged": experiment.is_privileged or None}
+    facts |= {"train_tasks": described(family, split.train), "test_tasks": described(family, split.test)}
+    if isinstance(asked := run.get("request"), dict):
+        method, learner = asked.get("method"), asked.get("learner")
+        facts |= {"method": method if learner is None else f"{method}+{learner}"}
+        facts |= {name: asked.get(name) for name in ("env", "preset")}
+    return facts
+
+
+def _stored(run: Mapping[str, object], name: str) -> object:
+    part: object = run
+    for entry in name.split("."):
+        part = part.get(entry) if isinstance(part, Mapping) else None
+    return part
 
 
 def _targets(tasks: object) -> list[object]:
@@ -129,9 +165,17 @@ def _shown(settings: Mapping[str, object], path: str) -> str:
 
 def _otherwise(run: Mapping[str, object]) -> str:
     """Why a configuration may not be readable any more: another version of mesax, if that is known."""
-    stored = run.get("versions")
-    made = (stored.get("mesax"), run.get("git_commit")) if isinstance(stored, dict) else None
-    if made is None or made == (versions()["mesax"], git_commit()):
+    if _is_of_this_version(run):
         return "cannot be rebuilt from its settings"
-    version, commit = made
+    version, commit = _made_by(run)
     return f"was made with another version of mesax ({version}{f', commit {commit}' if commit else ''})"
+
+
+def _is_of_this_version(run: Mapping[str, object]) -> bool:
+    """Whether the mesax that is installed has written it, as far as is known."""
+    return "versions" not in run or _made_by(run) == (versions()["mesax"], git_commit())
+
+
+def _made_by(run: Mapping[str, object]) -> tuple[object, object]:
+    stored = run.get("versions")
+    return (stored.get("mesax") if isinstance(stored, dict) else None), run.get("git_commit")

@@ -21,7 +21,7 @@ def export_run(run: RunDirectory, out: Path | None) -> Path:
     """Write the explorers of a run as a bundle."""
     source = explorers_in(run.path)
     if not source.is_dir():
-        raise UsageError(f"{run.path} has no explorers to export; its status is '{run.status}'")
+        raise UsageError(f"{run.path} has no explorers to export; its state is '{run.state}'")
     directory = out or run.path / "bundle"
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already; choose another directory with --out")

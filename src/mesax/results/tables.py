@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from mesax.errors import plain
 from mesax.formatting import (
     NOT_MEASURED,
     NOTHING,
@@ -310,7 +311,7 @@ def to_rich(table: Table) -> RichTable:
         header = Text(column.replace(" ", "\n") if atomic and index else column)
         rich.add_column(header, justify="right" if index else "left", no_wrap=atomic, vertical="top")
     for row in table.rows:
-        rich.add_row(*(Text(cell) for cell in row))
+        rich.add_row(*(Text(plain(cell)) for cell in row))
     return rich
 
 

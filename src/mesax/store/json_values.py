@@ -78,9 +78,15 @@ def flatten(settings: Mapping[str, object], at: str = "") -> dict[str, object]:
 def parse_object(data: bytes) -> Json:
     """The JSON object that `data` is; a `ValueError` that begins with "is not" if it is none, or nested too deep."""
     try:
-        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+        text = data.decode()
+        if _LARGE.search(text):  # only then is every number looked at
+            value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_small)
+        else:
+            value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+    except _TooLarge:
+        raise
     except ValueError as error:
         raise ValueError(f"is not valid JSON: {error}") from None
     if not isinstance(value, dict):
@@ -90,12 +96,36 @@ def parse_object(data: bytes) -> Json:
     return value
 
 
+_MOST_DIGITS, _SHOWN_DIGITS = 300, 20
+_LARGE = re.compile(r"\d[eE]\+?\d{3}|\d{100}")
+"""What a number that is too large for a float has: an exponent of three digits, or a hundred digits."""
 _TOO_DEEP = f"is not accepted: it is nested more than {DEEPEST} deep"
 
 
 def _refuse_constant(name: str) -> NoReturn:
     """Python's reader takes NaN and infinity; JSON has neither, and nothing here writes them."""
     raise ValueError(f"{name} is no JSON")
+
+
+class _TooLarge(ValueError):
+    """A number that no float can hold."""
+
+    def __init__(self, digits: str) -> None:
+        super().__init__(f"is not accepted: the number {digits[:_SHOWN_DIGITS]} in it is too large")
+
+
+def _finite(digits: str) -> float:
+    """Python's reader takes 1e999 for infinity."""
+    if not math.isfinite(number := float(digits)):
+        raise _TooLarge(digits)
+    return number
+
+
+def _small(digits: str) -> int:
+    """What no float could hold would break whoever calculates with it."""
+    if len(digits) > _MOST_DIGITS:
+        raise _TooLarge(digits)
+    return int(digits)
 
 
 def _refuse_deep(value: object) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mesax.errors import StoreError, UsageError
+from mesax.runtime import staying
 from mesax.store.settings import Named, foreign_modules, module_of, name_of, script_name, script_path
 
 SHOWN_NAMES = 12
@@ -106,7 +107,8 @@ def load_module(name: str) -> ModuleType:
     _search_here()
     _loading.append(name)
     try:
-        return _script(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+        with staying():
+            return _script(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:

@@ -20,11 +20,12 @@ from mesax.store.run_directory import RunDirectory
 FINAL_WINDOW = 5
 """The final return of a task run is the mean of so many evaluations, the last ones."""
 NOT_EVALUATED = {
-    "running": "it is still running, or was killed",
+    "running": "it is still running",
+    "killed": "it was killed, and can go on (mesax resume)",
     "failed": "it has failed",
     "preempted": "it was stopped and saved",
 }
-"""Why a run of each status may have no evaluations."""
+"""Why a run in each state may have no evaluations."""
 RUN_ENTRIES = ("method", "env", "preset", "seed", "family", "test_tasks")
 FAMILY_NUMBERS = ("optimal_return", "suboptimal_return", "optimal_threshold")
 SUMMARY_NUMBERS = ("wall_seconds", "env_steps", "meta_env_steps")
@@ -164,7 +165,7 @@ def load_run(path: str | Path, partial: bool = False) -> RunResults:
     With `partial`, those of a run that is not finished are what its jobs have so far.
     """
     stored = RunDirectory.open(Path(path))
-    directory, run, status = stored.path, stored.run, stored.status
+    directory, run, status = stored.path, stored.run, stored.state
     _check_run(directory / "run.json", run)
     evaluations = directory / "eval.jsonl"
     rows, metrics = stored.read_rows("eval.jsonl"), stored.read_rows("metrics.jsonl")

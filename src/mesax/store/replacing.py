@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mesax.errors import StoreError
 from mesax.store.files import store_errors, sync_directory
+
+_under_way: set[Path] = set()
+"""What threads of this process are filling at this moment."""
 
 
 def replace_directory(directory: Path, write: Callable[[Path], None], marker: str, *failures: type[Exception]) -> None:
@@ -22,20 +27,28 @@ def replace_directory(directory: Path, write: Callable[[Path], None], marker: st
     What stands there is replaced only if it is empty or holds a file `marker`. Errors of the file system, and
     `failures`, become a `StoreError`.
     """
-    temporary = directory.parent / f".tmp-{directory.name}-{os.getpid()}"
     with store_errors(directory, "written", *failures):
         directory.parent.mkdir(parents=True, exist_ok=True)
         _recover(directory)
         _refuse_others(directory, marker)
-        _remove_leftovers(directory)
-        temporary.mkdir()
-        try:
+        with new_directory_beside(directory) as temporary:
             write(temporary)
             sync_directory(temporary)
             _swap(temporary, directory)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+
+
+@contextmanager
+def new_directory_beside(directory: Path) -> Iterator[Path]:
+    """An empty directory to be renamed into place; it is gone if it was not. What others left half written goes too."""
+    _remove_leftovers(directory)
+    temporary = directory.parent / f".tmp-{directory.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    _under_way.add(temporary)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _under_way.discard(temporary)
 
 
 def settled(directory: Path) -> Path:
@@ -84,15 +97,18 @@ def _refuse_others(directory: Path, marker: str) -> None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Remove what processes that have ended left half written."""
-    pattern = re.compile(re.escape(f".tmp-{directory.name}-") + r"(\d+)")
-    for path in directory.parent.iterdir():
+    """Remove what processes that have ended left half written, one of this number among them."""
+    pattern = re.compile(re.escape(f".tmp-{directory.name}-") + r"(\d+)(-[0-9a-f]+)?")
+    for path in directory.parent.iterdir() if directory.parent.is_dir() else ():
         match = pattern.fullmatch(path.name)
-        if match and (int(match[1]) == os.getpid() or not _alive(int(match[1]))):
+        if match and path not in _under_way and not _alive(int(match[1])):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _alive(process: int) -> bool:
+    """Whether another process has this number."""
+    if process == os.getpid():
+        return False
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

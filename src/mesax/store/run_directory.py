@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +32,7 @@ from mesax.store.json_files import (
     refuse_foreign_things,
 )
 from mesax.store.json_values import Json, json_ready, parse_object, signed
+from mesax.store.replacing import new_directory_beside
 from mesax.store.sums import DONE, Sums, check_job, check_sum, identity_of, read_sums, write_sums
 
 PRODUCTS = "policies"
@@ -57,20 +57,16 @@ class RunDirectory:
         """A new run directory with its run.json and status `running`; appears whole or not at all."""
         path = Path(path)
         _refuse_existing(path)
-        temporary = RunDirectory(path.parent / f".tmp-{path.name}-{os.getpid()}")
-        try:
-            with store_errors(path, "created"):
-                shutil.rmtree(temporary.path, ignore_errors=True)
-                temporary.path.mkdir(parents=True)
-            temporary.write_json("run.json", signed(run_json))
-            temporary.set_status("running")
+        with store_errors(path, "created"), new_directory_beside(path) as temporary:
+            RunDirectory(temporary).write_json("run.json", signed(run_json))
+            RunDirectory(temporary).set_status("running")
             _refuse_existing(path)
-            with store_errors(path, "created"):
-                os.rename(temporary.path, path)
-                sync_directory(path.parent)
-        except BaseException:
-            shutil.rmtree(temporary.path, ignore_errors=True)
-            raise
+            try:
+                os.rename(temporary, path)
+            except OSError:  # somebody else was faster
+                _refuse_existing(path)
+                raise
+            sync_directory(path.parent)
         return RunDirectory(path)
 
     @staticmethod
@@ -94,6 +90,27 @@ class RunDirectory:
     def status(self) -> str:
         """One word: running, done, failed, preempted; `unknown` if there is none."""
         return read_status(self.path)
+
+    @property
+    def state(self) -> str:
+        """The status as it is: a run that says `running`, though no process is at work on it, was `killed`."""
+        status = self.status
+        return "killed" if status == "running" and not self.at_work else status
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a process holds the lock."""
+        try:
+            descriptor = open_regular_file(self.path / ".lock", os.O_RDONLY)
+        except (OSError, StoreError):
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
 
     def set_status(self, word: str) -> None:
         """Replace the status."""

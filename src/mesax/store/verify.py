@@ -45,7 +45,7 @@ def verify_run(run: RunDirectory) -> Findings:
     elif run.status not in STATUSES:
         problems.append(f"{run.path / 'STATUS'} says {run.status!r}, which is none of {', '.join(STATUSES)}")
     checked = len(manifests) + len(documents) + len(rows)
-    return Findings(run.status, checked, sorted(set(problems)), sorted(_unknown(run)))
+    return Findings(run.state, checked, sorted(set(problems)), sorted(_unknown(run)))
 
 
 def _files(root: Path, name: str) -> list[Path]:

@@ -22,7 +22,7 @@ from mesax.envs.host import EnvironmentFault
 from mesax.errors import TrainingError
 from mesax.nets import Memory
 from mesax.policy import Policy
-from mesax.runtime import host_threads
+from mesax.runtime import host_threads, staying
 from mesax.training.rollout import draw_tasks
 from mesax.types import Actions, Box, EnvSpec, Episode, Key, Keys, Label
 
@@ -53,6 +53,11 @@ class Begun(NamedTuple):
 
 def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Keys, num_episodes: int) -> Episode:
     """Episodes `[lanes, num_episodes, ...]` on tasks `[lanes, tasks, ...]`, by a policy with a leading lane axis."""
+    with staying():
+        return _played(env, tasks, policy, keys, num_episodes)
+
+
+def _played(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Keys, num_episodes: int) -> Episode:
     lanes = len(keys)
     tasks = jax.tree.map(np.asarray, tasks)
     num_tasks = jax.tree.leaves(tasks)[0].shape[1]
@@ -149,7 +154,10 @@ class RunningCopies:
 
     def _close_oldest(self) -> None:
         _, batch = self._open.popitem(last=False)
-        with suppress(Exception, SystemExit):  # of a batch that nobody needs any more: no result depends on it
+        with (
+            staying(),
+            suppress(Exception, SystemExit),
+        ):  # of a batch that nobody needs any more: no result depends on it
             batch.close()
 
     @property

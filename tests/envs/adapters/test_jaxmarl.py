@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mesax.cli.env_check import check
 
 from mesax.envs.adapters.family import ForeignFamily
 from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
@@ -162,3 +163,52 @@ def test_the_real_one(name):
             obs = outcome.obs
             assert float(outcome.reward) == pytest.approx(float(np.mean(list(rewards.values()))), rel=1e-5)
             assert not bool(outcome.terminated)
+
+
+class Goal(Counter):
+    """What it pays depends on the seed that it was made with, in one way or another."""
+
+    def __init__(self, goal):
+        super().__init__()
+        self.goal, self.action_spaces = goal, self.spaces
+
+    def step_env(self, key, state, actions):
+        obs, state, rewards, done, info = super().step_env(key, state, actions)
+        near = jnp.sum(jnp.abs(jnp.asarray(self.goal) - state["total"]))
+        rewards["big"] = jax.lax.cond(near < 1, lambda: jnp.sum(jnp.asarray(self.goal)), lambda: 0.0)
+        return obs, state, rewards, done, info
+
+
+def of_a_number(seed):
+    return Goal(float(seed % 5))
+
+
+def of_an_array(seed):
+    return Goal(np.arange(3.0) + seed % 7)
+
+
+def of_a_list(seed):
+    return Goal(jnp.ones(2) * [0.0, 0.0][seed])
+
+
+def one_for_all(seed):
+    return Goal(np.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (of_a_number, "the environment of seed 1 is not that of seed 0; one environment serves all tasks"),
+        (of_an_array, "the environment of seed 1 is not that of seed 0; one environment serves all tasks"),
+        (of_a_list, r"environment of seed 2147483649: IndexError: list index .*; one environment serves all tasks"),
+    ],
+)
+def test_a_factory_whose_tasks_would_all_be_the_first_is_refused(make, message, capsys):
+    with pytest.raises(UsageError, match=message):
+        JaxMarlEnvironment(make)
+    assert check(f"{__name__}:{make.__name__}", 2, 20, False) == 2
+    assert "one environment serves all tasks" in capsys.readouterr().out
+
+
+def test_a_factory_that_gives_the_same_again_is_not():
+    assert JaxMarlEnvironment(one_for_all).spec.horizon == 4

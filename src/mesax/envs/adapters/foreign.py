@@ -24,6 +24,7 @@ from mesax.envs.adapters.parallel import Parallel, as_parallel, picture_of
 from mesax.envs.base import HostBatch, HostStep, Task
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.runtime import staying
 from mesax.types import Discrete, EnvSpec
 
 PROBE_SEED = 0
@@ -98,16 +99,17 @@ class ForeignEnvironment:
     def film(self, task: Task, seed: int, actions: np.ndarray) -> list[np.ndarray]:
         """What the environment shows of itself while these joint actions are played; nothing if it shows nothing."""
         running = self.open(int(task))
-        try:
-            running.reset(seed)
-            shown = [running.picture()]
-            for action in actions:
-                if shown[-1] is None:
-                    break
-                running.step(action)
-                shown.append(running.picture())
-        finally:
-            close(running.env)
+        with staying():
+            try:
+                running.reset(seed)
+                shown = [running.picture()]
+                for action in actions:
+                    if shown[-1] is None:
+                        break
+                    running.step(action)
+                    shown.append(running.picture())
+            finally:
+                close(running.env)
         return [picture for picture in shown if picture is not None]
 
 
@@ -119,7 +121,8 @@ def _made(make: Callable[[int], object], task_seed: int) -> Parallel:
 def made_by(make: Callable[[int], object], task_seed: int) -> object:
     """One environment as its factory gives it; a factory that breaks is an `EnvironmentFault`."""
     try:
-        return make(task_seed)
+        with staying():
+            return make(task_seed)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
@@ -136,7 +139,7 @@ def _probe(make: Callable[[int], object]) -> Layout:
 
 def close(env: Any) -> None:
     """Close an environment that may not know how to, or no longer can: nothing is lost either way."""
-    with contextlib.suppress(Exception, SystemExit):
+    with staying(), contextlib.suppress(Exception, SystemExit):
         env.close()
 
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal as OneOf
+from typing import Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from mesax.envs.adapters.limits import LIMITS, own_limit
 from mesax.envs.base import Step
 from mesax.errors import UsageError
+from mesax.runtime import staying
 from mesax.types import Action, ActionSpace, Box, Discrete, EnvSpec, Key
 
 NEEDED = ("agents", "reset", "step_env", "action_space")
+OTHER_SEEDS = (1, 2**31 + 1)
+FOR_ALL = (
+    "one environment serves all tasks, which are seeds of its reset: draw what differs between tasks from the key of"
+    " reset, or give start"
+)
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+"""Of functions within a program."""
 
 
 class MultiAgentEnvironment(Protocol):
@@ -49,13 +60,64 @@ class Space(Protocol):
 
 @lru_cache(maxsize=64)
 def _made(make: Callable[[int], MultiAgentEnvironment]) -> MultiAgentEnvironment:
+    return _called(make, 0)
+
+
+def _called(make: Callable[[int], MultiAgentEnvironment], seed: int) -> MultiAgentEnvironment:
     try:
-        return make(0)
+        with staying():
+            return make(seed)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"making the environment: {text}") from error
+        which, why = (f" of seed {seed}", f"; {FOR_ALL}") if seed else ("", "")
+        raise UsageError(f"making the environment{which}: {text}{why}") from error
+
+
+@lru_cache(maxsize=64)
+def _check_same_for_all(make: Callable[[int], MultiAgentEnvironment]) -> None:
+    """Refuse a factory whose environments are not all the same: the tasks that it means would all be the first one."""
+    first = _made(make)
+    for seed in OTHER_SEEDS:
+        other = _called(make, seed)
+        # What is traced otherwise every time says nothing of the seed.
+        if other is not first and not _alike(first, other) and _alike(first, _called(make, 0)):
+            raise UsageError(f"the environment of seed {seed} is not that of seed 0; {FOR_ALL}")
+
+
+def _alike(one: MultiAgentEnvironment, other: MultiAgentEnvironment) -> bool:
+    """Whether two environments are the same program with the same numbers in it."""
+    (text, numbers), (other_text, other_numbers) = _program(one), _program(other)
+    return text == other_text and all(map(np.array_equal, numbers, other_numbers))
+
+
+def _program(env: MultiAgentEnvironment) -> tuple[str, list[np.ndarray]]:
+    """How an environment starts and goes on, as JAX traces it, and the arrays that it holds."""
+    key = jax.eval_shape(_any_key)
+    _, state = jax.eval_shape(env.reset, key)
+    actions = {}
+    for name in env.agents:
+        space = env.action_space(name)
+        is_choice = hasattr(space, "n")
+        actions[name] = jax.ShapeDtypeStruct(() if is_choice else space.shape, jnp.int32 if is_choice else jnp.float32)
+    programs = [jax.make_jaxpr(env.reset)(key), jax.make_jaxpr(env.step_env)(key, state, actions)]
+    text = ADDRESS.sub("", "\n".join(map(str, programs)))
+    return text, [np.asarray(number) for program in programs for number in _numbers_in(program)]
+
+
+def _numbers_in(part: object) -> Iterator[object]:
+    """All arrays that a traced program, and those within it, hold."""
+    if isinstance(part, ClosedJaxpr):
+        yield from part.consts
+        yield from _numbers_in(part.jaxpr)
+    elif isinstance(part, Jaxpr):
+        for equation in part.eqns:
+            yield from (value.val for value in equation.invars if isinstance(value, Literal))
+            yield from _numbers_in(list(equation.params.values()))
+    elif isinstance(part, list | tuple):
+        for entry in part:
+            yield from _numbers_in(entry)
 
 
 class JaxMarlState(eqx.Module):
@@ -81,7 +143,7 @@ class JaxMarlEnvironment:
     """
     horizon: int | None = None
     """Steps after which an episode is cut; None: the environment's own limit."""
-    team_reward: Literal["mean", "sum"] = "mean"
+    team_reward: OneOf["mean", "sum"] = "mean"
     """The team's reward: mean or sum of the agents' rewards."""
     start: Callable[[MultiAgentEnvironment, Array, Key], tuple[Mapping[str, PyTree], PyTree]] | None = None
     """(env, task seed, key) to (observations, state). None: the task's seed alone determines how episodes start, and
@@ -107,6 +169,7 @@ class JaxMarlEnvironment:
         if self.horizon is not None and limit is not None and self.horizon > limit:
             raise UsageError(f"horizon {self.horizon} is beyond the environment's own limit of {limit} steps")
         _ = self.spec  # refuses what cannot be acted in
+        _check_same_for_all(self.make)
 
     @property
     def env(self) -> MultiAgentEnvironment:

@@ -19,6 +19,7 @@ from mesax.envs.base import TaskFamily
 from mesax.envs.contract import OF_A_FAMILY, check_family
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.runtime import staying
 from mesax.store.settings import is_setting, to_plain
 
 LONGEST_PROBE = 1_000
@@ -190,7 +191,8 @@ def length_of_a_cut(make: Callable[[int], object]) -> int:
         seed = PROBE_SEED + len(lengths)
         running = env.open(seed)
         try:
-            steps, ended = _episode(running, env.layout, random, seed, held=len(lengths) // 2 % 2 == 1)
+            with staying():
+                steps, ended = _episode(running, env.layout, random, seed, held=len(lengths) // 2 % 2 == 1)
         finally:
             close(running.env)
         if ended is None:

@@ -1,0 +1,30 @@
+"""Ends of this process that Python knows nothing of: those of our own, and those that a user's code brings about."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+OF_YOURS = "a module or environment of yours"
+leave_at_once = os._exit
+"""For our own use, wherever all is said."""
+
+
+@contextmanager
+def no_silent_exit(told: Callable[[int], int]) -> Iterator[None]:
+    """Have it `told` if somebody else's code calls `os._exit` here, which says what code to end with.
+
+    Processes that such code has forked may end as they like.
+    """
+    process, before = os.getpid(), os._exit
+
+    def leave(code: int) -> NoReturn:
+        leave_at_once(told(code) if os.getpid() == process else code)
+
+    os._exit = leave  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = before
