@@ -41,6 +41,9 @@ if method == "mute":
     raise SystemExit(3)
 if method == "dies" or (method == "dies-once" and not second):
     os.kill(os.getpid(), signal.SIGKILL)
+while method == "waits" and not (path.parent / "go").exists():
+    (path.parent / "waiting").touch()
+    time.sleep(0.01)
 if method == "slow":
     signal.signal(signal.SIGTERM, stop)
     (path.parent / "sleeping").touch()
@@ -53,7 +56,7 @@ shutil.copytree(finished / path.name, path, dirs_exist_ok=True)
 def finished(tmp_path_factory) -> Path:
     """What the children pretend to have computed."""
     root = tmp_path_factory.mktemp("finished")
-    for method in ("mesa", "plain", "dies-once"):
+    for method in ("mesa", "plain", "dies-once", "waits"):
         for seed in (0, 1):
             fake = FakeRun(method, seed=seed, num_tasks=2, evaluations=8, num_actions=4, num_explorers=1)
             path = write_run(root / f"{method}-climb-one-quick-seed{seed}", fake)
@@ -257,14 +260,35 @@ def test_a_store_that_cannot_be_written_to_costs_no_comparison(out, tmp_path, ca
     assert [run["ending"] for run in result["runs"]] == ["done", "done"] and result["families"]
 
 
+def test_two_sweeps_in_one_place_keep_off_each_others_logs(out):
+    runs, first = planned(out, "waits", "plain"), []
+    thread = threading.Thread(target=lambda: first.extend(do_all(runs, How(), lambda text: None)))
+    thread.start()
+    wait_for((out / "waiting").exists)
+    log = out / f"{runs[0].name}.log"
+    try:
+        second = do_all(runs, How(), lambda text: None)
+        assert log.exists(), "the first one's run is still at work"
+    finally:
+        (out / "go").touch()
+        thread.join()
+    assert endings(first) == {"waits": "done", "plain": "done"} and not log.exists()
+    assert endings(second) == {"waits": "failed", "plain": "done"}
+    assert second[0].reason == "another sweep is at work on it"
+
+
+def wait_for(ready: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 60
+    while not ready() and time.monotonic() < limit:
+        time.sleep(0.01)
+
+
 def stop_when(ready: Callable[[], bool]) -> threading.Thread:
     """Send this process SIGTERM, but only while a sweep hears it: otherwise it would end all tests."""
     usual = signal.getsignal(signal.SIGTERM)
 
     def stop() -> None:
-        limit = time.monotonic() + 60
-        while not ready() and time.monotonic() < limit:
-            time.sleep(0.01)
+        wait_for(ready)
         if signal.getsignal(signal.SIGTERM) is not usual:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -36,7 +36,7 @@ from mesax.formatting import format_duration
 from mesax.results.comparison import compare_directories, show_comparison
 from mesax.results.evidence.kept import Kept, all_kept, keep, read_kept
 from mesax.results.tables import to_rich
-from mesax.store.files import is_there, open_regular_file, store_errors
+from mesax.store.files import held_alone, is_there, open_regular_file, store_errors
 from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
 
@@ -365,11 +365,8 @@ def _do(run: Planned, how: How, received: list[int], say: Say) -> Outcome:
 def _own_log(run: Planned) -> Iterator[bool]:
     """Whether the log is ours alone for as long as this lasts: two sweeps may go through the same runs."""
     descriptor = _locked(_log(run))
-    try:
+    with nullcontext() if descriptor is None else held_alone(descriptor):
         yield descriptor is not None
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def _locked(path: Path) -> int | None:

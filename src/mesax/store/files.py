@@ -9,7 +9,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
@@ -63,6 +63,30 @@ def is_there(path: Path) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+
+_ours: set[int] = set()
+"""Descriptors that stand for this process: a lock is held for as long as any process has its file open."""
+
+
+def _close_ours() -> None:
+    while _ours:
+        with suppress(OSError):
+            os.close(_ours.pop())
+
+
+os.register_at_fork(after_in_child=_close_ours)  # what an environment forks may outlive the run
+
+
+@contextmanager
+def held_alone(descriptor: int) -> Iterator[int]:
+    """An open file that processes forked from this one do not keep; closed at the end."""
+    _ours.add(descriptor)
+    try:
+        yield descriptor
+    finally:
+        _ours.discard(descriptor)
+        os.close(descriptor)
 
 
 def open_regular_file(path: Path, flags: int) -> int:

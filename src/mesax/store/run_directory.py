@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
@@ -16,6 +16,7 @@ from pathlib import Path
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.store.files import (
     Checksum,
+    held_alone,
     is_there,
     open_regular_file,
     store_errors,
@@ -44,6 +45,8 @@ KEPT_ONCE = ("run.json", "coverage.json", "clock.jsonl")
 """Those of them that cannot be merged again from what the jobs wrote."""
 SECONDS_FOR_LOOKING = 1
 """After which a lock that others share is refused."""
+_lasting = ExitStack()
+"""What is held until this process ends."""
 
 
 @dataclass(frozen=True)
@@ -237,31 +240,30 @@ class RunDirectory:
         path = self.path / ".lock"
         with store_errors(path, "opened"):
             descriptor = open_regular_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-            file = open(descriptor, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed below)
-        with file:
+        with held_alone(descriptor):
             try:
-                _lock_alone(file.fileno())
+                _lock_alone(descriptor)
             except BlockingIOError as error:
-                file.seek(0)
-                owner = file.read(20).strip() or "unknown"
+                owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
                 raise UsageError(f"{self.path} is in use by process {owner}") from error
             except OSError as error:
                 raise StoreError(f"{path} cannot be locked: {error.strerror}") from error
             with store_errors(path, "written"):
-                file.truncate(0)
-                os.write(file.fileno(), f"{os.getpid()}\n".encode())  # not left to be tried again when it is closed
+                os.truncate(descriptor, 0)
+                os.write(descriptor, f"{os.getpid()}\n".encode())
             self._await_stragglers()
             try:
                 yield
             finally:
-                file.truncate(0)
-                fcntl.flock(file, fcntl.LOCK_UN)
+                os.truncate(descriptor, 0)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def attend(self) -> None:
         """Say, for the life of this process, that a worker is at work here."""
         path = self.path / ".workers"
         with store_errors(path, "opened"):
-            fcntl.flock(open_regular_file(path, os.O_RDWR | os.O_CREAT), fcntl.LOCK_SH)
+            _lasting.enter_context(held_alone(descriptor := open_regular_file(path, os.O_RDWR | os.O_CREAT)))
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _await_stragglers(self) -> None:
         """Workers leave when the process that started them is killed, but not in the same instant."""

@@ -22,7 +22,7 @@ from mesax.envs.host import EnvironmentFault
 from mesax.errors import TrainingError
 from mesax.nets import Memory
 from mesax.policy import Policy
-from mesax.runtime import host_threads, staying
+from mesax.runtime import host_threads, one_process, staying
 from mesax.training.rollout import draw_tasks
 from mesax.types import Actions, Box, EnvSpec, Episode, Key, Keys, Label
 
@@ -53,7 +53,7 @@ class Begun(NamedTuple):
 
 def play_on_host(env: HostEnvironment, tasks: PyTree, policy: Policy, keys: Keys, num_episodes: int) -> Episode:
     """Episodes `[lanes, num_episodes, ...]` on tasks `[lanes, tasks, ...]`, by a policy with a leading lane axis."""
-    with staying():
+    with staying(), one_process():
         return _played(env, tasks, policy, keys, num_episodes)
 
 

@@ -24,7 +24,7 @@ from mesax.envs.adapters.parallel import Parallel, as_parallel, picture_of
 from mesax.envs.base import HostBatch, HostStep, Task
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
-from mesax.runtime import staying
+from mesax.runtime import one_process, staying
 from mesax.types import Discrete, EnvSpec
 
 PROBE_SEED = 0
@@ -404,7 +404,12 @@ class _Batch:
         """Apply to each index, in threads if there are any; the first copy's fault is raised, whichever came first."""
         if self._pool is None:
             return [function(index) for index in indices]
-        waiting = [self._pool.submit(function, index) for index in indices]
+
+        def alone(index: int) -> Result:
+            with one_process():
+                return function(index)
+
+        waiting = [self._pool.submit(alone, index) for index in indices]
         for future in waiting:
             future.exception()  # all of them come to an end before one is raised
         return [future.result() for future in waiting]
