@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import io
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,13 @@ def planned(words: list[str]) -> list[dict[str, Any]]:
     return runs
 
 
+def results_of(row: Row, seeds: Sequence[int] | None, steps: int | None) -> list[Kept]:
+    """What the store has of a row, by its settings, whatever run directories there are."""
+    with tempfile.TemporaryDirectory() as nothing:
+        runs = planned(row.sweep(seeds or range(row.seeds), Path(nothing), steps))
+    return [read_kept(Path(run["run_dir"])) for run in runs if run["state"] == "stored"]
+
+
 def endings(kept: Kept) -> list[float]:
     """Final return of every task: the mean of the last five tests, as in the logs."""
     return [float(task["final_return"]) for task in kept.facts["per_task"]]
@@ -171,10 +179,7 @@ def main() -> None:
         code = mesax([*words, "--at-once", str(options.workers), "--workers", "1", "--quiet"])
         if code:
             raise SystemExit(code)
-    rows = []
-    for row, words in sweeps.items():
-        stored = [Path(run["run_dir"]) for run in planned(words) if run["state"] == "stored"]
-        rows.append(beside(row, [read_kept(path) for path in stored]))
+    rows = [beside(row, results_of(row, options.seeds, options.steps)) for row in sweeps]
     columns = ("row", "run", "recorded", "here", "at a recorded level", "core time of a seed")
     note = "Final returns: the mean of the last five tests. Several tasks of a seed are shown one by one."
     print(to_markdown(Table("Recorded outcomes", columns, tuple(rows), note)))

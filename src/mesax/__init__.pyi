@@ -64,6 +64,7 @@ from mesax.methods.controls import Plain as Plain
 from mesax.methods.controls import Tour as Tour
 from mesax.methods.controls import Uniform as Uniform
 from mesax.methods.filled import Filled as Filled
+from mesax.methods.learned import LearnedMesa as LearnedMesa
 from mesax.methods.maesn import Maesn as Maesn
 from mesax.methods.mesa.method import Mesa as Mesa
 from mesax.methods.mesa.structured import StructuredMesa as StructuredMesa
@@ -84,6 +85,10 @@ from mesax.nets import Trainable as Trainable
 from mesax.nets import WithChange as WithChange
 from mesax.nets import polyak as polyak
 from mesax.nets import unroll_batch as unroll_batch
+from mesax.ours.entities import Block as Block
+from mesax.ours.entities import DeclaredEntities as DeclaredEntities
+from mesax.ours.learned_records import LearnedRecords as LearnedRecords
+from mesax.ours.learned_reward import RewardFit as RewardFit
 from mesax.policy import EpsilonRandom as EpsilonRandom
 from mesax.policy import Policy as Policy
 from mesax.policy import UniformPolicy as UniformPolicy

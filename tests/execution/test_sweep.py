@@ -349,7 +349,7 @@ def test_a_real_sweep_finishes_compares_and_is_not_repeated(tmp_path, capsys, mo
     assert "[1/1] vdn-climb-one-smoke-seed0: done" in output.err and RunDirectory(path).status == "done"
     assert (out / "figures" / "compare-curves.png").is_file()
     result = json.loads(output.out.splitlines()[-1])
-    assert result["families"][0]["rows"][0]["mean"] == result["runs"][0]["mean_return"]
+    assert result["families"][0]["rows"][0]["mean_return"] == result["runs"][0]["mean_return"]
     assert QUICK_COMPILE in os.environ["XLA_FLAGS"].split()
 
     monkeypatch.setattr(sweep, "PROGRAM", ("false",))

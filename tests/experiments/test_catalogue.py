@@ -35,7 +35,7 @@ from mesax.types import Box
 
 EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
 EARLIER_STAGES |= {method: ["pretrain"] for method in ("pretrain", "goal", "cbet")}
-EARLIER_STAGES |= {"filled": ["collect"]}
+EARLIER_STAGES |= {"filled": ["collect"], "learned": ["collect", "fit", "explore", "gather"]}
 
 SCRIPTED = ("optimum", "safe")
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
@@ -345,7 +345,9 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
         experiment("mesa", "climb-one", "quick", "sarsa")
     with pytest.raises(UsageError, match="unknown learner ''; choose one of maddpg"):
         experiment("mesa", "climb-one", "quick", "")
-    with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, structured, plain, "):
+    with pytest.raises(
+        UsageError, match="'mappo' is a learner itself: --learner goes with mesa, learned, structured, "
+    ):
         experiment("mappo", "climb-one", "quick", "qmix")
     for method in (name for name in AROUND_ANY if not WRAPPERS[name].takes_on_policy):
         with pytest.raises(

@@ -315,10 +315,15 @@ class ParticleClimbFamily(TasksAmongLandmarks):
     """Least distance between the discs of two landmarks."""
     difficulty: tuple[float, float] | None = None
     """Least and greatest mean distance from where agents start to the landmarks; None takes every layout."""
+    targets_each: int = added(1)
+    """Training tasks on each layout, every one with another target; a test task always has a layout of its own."""
 
     def __post_init__(self) -> None:
         """Refuse families without a possible task."""
         self.check_count()
+        number = self.world.num_landmarks
+        if not 1 <= self.targets_each <= number:
+            raise UsageError(f"targets-each must lie between 1 and the number of landmarks {number}")
         if not self.landmark_range > 0:
             raise UsageError(f"landmark-range must be above 0, not {self.landmark_range}")
         if not self.gap >= 0:
@@ -333,9 +338,15 @@ class ParticleClimbFamily(TasksAmongLandmarks):
         if self.difficulty is not None and not 0 <= self.difficulty[0] < self.difficulty[1]:
             raise UsageError(f"difficulty must be two growing distances, not {self.difficulty}")
 
+    @property
+    def tasks_per_layout(self) -> int:
+        """As many as have a layout in common."""
+        return self.targets_each
+
     def draw(self, seed: int, test: bool, index: int) -> tuple[np.ndarray, int]:
-        """Each task from a stream of its own."""
-        random = np.random.default_rng((seed, 0x9A27, int(test), index))
+        """Each layout from a stream of its own."""
+        layout_index = index if test else index // self.targets_each
+        random = np.random.default_rng((seed, 0x9A27, int(test), layout_index))
         for _ in range(PLACEMENT_TRIES):
             layout = self._place(random)
             if layout is not None and self._within(self.mean_distance(layout)):
@@ -407,9 +418,14 @@ class JammedFamily(TasksAmongLandmarks):
         """Plain facts for run.json."""
         return super().facts() | {"difficulty": self.world.difficulty}
 
+    @property
+    def tasks_per_layout(self) -> int:
+        """As many as have a layout in common."""
+        return self.targets_each or self.world.num_landmarks
+
     def draw(self, seed: int, test: bool, index: int) -> tuple[np.ndarray, int]:
         """All targets of a layout, then those of the next."""
-        number, place = divmod(index, self.targets_each or self.world.num_landmarks)
+        number, place = divmod(index, self.tasks_per_layout)
         return self.layout(seed, test, number), (seed + place + number) % self.world.num_landmarks
 
     def layout(self, seed: int, test: bool, number: int) -> np.ndarray:

@@ -26,6 +26,7 @@ from mesax.results.tables import NARROWEST, USUAL_WIDTH, Table, to_rich
 from mesax.store.files import open_regular_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json
+from mesax.store.reading import evaluations_in
 from mesax.store.run_directory import RunDirectory, find_runs
 
 PROGRESS = "progress.json"
@@ -234,8 +235,8 @@ def last_return(run: RunDirectory) -> float | None:
     last: dict[tuple[object, object], float] = {}
     for path in sorted((run.path / "jobs" / "adapt").glob("*/eval.jsonl")):
         with suppress(StoreError, KeyError, TypeError, ValueError):
-            for row in RunDirectory(path.parent).read_rows(path.name):
-                last[row["task"], row["repeat"]] = float(row["return"])
+            for one in evaluations_in(RunDirectory(path.parent).read_rows(path.name)):
+                last[one.task, one.repeat] = one.value
     return sum(last.values()) / len(last) if last else None
 
 

@@ -37,6 +37,11 @@ WRAPPERS = {
         "mesax.methods.mesa.method:mesa",
         "Mesa",
     ),
+    "learned": Wrapper(
+        "MESA whose explorers are paid for what a model has learned to pay, with no feature map (ours)",
+        "mesax.methods.learned:learned",
+        "LearnedMesa",
+    ),
     "structured": Wrapper(
         "MESA whose explorers share randomness and know relations between actions (ours)",
         "mesax.methods.mesa.structured:structured",

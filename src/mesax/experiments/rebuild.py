@@ -16,7 +16,7 @@ from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import FROM_RUNS, Named, UnknownName, foreign_modules, from_plain, settings_in, to_plain
 from mesax.suites.foreign.families import tasks_are_seeds
 
-PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "rewards", "training", "types")
+PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "ours", "rewards", "training", "types")
 """Parts of mesax that define settings."""
 SHOWN_DIFFERENCES = 8
 

@@ -31,7 +31,7 @@ from mesax.types import Action, Actions, Elapsed, EnvSpec, Key, Keys, Line, Line
 
 KINDS = settings_in(
     *("mesax.algorithms", "mesax.explorers.recipe", "mesax.explorers.shared_latent", "mesax.nets", "mesax.policy"),
-    *("mesax.rewards", "mesax.types"),
+    *("mesax.ours", "mesax.rewards", "mesax.types"),
 )
 """What a saved explorer may consist of: settings that mesax defines; a file cannot make anything else be built."""
 

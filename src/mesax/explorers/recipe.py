@@ -7,13 +7,12 @@ from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.errors import StoreError
 from mesax.policy import ExplorationPolicySet, Policy, Repeated, within_bounds
-from mesax.rewards.coverage import CoverageModel, CoverageState, HighRewardSet
+from mesax.rewards.coverage import CoverageModel, CoverageState
 from mesax.store.settings import to_plain
 from mesax.store.trees import Place, SavedTree, open_tree, save_tree
 from mesax.types import Elapsed, EnvSpec, Key, tree_stack
@@ -69,16 +68,7 @@ class ExplorerRecipe:
 
     def empty_coverage(self) -> CoverageState:
         """A coverage state of the right shapes, with nothing in it."""
-        size, capacity, clusters = self.reward.feature_size(self.spec), self.capacity, self.num_clusters
-        subspace = HighRewardSet(
-            jnp.zeros((capacity, size)),
-            jnp.zeros(capacity),
-            jnp.zeros(capacity, bool),
-            jnp.zeros(capacity, jnp.int32),
-            jnp.zeros((clusters, size)),
-            jnp.zeros(clusters, bool),
-        )
-        return CoverageState(subspace, jnp.zeros(clusters))
+        return self.reward.empty_state(self.spec, self.capacity, self.num_clusters)
 
     def shape(self, number: int) -> PyTree:
         """Shapes of `number` stacked explorers."""

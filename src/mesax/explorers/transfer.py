@@ -98,7 +98,8 @@ class Holding(eqx.Module):
 
     def _features(self, obs: Float[Array, "team obs"]) -> Float[Array, " features"]:
         spec = self.told.spec
-        return self.told.reward.features(spec, Transition(obs, spec.action_space.zeros((spec.num_agents,)), obs))
+        still = Transition(obs, spec.action_space.zeros((spec.num_agents,)), obs)
+        return self.told.reward.sense(spec, self.told.state, still)
 
     def label(self, memory: Memory) -> Label:
         """As the policy itself says."""

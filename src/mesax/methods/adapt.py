@@ -5,7 +5,7 @@ What meta-training has to hand over is a `Start`: explorers that may play, a lea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from mesax.envs.base import Task
+from mesax.envs.base import Task, TaskFamily
 from mesax.methods.base import Experiment, Purpose, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
 from mesax.store.leaves import is_key
+from mesax.store.reading import PHASE, Evaluation
 from mesax.store.trees import Place, load_tree, save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn, prepare
@@ -196,18 +197,33 @@ def _better(best: _Best | None, returns: np.ndarray, chunk: Chunk) -> _Best:
     return jax.tree.map(chosen, now, best)
 
 
+class _Judge(NamedTuple):
+    """What a family says of rewards on one of its tasks."""
+
+    family: TaskFamily
+    task: Task
+
+    def score(self, rewards: np.ndarray) -> float:
+        """The return."""
+        return float(self.family.score(jnp.asarray(rewards)))
+
+    def breakdown(self, rewards: np.ndarray) -> Mapping[str, float]:
+        """Its parts by group."""
+        return self.family.breakdown(self.task, rewards)
+
+
 def _record(
     experiment: Experiment, services: Services, group: list[Lane], tasks: PyTree, chunk: Chunk, zero_shot: bool
 ) -> list[float]:
     """Rows and progress of one chunk; its returns. `zero_shot`: of a learner as it came, before its first update."""
     evaluations, metrics, returns = [], [], []
     for lane, (task, repeat) in enumerate(group):
-        identity = {"phase": "adapt", "task": task, "repeat": repeat, "step": chunk.step}
+        identity = {"phase": PHASE, "task": task, "repeat": repeat, "step": chunk.step}
         rewards = chunk.rewards[lane]
-        returns.append(float(experiment.family.score(jnp.asarray(rewards))))
-        groups = experiment.family.breakdown(tree_index(tasks, task), rewards)
-        first = {"zero_shot": True} if zero_shot else {}
-        evaluations.append(identity | {"return": returns[-1], "groups": groups} | first)
+        judge = _Judge(experiment.family, tree_index(tasks, task))
+        evaluation = Evaluation.of((task, repeat, chunk.step), rewards, judge, zero_shot)
+        returns.append(evaluation.value)
+        evaluations.append(evaluation.row)
         logged = {name: float(value[lane]) for name, value in chunk.metrics.items()}
         metrics.append(identity | logged | _of_variants(experiment, chunk, lane))
     services.rows("eval", evaluations)

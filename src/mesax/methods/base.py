@@ -53,6 +53,7 @@ class Purpose(IntEnum):
     PRETRAIN = 8
     FRESH_LEARNER = 9
     META = 11
+    FIT = 12
     # 10 and all others are free.
 
 

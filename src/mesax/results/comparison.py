@@ -66,6 +66,11 @@ class FamilyComparison:
     """What each of them was pooled from."""
 
     @cached_property
+    def figures(self) -> list[Json]:
+        """Every run in numbers."""
+        return [run_figures(run) for run in self.runs]
+
+    @cached_property
     def differences(self) -> list[Comparison]:
         """What the first run gains over each of the others."""
         return [compare_runs(self.runs[0], other) for other in self.runs[1:]]
@@ -73,7 +78,7 @@ class FamilyComparison:
     @property
     def tables(self) -> list[Table]:
         """Every run, and what the first one gains over the others."""
-        table = comparison_table(self.runs)
+        table = comparison_table(self.runs, self.figures)
         if len(self.runs) < 2:
             return [table]
         return [replace(table, note=f"{table.note}{self.warning}"), difference_table(self.runs, self.differences)]
@@ -119,9 +124,8 @@ class FamilyComparison:
         """The same as plain numbers."""
         labels = run_labels(self.runs)
         rows = [
-            {"run": label, **{key: run.run[key] for key in ("method", "env", "preset")}, "seeds": _seeds(run)}
-            | run_figures(run)
-            for label, run in zip(labels, self.runs, strict=True)
+            {"run": label, **{key: run.run[key] for key in ("method", "env", "preset")}, "seeds": _seeds(run)} | figures
+            for label, run, figures in zip(labels, self.runs, self.figures, strict=True)
         ]
         differences = []
         for label, found in zip(labels[1:], self.differences, strict=True):

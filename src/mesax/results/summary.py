@@ -50,25 +50,13 @@ def summarize(
     curves = curves_from_rows(run, eval_rows)
     if not curves:
         raise UsageError("there is nothing to summarize: no test task has been evaluated")
-    family, finals = run["family"], np.array([final_return(curve.returns) for curve in curves])
-    interval = returns_interval(family, finals, *places(curves))
-    solved = share_interval(finals >= family["optimal_threshold"], *places(curves))
+    family, figures = run["family"], _returns(run["family"], curves)
     return {
         **{key: run[key] for key in ("method", "env", "preset", "seed")},
         "env_steps": int(env_steps),
         "meta_env_steps": int(meta_env_steps),
-        "mean_return": interval.value,
-        "std_return": float(finals.std()),
-        "ci_low": interval.low,
-        "ci_high": interval.high,
-        "iqm": float(interquartile_mean(finals)),
-        "normalized_return": interval.value / float(family["optimal_return"]),
-        "optimal_fraction": solved.value,
-        "optimal_fraction_low": solved.low,
-        "optimal_fraction_high": solved.high,
-        "area_under_curve": area_under_curves(curves),
-        "by_group": group_means(curves),
-        **_zero_shot(curves),
+        **figures,
+        "normalized_return": figures["mean_return"] / float(family["optimal_return"]),
         "per_task": [_task_summary(curve, family["optimal_threshold"]) for curve in curves],
         "wall_seconds": float(wall_seconds),
         # The clock is that of all stages, so the steps must be.
@@ -88,6 +76,26 @@ def summary_of(
     return summary if coverage is None else summary | {"explorers": explorer_figures(coverage)}
 
 
+def _returns(family: Json, curves: Sequence[Curve]) -> Json:
+    """What final returns come to: the numbers that a summary and a comparison have in common, under their one name."""
+    finals = np.array([final_return(curve.returns) for curve in curves])
+    interval = returns_interval(family, finals, *places(curves))
+    solved = share_interval(finals >= family["optimal_threshold"], *places(curves))
+    return {
+        "mean_return": interval.value,
+        "std_return": float(finals.std()),
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "iqm": float(interquartile_mean(finals)),
+        "optimal_fraction": solved.value,
+        "optimal_fraction_low": solved.low,
+        "optimal_fraction_high": solved.high,
+        "area_under_curve": area_under_curves(curves),
+        "by_group": group_means(curves),
+        **_zero_shot(curves),
+    }
+
+
 def final_interval(run: RunResults) -> Interval:
     """The mean final return with its interval over seeds, tasks and repeats."""
     return returns_interval(run.family, run.final_returns, run.tasks, run.seeds)
@@ -105,21 +113,9 @@ def solved_runs(run: RunResults) -> int:
 
 def run_figures(run: RunResults) -> Json:
     """What a comparison says of a run, or of several pooled ones: a row of its table as plain numbers."""
-    finals, threshold = run.final_returns, run.family["optimal_threshold"]
-    interval, share = final_interval(run), solved_interval(run)
+    threshold = run.family["optimal_threshold"]
     solved = [steps for curve in run.curves if (steps := steps_to_solve(curve, threshold)) is not None]
-    return {
-        "mean": interval.value,
-        "ci_low": interval.low,
-        "ci_high": interval.high,
-        "iqm": float(interquartile_mean(finals)),
-        "std": float(finals.std()),
-        "by_group": group_means(run.curves),
-        **_zero_shot(run.curves),
-        "optimal_fraction": share.value,
-        "optimal_fraction_low": share.low,
-        "optimal_fraction_high": share.high,
-        "area_under_curve": area_under_curves(run.curves),
+    return _returns(run.family, run.curves) | {
         "steps_to_solve": float(np.median(solved)) if solved else None,
         "steps_to_optimum": mean_steps_to_optimal(run.curves, threshold),
         "wall_seconds": run.summary.get("wall_seconds"),

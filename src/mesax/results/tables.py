@@ -91,9 +91,12 @@ def _identity(run: RunResults) -> str:
     return run.directory.name
 
 
-def comparison_table(runs: Sequence[RunResults]) -> Table:
-    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
-    figures = [run_figures(run) for run in runs]
+def comparison_table(runs: Sequence[RunResults], known: Sequence[Json] | None = None) -> Table:
+    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost.
+
+    `known` are the `run_figures` of the runs, if somebody has them already.
+    """
+    figures = known or [run_figures(run) for run in runs]
     groups = groups_of(runs)
     before = ("zero-shot",) if any("zero_shot_return" in own for own in figures) else ()
     columns = (
@@ -146,7 +149,7 @@ def final_words(runs: Sequence[RunResults]) -> str:
 def _comparison_row(label: str, figures: Json, groups: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
     return (
         label,
-        format_number(figures["mean"]),
+        format_number(figures["mean_return"]),
         format_range(figures["ci_low"], figures["ci_high"]),
         format_number(figures["iqm"]),
         *(format_number(figures.get("zero_shot_return")) for _ in before),
@@ -272,6 +275,22 @@ def leak_table(run: RunResults) -> Table:
     rows = [(text, shown(leaks[name])) for name, text in names.items() if name in leaks]
     note = "Uniformly random play on unseen test tasks; near M_* against what the rules say is rewarding."
     return Table("Leak check", ("figure", "value"), tuple(rows), note)
+
+
+def fit_table(run: RunResults) -> Table:
+    """What a learned reward model is worth on layouts that it has not seen; empty if none was fitted."""
+    found = [row for row in run.metrics if row.get("phase") == "verdict"]
+    names = {
+        "held_out_precision_at_recall_90": "precision where recall is 90%, on training layouts left out",
+        "held_out_log_likelihood": "log-likelihood of a step there",
+        "held_out_log_likelihood_by_chance": "log-likelihood of a step by chance",
+        "held_out_high_steps": "high steps that this was judged by",
+        "high_steps": "high steps of stage 1",
+        "less_steps": "steps of stage 1 that were paid less",
+        "entities": "declared entities",
+    }
+    rows = [(text, format_measured(row.get(name))) for row in found[-1:] for name, text in names.items()]
+    return Table("What pays, as learned", ("figure", "value"), tuple(rows), str(found[-1]["verdict"]) if found else "")
 
 
 def to_rich(table: Table) -> RichTable:

@@ -201,6 +201,19 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
         """Length of the feature vector in an environment of these sizes."""
         return _feature_size(self, spec)
 
+    def empty_state(self, spec: EnvSpec, capacity: int, num_clusters: int) -> CoverageState:
+        """A state of the right shapes, with nothing in it."""
+        size, clusters = self.feature_size(spec), num_clusters
+        subspace = HighRewardSet(
+            jnp.zeros((capacity, size)),
+            jnp.zeros(capacity),
+            jnp.zeros(capacity, bool),
+            jnp.zeros(capacity, jnp.int32),
+            jnp.zeros((clusters, size)),
+            jnp.zeros(clusters, bool),
+        )
+        return CoverageState(subspace, jnp.zeros(clusters))
+
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """Observations grow by demand and features if they are told."""
         return replace(spec, obs_size=spec.obs_size + 2 * self.feature_size(spec)) if self.tell_demand else spec
@@ -209,9 +222,19 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
         """Features of all steps of stacked episodes."""
         return jax.vmap(lambda episode: jax.vmap(lambda step: self.features(spec, step))(episode.transitions))(episodes)
 
+    def sense(self, spec: EnvSpec, state: CoverageState, transition: Transition) -> Float[Array, " features"]:
+        """What is perceived and told of a step: its features, unless the state says what to make of them."""
+        del state
+        return self.features(spec, transition)
+
+    def sensed(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Float[Array, "envs time features"]:
+        """The same for all steps of stacked episodes."""
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        return jax.vmap(jax.vmap(lambda step: self.sense(spec, state, step)))(transitions)
+
     def matches(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Match:
         """Matches of all steps of stacked episodes `[envs, time]`; padding is never near."""
-        features = self.features_of(spec, episodes)
+        features = self.sensed(spec, state, episodes)
         found = jax.vmap(jax.vmap(lambda x: match(state.subspace, x, self.distance_threshold)))(features)
         return eqx.tree_at(lambda m: m.near, found, found.near & episodes.mask)
 
@@ -240,7 +263,7 @@ def _observe(
     reward: EpisodeReward, spec: EnvSpec, state: CoverageState, episodes: Episode
 ) -> tuple[CoverageState, Episode]:
     """Replace the task reward of stacked episodes by an `EpisodeReward`, and tell the demand if wanted."""
-    features = reward.features_of(spec, episodes)
+    features = reward.sensed(spec, state, episodes)
     percepts = jax.vmap(jax.vmap(lambda x: reward.perceive(state.subspace, x)))(features)
 
     def of_episode(
@@ -292,7 +315,7 @@ class Told(eqx.Module):
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Account for the step that led here, then let the policy act on what it is told."""
         inner, wish, episode, (last_obs, last_action, moved) = memory
-        features = self.reward.features(self.spec, Transition(last_obs, last_action, obs))
+        features = self.reward.sense(self.spec, self.state, Transition(last_obs, last_action, obs))
         after, _ = self.reward.step(self.state, wish, episode, self.reward.perceive(self.state.subspace, features))
         episode = jax.tree.map(lambda new, old: jnp.where(moved, new, old), after, episode)
         wanted = self.reward.wanted(self.state, self.reward.demand(self.state, wish, episode))
@@ -377,7 +400,11 @@ class RecordReward(EpisodeReward[Record, Array]):
 
     def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Float[Array, " clusters"]:
         """Nearness kappa to every cluster."""
-        beyond = jnp.maximum(cluster_distances(subspace, features) - self.distance_threshold, 0.0)
+        return self.nearness(cluster_distances(subspace, features))
+
+    def nearness(self, distance: Float[Array, " clusters"]) -> Float[Array, " clusters"]:
+        """kappa of distances."""
+        beyond = jnp.maximum(distance - self.distance_threshold, 0.0)
         if self.kernel == "peaked":
             return jnp.exp(-beyond / self.width)
         return jnp.exp(-0.5 * jnp.square(beyond / self.width))

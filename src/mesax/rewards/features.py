@@ -88,7 +88,7 @@ class SortedOccupancy:
         return replace(self, extremes=True)
 
 
-def descending(rows: list[Float[Array, " row"]]) -> list[Float[Array, " row"]]:
+def descending(rows: list[Float[Array, "*shape"]]) -> list[Float[Array, "*shape"]]:
     """Rows sorted entry by entry, largest first: a network of comparisons, many times faster on a CPU than a sort."""
     rows = list(rows)
     for turn in range(len(rows)):

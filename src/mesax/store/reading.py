@@ -1,10 +1,14 @@
-"""The results of a run, from its directory: configuration, curves of evaluations, summary, metrics, coverage."""
+"""The results of a run, from its directory: configuration, curves of evaluations, summary, metrics, coverage.
+
+What a row of `eval.jsonl` holds is said here alone: `Evaluation` measures, writes and reads it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -29,8 +33,64 @@ UNIFORM_PLAY, ALL_EXPLORERS = "uniform", "all explorers"
 """Visitors that coverage.json has beside the explorers one by one."""
 VISITOR_ENTRIES = ("name", "distinct_visits", "high_reward_steps")
 
+PHASE = "adapt"
+"""The stage that evaluates test tasks, as rows call it."""
+
 BORROWED_FROM = ("explorers_from", "pretrained_from")
 """Settings of methods that name the run whose meta-training they use."""
+
+
+class Judge(Protocol):
+    """What rewards of a test task are worth."""
+
+    def score(self, rewards: np.ndarray) -> float:
+        """The return of an episode with these rewards, step by step."""
+
+    def breakdown(self, rewards: np.ndarray) -> Mapping[str, float]:
+        """Its parts, by the groups of the task."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The greedy policy of one learner at one step. A further column is a field: measured, written and read here."""
+
+    task: int
+    repeat: int
+    step: int
+    """Environment steps before it."""
+    value: float
+    """The return."""
+    groups: Mapping[str, float]
+    """Its parts, by the groups of the task."""
+    zero_shot: bool = False
+    """Whether it was learned on training tasks alone."""
+
+    @staticmethod
+    def of(place: tuple[int, int, int], rewards: np.ndarray, judge: Judge, zero_shot: bool) -> Evaluation:
+        """From the mean rewards of the evaluation, step by step; `place` is task, repeat and step."""
+        return Evaluation(*place, judge.score(rewards), judge.breakdown(rewards), zero_shot)
+
+    @property
+    def row(self) -> Json:
+        """As the file has it."""
+        place = {"phase": PHASE, "task": self.task, "repeat": self.repeat, "step": self.step}
+        return place | {"return": self.value, "groups": self.groups} | ({"zero_shot": True} if self.zero_shot else {})
+
+    @staticmethod
+    def read(row: Json) -> Evaluation:
+        """From the file; a KeyError, TypeError or ValueError if it is none."""
+        groups = {str(name): float(value) for name, value in (row.get("groups") or {}).items()}
+        place = int(row["task"]), int(row["repeat"]), int(row["step"])
+        return Evaluation(*place, float(row["return"]), groups, bool(row.get("zero_shot")))
+
+
+COLUMNS = tuple(Evaluation(0, 0, 0, 0.0, {}, zero_shot=True).row)
+"""Their names."""
+
+
+def evaluations_in(rows: Iterable[Json]) -> Iterable[Evaluation]:
+    """Those of test tasks among rows."""
+    return (Evaluation.read(row) for row in rows if row.get("phase", PHASE) == PHASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +209,10 @@ def in_order(evaluations: Iterable[Json]) -> list[Json]:
 
 def curves_from_rows(run: Json, rows: Iterable[Json], source: object = "eval.jsonl") -> tuple[Curve, ...]:
     """One curve for each task and repeat; of several rows for one step (a resumed run) the last counts."""
-    found: dict[tuple[int, int], dict[int, Json]] = {}
+    found: dict[tuple[int, int], dict[int, Evaluation]] = {}
     try:
-        for row in rows:
-            if row.get("phase", "adapt") == "adapt":
-                found.setdefault((int(row["task"]), int(row["repeat"])), {})[int(row["step"])] = row
+        for one in evaluations_in(rows):
+            found.setdefault((one.task, one.repeat), {})[one.step] = one
         return tuple(_curve(run, key, by_step) for key, by_step in sorted(found.items()))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -164,21 +223,21 @@ def _optional_json(stored: RunDirectory, name: str) -> Json:
     return stored.read_json(name) if stored.has(name) else {}
 
 
-def _curve(run: Json, key: tuple[int, int], by_step: Mapping[int, Json]) -> Curve:
+def _curve(run: Json, key: tuple[int, int], by_step: Mapping[int, Evaluation]) -> Curve:
     (task, repeat), test_tasks = key, run["test_tasks"]
     if task < 0:
         raise IndexError(f"task {task}")
     steps = sorted(by_step)
-    rows = [by_step[step] for step in steps]
-    returns = np.array([float(row["return"]) for row in rows])
+    evaluations = [by_step[step] for step in steps]
+    returns = np.array([one.value for one in evaluations])
     if not np.isfinite(returns).all():
         raise ValueError(f"a return of task {task} is not finite")
-    names = set.intersection(*(set(row.get("groups") or {}) for row in rows))
-    groups = {name: np.array([float(row["groups"][name]) for row in rows]) for name in sorted(names)}
+    names = set.intersection(*(set(one.groups) for one in evaluations))
+    groups = {name: np.array([one.groups[name] for one in evaluations]) for name in sorted(names)}
     own_group = test_tasks[task].get("group")
     if not groups and own_group is not None:
         groups = {own_group: returns}
-    zero_shot = float(returns[0]) if rows[0].get("zero_shot") else None
+    zero_shot = float(returns[0]) if evaluations[0].zero_shot else None
     label = str(test_tasks[task]["label"])
     return Curve(task, label, repeat, int(run["seed"]), np.array(steps), returns, groups, zero_shot)
 

@@ -24,7 +24,7 @@ from mesax.methods.base import (
     padded,
 )
 from mesax.methods.mesa.unfinished import all_episodes, put_episodes
-from mesax.rewards.high_reward import Collected, Threshold, deduplicate, valuable
+from mesax.rewards.high_reward import Collected, Levels, Threshold, deduplicate, valuable
 from mesax.store.trees import Place, open_tree, save_tree, trees_in
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
@@ -33,6 +33,14 @@ from mesax.types import Episode, tree_index
 
 Featurize: TypeAlias = Callable[[Episode], tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]]
 """From stacked episodes to the features and the true configuration of every step; hashable, it names a program."""
+
+
+@runtime_checkable
+class AlsoKeep(Protocol):
+    """What a method keeps of a training task's episodes in addition to its valuable pairs."""
+
+    def __call__(self, task: int, episodes: Episode, levels: Levels, services: Services) -> None:
+        """Keep it in the job's directory."""
 
 
 @runtime_checkable
@@ -67,7 +75,9 @@ def collect_loop(experiment: Experiment, method: Collecting) -> LearningLoop:
     return loop
 
 
-def collect_stage(experiment: Experiment, method: Collecting, featurize: Featurize) -> Stage:
+def collect_stage(
+    experiment: Experiment, method: Collecting, featurize: Featurize, also: AlsoKeep | None = None
+) -> Stage:
     """Every training task, in groups of lanes."""
     groups = groups_of(list(range(experiment.num_train_tasks)), experiment.lanes)
     steps = method.collect.steps(experiment.training_env.spec.horizon)
@@ -75,7 +85,7 @@ def collect_stage(experiment: Experiment, method: Collecting, featurize: Featuri
     return Stage(
         "collect",
         tuple(steps * len(group) for group in groups),
-        lambda job, services: collect_group(experiment, method, loop, featurize, groups[job], services),
+        lambda job, services: collect_group(experiment, method, loop, featurize, groups[job], services, also),
     )
 
 
@@ -86,6 +96,7 @@ def collect_group(
     featurize: Featurize,
     group: list[int],
     services: Services,
+    also: AlsoKeep | None = None,
 ) -> None:
     """Stage 1 on a group of training tasks."""
     family, lanes = experiment.family, padded(group, experiment.lanes)
@@ -100,11 +111,16 @@ def collect_group(
                 services.compiled(chunk.compile_seconds)
     harvests = all_episodes(services, jax.eval_shape(loop.blank_episode, ()), len(group))
     for task, harvest in zip(group, harvests, strict=True):
-        _keep_valuable(method, featurize, task, harvest, services)
+        _keep_valuable(method, featurize, task, harvest, services, also)
 
 
 def _keep_valuable(
-    method: Collecting, featurize: Featurize, task: int, harvest: list[Episode], services: Services
+    method: Collecting,
+    featurize: Featurize,
+    task: int,
+    harvest: list[Episode],
+    services: Services,
+    also: AlsoKeep | None,
 ) -> None:
     """M_* of one training task: pairs and whole trajectories."""
     episodes: Episode = jax.tree.map(lambda *parts: np.concatenate(parts), *harvest)
@@ -131,6 +147,8 @@ def _keep_valuable(
     row = {"phase": "collect", "task": task, "step": int(mask.sum())}
     row |= {"high_reward_pairs": int(kept.sum()), "distinct_pairs": len(distinct)}
     services.rows("metrics", [row | {"reward_threshold": levels.high}])
+    if also is not None:
+        also(task, episodes, levels, services)
 
 
 @dataclass(frozen=True)

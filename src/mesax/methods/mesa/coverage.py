@@ -103,8 +103,8 @@ class _Features:
     reward: CoverageModel
     spec: EnvSpec
 
-    def __call__(self, episodes: Episode) -> Float[Array, "envs time features"]:
-        return self.reward.features_of(self.spec, episodes)
+    def __call__(self, state: CoverageState, episodes: Episode) -> Float[Array, "envs time features"]:
+        return self.reward.sensed(self.spec, state, episodes)
 
 
 def coverage_of(
@@ -226,7 +226,7 @@ def coverage_pictures(
     for entry, episodes in unseen_visits(experiment, explorers, high_reward, num_episodes):
         if in_a_plane:
             some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
-            path = compiled(_Features(reward, spec))(some)
+            path = compiled(_Features(reward, spec))(state, some)
             entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
         entries.append(entry)
     return pictured(experiment.family, entries) | {

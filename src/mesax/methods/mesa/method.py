@@ -189,12 +189,15 @@ class Mesa:
             stacked = recipe.shape(self.num_explorers)
             return jax.eval_shape(lambda policies: Start(recipe.deployed(ExplorationPolicySet(policies))), stacked)
 
-        collect = collect_stage(experiment, self, _Featurize(self.reward, experiment.family))
         return (
-            collect,
+            *self.collect_stages(experiment),
             *self._explore_stages(experiment),
             adapt_stage(experiment, self.mixing, start, start_like=start_like),
         )
+
+    def collect_stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Stage 1: all that explorers need to know of the training tasks."""
+        return (collect_stage(experiment, self, StepFeatures(self.reward, experiment.family)),)
 
     def _stages_with_borrowed(self, experiment: Experiment, source: Path) -> tuple[Stage, ...]:
         def start(services: Services, tasks: Task) -> Start:
@@ -241,8 +244,9 @@ class Mesa:
         """How explorers' weights are put to use in an environment of these sizes."""
         return ExplorerRecipe(spec, self.explorer, self.reward, self.capacity, self.num_clusters, self.action_repeat)
 
-    def _high_reward_set(self, experiment: Experiment, pairs: Pairs) -> CoverageState:
+    def high_reward_set(self, experiment: Experiment, pairs: Pairs, services: Services) -> CoverageState:
         """M_* with its clusters, without any visits yet."""
+        del services
         if not len(pairs.features):
             raise TrainingError(self.threshold.nothing_found(pairs.collected))
         subspace = build_subspace(
@@ -253,7 +257,7 @@ class Mesa:
     def _explore(self, experiment: Experiment, numbers: list[int], services: Services) -> None:
         """Stage 2: policies one after another, each rewarded for what its predecessors here leave out."""
         pairs = load_pairs(services.outputs("collect"))
-        state = self._high_reward_set(experiment, pairs)
+        state = self.high_reward_set(experiment, pairs, services)
         subspace, high_reward = state.subspace, high_reward_of(experiment.family, pairs)
         recipe, missed = self.recipe(experiment.family.env.spec), np.ones(self.num_clusters)
         kept = services.kept(lambda: {"done": 0, "steps": 0, "best": explorer_like(recipe), "fairest": 0.0})
@@ -280,7 +284,7 @@ class Mesa:
             policies.append(policy)
             if self.global_count != "none":
                 gained = report.visit_chance if self.global_count == "probability" else report.mean_visits
-                state = CoverageState(subspace, state.visits + jnp.asarray(gained))
+                state = replace(state, visits=state.visits + jnp.asarray(gained))
             # One episode of each policy: in enough episodes even uniform play visits every cluster.
             missed *= 1.0 - report.visit_chance
             covered = 1.0 - np.mean(missed[np.asarray(subspace.cluster_valid)])
@@ -376,11 +380,14 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Featurize:
+class StepFeatures:
+    """What stage 1 keeps of a step, and what configuration it visits."""
+
     reward: CoverageModel
     family: TaskFamily
 
     def __call__(self, episodes: Episode) -> tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]:
+        """Of all steps of stacked episodes."""
         return self.reward.features_of(self.family.env.spec, episodes), step_configurations(self.family, episodes)
 
 

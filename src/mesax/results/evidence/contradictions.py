@@ -18,7 +18,7 @@ from mesax.results.evidence.kept import Kept, file_names
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.json_values import Json
-from mesax.store.reading import SUMMARY_NUMBERS, borrowed_from
+from mesax.store.reading import SUMMARY_NUMBERS, Evaluation, borrowed_from
 from mesax.suites.renamed import RENAMED_FROM, name_today
 
 CLOSE = 1e-3
@@ -178,17 +178,17 @@ def _rows(kept: Kept) -> Iterator[Json]:
     curves = {(curve["task"], curve["repeat"]): curve for curve in facts.get("curves") or ()}
     was_taught = "zero_shot_return" in facts
     for task in facts["per_task"]:
-        place = {"task": task["task"], "repeat": task["repeat"]}
+        place = task["task"], task["repeat"]
         named = task.get("groups") or {}
         if (curve := curves.get((task["task"], task["repeat"]))) is None:
-            yield place | {"step": 0, "return": task["final_return"], "groups": named}
+            yield Evaluation(*place, 0, task["final_return"], named).row
             continue
         # Groups are left out where a curve has one only: it is the task's own, or the one that per_task names.
         has_own = facts["test_tasks"][task["task"]].get("group") is not None
         groups = curve.get("groups") or dict.fromkeys(() if has_own else named, curve["returns"])
         for number, (step, value) in enumerate(zip(curve["steps"], curve["returns"], strict=True)):
             own = {name: values[number] for name, values in groups.items()}
-            yield place | {"step": step, "return": value, "groups": own, "zero_shot": was_taught}
+            yield Evaluation(*place, step, value, own, was_taught).row
 
 
 def _of_clocks(facts: Json) -> Iterator[str]:

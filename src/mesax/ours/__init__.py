@@ -1,0 +1,1 @@
+"""What goes beyond the paper: parts that wrap the seams of its method."""
