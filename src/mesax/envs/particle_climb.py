@@ -41,6 +41,7 @@ from mesax.store.settings import added
 from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, on_device
 
 PLACEMENT_TRIES = 2_000
+PAPER_DIFFICULTY = 0.1
 
 
 class ParticleTask(eqx.Module):
@@ -94,7 +95,9 @@ class ParticleClimb:
         at_least(self, 1, "num_agents", "num_landmarks", "horizon")
         if not 0.0 < self.delta < 1.0:
             raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
-        above(self, 0, "radius", "start_range", "agent_size", "acceleration", "difficulty")
+        above(self, 0, "radius", "start_range", "agent_size", "acceleration")
+        if self.difficulty is not None and not self.difficulty > 0.0:
+            raise UsageError(f"difficulty must be above 0, not {self.difficulty}: the paper's is {PAPER_DIFFICULTY}")
         _ = self.physics  # refuses impossible walls and orders of integration
         if self.wall is not None and self.start_range > self.wall:
             raise UsageError(f"start-range {self.start_range} reaches beyond the wall at {self.wall}")
@@ -182,7 +185,7 @@ class ParticleClimb:
 PAPER_WORLD = ParticleClimb(
     horizon=75,
     radius=0.1,
-    difficulty=0.1,
+    difficulty=PAPER_DIFFICULTY,
     wall=None,
     agent_size=0.05,
     integration="velocity-first",
@@ -396,7 +399,8 @@ class JammedFamily(TasksAmongLandmarks):
     targets_each: int | None = None
     """Tasks on each layout; None: as many as it has landmarks."""
     lost: tuple[float, float] = (3.5, 1.8)
-    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium (`mesax run optimum`)."""
+    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium, at the paper's difficulty
+    (`mesax run optimum`)."""
 
     def __post_init__(self) -> None:
         """Refuse families without a possible task."""
@@ -405,7 +409,10 @@ class JammedFamily(TasksAmongLandmarks):
         if self.targets_each is not None and not 1 <= self.targets_each <= number:
             raise UsageError(f"targets-each must lie between 1 and the number of landmarks {number}")
         if self.world.difficulty is None or not self.world.difficulty <= 1.0:
-            raise UsageError(f"difficulty must lie above 0 and be at most 1, not {self.world.difficulty}")
+            raise UsageError(
+                f"difficulty must lie above 0 and be at most 1, not {self.world.difficulty}: the paper's is"
+                f" {PAPER_DIFFICULTY}, and at 1 landmarks are spread"
+            )
 
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
