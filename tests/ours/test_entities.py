@@ -61,5 +61,7 @@ def test_a_net_reads_numbers_where_they_are_declared():
     np.testing.assert_array_equal(own, [3, 7, 8, 9])
     np.testing.assert_array_equal(points, [[4, 5, 6]])
     np.testing.assert_array_equal(others, [[0, 1, 2]])
+    with pytest.raises(UsageError, match="plays with the number of agents it knows"):
+        net.for_team(3)
     built = net.build(12, 4, jax.random.key(0))
     assert built.step((), obs)[1].shape == (4,)

@@ -1,5 +1,7 @@
 """What pays is learned: whom the model ignores, what the fit finds, and what is said of it."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,9 @@ from mesax.ours.learned_reward import (
     softened,
 )
 from mesax.ours.verdict import overall, verdict
+from mesax.results.figures import entity_beliefs
+from mesax.results.tables import fit_table
+from mesax.store.reading import RunResults
 
 MODEL = PayModel.create(2, 8, jax.random.key(1))
 SEEN = jax.random.normal(jax.random.key(2), (4, 3, 5, 2))
@@ -122,3 +127,28 @@ def test_layouts_count_by_their_high_steps():
     assert together is not None
     np.testing.assert_allclose(together, (-0.2, -0.6, 0.8, 40))
     assert overall([]) is None
+
+
+def test_a_report_draws_what_is_believed_and_says_what_it_is_worth():
+    rows = [
+        {
+            "phase": "assignment",
+            "step": 0,
+            "task": task,
+            "layout": task // 2,
+            "entity": task % 2,
+            "high_steps": 3 * task,
+        }
+        for task in range(4)
+    ]
+    worth = {"phase": "verdict", "step": 0, "verdict": "so it is", "entities": 3, "high_steps": 18}
+    worth |= {"held_out_precision_at_recall_90": None}
+    run = RunResults(Path("run"), {}, (), {}, (*rows, worth), None, "done")
+    (image,) = entity_beliefs(run).axes[0].get_images()
+    shown = np.asarray(image.get_array())
+    assert shown.shape == (3, 4) and not shown[2].any()
+    np.testing.assert_allclose(shown[[0, 1, 0, 1], range(4)], np.log1p([1, 4, 7, 10]))
+    table = fit_table(run)
+    assert table.note == "so it is" and ("declared entities", "3") in table.rows
+    assert dict(table.rows)["precision where recall is 90%, on training layouts left out"] == "not measured"
+    assert not fit_table(RunResults(Path("run"), {}, (), {}, (), None, "done")).rows

@@ -110,6 +110,8 @@ class Entities:
 
     def for_team(self, num_agents: int) -> Entities:
         """The same net, weight by weight, among another number of agents; what it is told keeps its size."""
+        if self.order:
+            raise UsageError("a net that reads numbers in an order of its own plays with the number of agents it knows")
         return replace(self, num_others=num_agents - 1, ranks=self.num_ranks)
 
     def parts(
