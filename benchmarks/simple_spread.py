@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from mesax.envs.adapters.family import ForeignFamily
+from mesax.bridges.environments.family import ForeignFamily
 from mesax.envs.base import Step
 from mesax.envs.particles import (
     ACTIONS,

@@ -42,7 +42,7 @@ def measure(
     import jax
     import numpy as np
 
-    from mesax.explorers.transfer import Transfer
+    from mesax.ours.transfer import Transfer
     from mesax.policy import UniformPolicy
     from mesax.suites.registry import suite_of
     from mesax.training.driver import play_episodes, tasks_played

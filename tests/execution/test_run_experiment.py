@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from benchmarks.simple_spread import SimpleSpread
 
+from mesax.baselines.controls import Plain
+from mesax.bridges.environments.family import ForeignFamily
 from mesax.cli.parser import main
-from mesax.envs.adapters.family import ForeignFamily
 from mesax.errors import USAGE, UsageError
 from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json, run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
 from mesax.results.labels import method_label
 from mesax.store.json_values import signed
 from mesax.store.reading import load_run
@@ -165,7 +165,7 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
+from mesax.baselines.controls import Plain
 from mesax.nets import Adam, Mlp
 from mesax.training.schedule import Schedule
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fake_store import FakeRun, seal, write_run
+from mesax.bridges.ray_cluster.where import OnRay
 from mesax.cli.parser import main, parse
 from mesax.errors import FAILED, PREEMPTED, USAGE, StoreError, UsageError
 from mesax.execution import sweep
-from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.sweep import Grid, How, Outcome, Planned, do_all, plan
 from mesax.runtime import QUICK_COMPILE
 from mesax.store.run_directory import RunDirectory

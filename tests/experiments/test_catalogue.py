@@ -13,25 +13,25 @@ import pytest
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.binned import Binned
 from mesax.algorithms.normalized import Normalized
+from mesax.baselines.controls import Diagonal, Plain, Uniform
+from mesax.baselines.rnd import Rnd
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment, method_name
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, paper_difference, run_json
+from mesax.mesa.method import Mesa
 from mesax.methods.base import LARGEST_SEED, Experiment
-from mesax.methods.controls import Diagonal, Plain, Uniform
-from mesax.methods.mesa.method import Mesa
-from mesax.methods.mesa.structured import StructuredMesa
 from mesax.nets import Adam, Gru
+from mesax.ours.structured import StructuredMesa
 from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
-from mesax.rewards.rnd import Rnd
 from mesax.suites.climb.suite import ClimbSuite
-from mesax.suites.proofs import suite as proofs
 from mesax.suites.registry import suite_of
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box
+from paper.games import suite as proofs
 
 EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
 EARLIER_STAGES |= {method: ["pretrain"] for method in ("pretrain", "goal", "cbet")}

@@ -596,5 +596,5 @@ class Trained:
 def test_a_learner_is_chosen_by_the_name_of_its_class():
     chosen = apply_all(Trained(), [("learner.trace", "0.5"), ("learner", "Maddpg")]).learner
     assert chosen == Maddpg(trace=0.5)
-    with pytest.raises(UsageError, match=r"cannot use 'Circle'; expected .*Maddpg.* or ValueDecomposition"):
+    with pytest.raises(UsageError, match=r"cannot use 'Circle'; expected .*Maddpg.*ValueDecomposition.* or Maven"):
         apply_all(Trained(), [("learner", "Circle")])

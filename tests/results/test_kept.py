@@ -14,7 +14,6 @@ from mesax.execution.sweep import How, Planned, skip_stored, sweep
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.results.comparison import compare_directories
-from mesax.results.evidence.contradictions import contradictions
 from mesax.results.evidence.freshness import (
     changes,
     freshness,
@@ -29,6 +28,7 @@ from mesax.results.labels import method_label
 from mesax.results.summary import run_figures
 from mesax.store.reading import load_run
 from mesax.store.settings import to_plain
+from paper.quoting.contradictions import contradictions
 
 FAKE = FakeRun("mesa", num_stages=3, evaluations=12)
 

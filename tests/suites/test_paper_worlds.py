@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.test_jammed_world import MAPS
-from mesax.envs.adapters.pettingzoo_export import parallel_env
+from mesax.bridges.environments.pettingzoo_export import parallel_env
 from mesax.envs.goals import telling
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import PRESETS

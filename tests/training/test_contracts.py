@@ -10,14 +10,14 @@ import pytest
 
 from hosted import Hosted
 from mesax.algorithms.base import OffPolicy, OnPolicy
+from mesax.baselines.controls import Plain
+from mesax.baselines.counts import CountReward, ProjectedKeys
 from mesax.errors import Preempted, UsageError
 from mesax.execution.saved_policies import learned_policy
 from mesax.methods.adapt import adapt_stage
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
 from mesax.policy import EXPLORER, LEARNER, UniformPolicy
 from mesax.rewards.base import TaskReward
-from mesax.rewards.counts import CountReward, ProjectedKeys
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree, open_tree, save_tree
 from mesax.training.behavior import Mixing

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from mesax.bridges.tracking.sinks import TRACKERS
 from mesax.errors import UsageError, plain
 from mesax.experiments.names import ENVIRONMENTS, METHODS, PRESETS
 from mesax.store.files import is_there
-from mesax.tracking.sinks import TRACKERS
 
 METHOD_HELP = f"{', '.join(METHODS)}; with a learner: mesa+qmix"
 ENV_HELP = f"{', '.join(ENVIRONMENTS)}; or one of your own as MODULE:ATTRIBUTE"

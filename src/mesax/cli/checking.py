@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from mesax import clone
 from mesax.cli.telling import fail
 from mesax.errors import IO_ERROR, plain
+from mesax.results.evidence.kept import is_store
 from mesax.store.json_files import existing_run
 from mesax.store.run_directory import RunDirectory
 from mesax.store.verify import verify_run
@@ -13,6 +15,8 @@ from mesax.store.verify import verify_run
 
 def verify(options: argparse.Namespace) -> int:
     """Check every file of a run against its checksum."""
+    if is_store(options.run):
+        clone.part("cli", "verify of a store of results")  # refused where it is not; in a clone another verb does it
     found = verify_run(RunDirectory(existing_run(options.run)))
     for problem in found.problems:
         print(f"damaged  {plain(problem)}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from mesax.bridges.ray_cluster import connection
+from mesax.bridges.ray_cluster.where import OnRay
 from mesax.errors import UsageError
-from mesax.execution.ray_cluster import connection
-from mesax.execution.ray_cluster.where import OnRay
 
 
 def cluster_of(options: argparse.Namespace) -> OnRay | None:

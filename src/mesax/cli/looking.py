@@ -6,6 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
+from mesax.bridges.tracking import follow
+from mesax.bridges.tracking.sinks import check_trackers
 from mesax.cli.telling import stored_run, with_jax
 from mesax.execution.status import fitted, runs_below, status_table, terminal_width, watch
 from mesax.rendering.recorded import has_episodes
@@ -14,8 +16,6 @@ from mesax.results.evidence.kept import load_results
 from mesax.results.report import REPORT, check_page, load_evaluated, shown_players, write_page
 from mesax.results.tables import print_table
 from mesax.suites.renamed import names_of_before, open_run
-from mesax.tracking import follow
-from mesax.tracking.sinks import check_trackers
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def report(options: argparse.Namespace) -> int:
         for run in shown_players(runs):
             directory = open_run(run.directory)
             if directory.status == "done" and not has_episodes(directory.path):
-                with_jax("cli.playing").keep_episodes(directory, options)
+                with_jax("mesax.cli.playing").keep_episodes(directory, options)
     path = write_page(runs, target, left_out)
     for line in names_of_before((run.directory, run.run) for run in runs):
         print(f"note     {line}")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NoReturn
 
-from mesax import __version__
+from mesax import __version__, clone
 from mesax.cli.telling import fail
 from mesax.cli.verbs import module_of, verbs
 from mesax.errors import (
@@ -126,6 +126,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The arguments as options; settings of a run, which only it knows, are left in `rest`."""
+    if arguments and arguments[0] in clone.VERBS:
+        clone.part("cli", f"mesax {arguments[0]}")  # refused in one line where it is not
     verb = arguments[0] if arguments and arguments[0] in verbs() else None
     parser = _parser(verb)
     options, rest = parser.parse_known_args(_with_joined_settings(verb, arguments))

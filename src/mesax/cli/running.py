@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from mesax.bridges.ray_cluster.where import OnRay
+from mesax.bridges.tracking.sinks import check_trackers
 from mesax.cli.cluster import cluster_of, join
 from mesax.cli.playing import stored_experiment
 from mesax.cli.telling import fail, stored_run, tell_names
 from mesax.envs.base import TaskFamily
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 from mesax.execution.mending import reopen
-from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.runner import execute
 from mesax.execution.workers import how_to_continue
 from mesax.experiments.catalogue import experiment as named_experiment
@@ -31,7 +32,6 @@ from mesax.store.reading import borrowed_from
 from mesax.store.run_directory import RunDirectory
 from mesax.store.settings import items
 from mesax.suites.renamed import load_run, open_run
-from mesax.tracking.sinks import check_trackers
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,19 +7,19 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mesax.bridges.ray_cluster import connection
+from mesax.bridges.ray_cluster.where import OnRay
+from mesax.bridges.tracking.sinks import check_trackers
 from mesax.cli.cluster import cluster_asked_for, cluster_of, join, leave_cluster
 from mesax.cli.parser import parse
 from mesax.cli.running import request_of
 from mesax.cli.telling import fail
 from mesax.errors import PREEMPTED, UsageError
-from mesax.execution.ray_cluster import connection
-from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.sweep import MOST_AT_ONCE, Grid, How, plan, show_plan, skip_stored, sweep
 from mesax.experiments.overrides import digest
 from mesax.methods.base import Experiment
 from mesax.results.evidence.freshness import is_of
 from mesax.results.evidence.kept import Kept
-from mesax.tracking.sinks import check_trackers
 
 
 def sweep_runs(options: argparse.Namespace) -> int:

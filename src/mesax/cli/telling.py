@@ -22,26 +22,26 @@ def fail(message: str, code: int) -> int:
 
 
 def imported(module: str) -> ModuleType:
-    """A module of mesax that a verb needs, for example `cli.looking`: imported when the verb is chosen."""
-    return import_module(f"mesax.{module}")
+    """A module that a verb needs, for example `mesax.cli.looking`: imported when the verb is chosen."""
+    return import_module(module)
 
 
 def with_jax(module: str) -> ModuleType:
     """The same for a module that computes: JAX is set up first."""
-    imported("runtime").own_process()
+    imported("mesax.runtime").own_process()
     return imported(module)
 
 
 def stored_run(path: Path) -> RunDirectory:
     """A run directory that was named; a line says so if its world has another name now."""
-    directory: RunDirectory = imported("suites.renamed").open_run(path)
+    directory: RunDirectory = imported("mesax.suites.renamed").open_run(path)
     tell_names([directory])
     return directory
 
 
 def tell_names(directories: Iterable[RunDirectory]) -> None:
     """Say which runs were made when their worlds had other names."""
-    for line in imported("suites.renamed").names_of_before(
+    for line in imported("mesax.suites.renamed").names_of_before(
         (directory.path, directory.run) for directory in directories
     ):
         print(f"note     {line}")

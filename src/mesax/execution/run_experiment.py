@@ -15,10 +15,11 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
+from mesax.bridges.ray_cluster.where import OnRay
+from mesax.bridges.tracking.sinks import check_trackers
 from mesax.errors import DamageError, Preempted, UsageError
 from mesax.execution.jobs import JobInMemory, Memory
 from mesax.execution.mending import reopen
-from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.runner import execute
 from mesax.execution.workers import how_to_continue, warn
 from mesax.experiments.catalogue import method_name
@@ -38,7 +39,6 @@ from mesax.store.reading import Curve, curves_from_rows, in_order
 from mesax.store.run_directory import RunDirectory
 from mesax.store.settings import nameless
 from mesax.store.trees import open_tree
-from mesax.tracking.sinks import check_trackers
 from mesax.training.host_rollout import running
 
 

@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mesax.bridges.ray_cluster.pool import RayPool
+from mesax.bridges.ray_cluster.where import ATTEMPTS, OnRay
+from mesax.bridges.tracking.follow import Follower, follower
 from mesax.errors import FAILED, PREEMPTED, DamageError, Preempted, StoreError
 from mesax.execution.leaving import OF_YOURS, leave_at_once, no_silent_exit
 from mesax.execution.mending import undo_damaged
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
-from mesax.execution.ray_cluster.pool import RayPool
-from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.status import StatusFile, kept_status
 from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
@@ -34,7 +35,6 @@ from mesax.store.reading import in_order
 from mesax.store.run_directory import MERGED, RunDirectory, product_in
 from mesax.store.sums import DONE
 from mesax.store.trees import MANIFEST, copy_tree
-from mesax.tracking.follow import Follower, follower
 from mesax.training.host_rollout import running
 
 
@@ -48,8 +48,8 @@ def execute(
 ) -> dict[str, Any]:
     """Do what is left of a run and return its summary; the status file says how it ended.
 
-    `workers` None means one per core. `track` names tools that are told every row (`mesax.tracking`); `on` is a cluster
-    that does the jobs in place of processes of this machine.
+    `workers` None means one per core. `track` names tools that are told every row (see `bridges.tracking`); `on` is a
+    cluster that does the jobs in place of processes of this machine.
     """
     run = replace(run, path=Path(os.path.abspath(run.path)))  # wherever an environment may go meanwhile
     telling = follower(run, track, warn)

@@ -18,9 +18,9 @@ from mesax.errors import UsageError
 from mesax.experiments.rebuild import ModuleNeeded, check_tasks, experiment_of
 from mesax.explorers.foreign_loop import LearnedPolicy
 from mesax.explorers.places import EXPLORERS, explorers_in
+from mesax.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.methods.adapt import best_policy_name, greedy_shape, policy_name
 from mesax.methods.base import Experiment, Purpose
-from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.moments import COUNTED_BATCHES
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures

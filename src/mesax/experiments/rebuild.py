@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 
+from mesax import clone
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.overrides import digest, digest_of_plain
 from mesax.experiments.provenance import git_commit, versions
@@ -16,7 +17,10 @@ from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import FROM_RUNS, Named, UnknownName, foreign_modules, from_plain, settings_in, to_plain
 from mesax.suites.foreign.families import tasks_are_seeds
 
-PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "ours", "rewards", "training", "types")
+PACKAGES = (
+    *("algorithms", "baselines", "bridges.environments", "envs", "explorers", "mesa", "methods", "nets", "ours"),
+    *("rewards", "training", "types"),
+)
 """Parts of mesax that define settings."""
 SHOWN_DIFFERENCES = 8
 
@@ -133,7 +137,8 @@ def check_found_again(experiment: Experiment) -> None:
 @cache
 def own_kinds() -> Mapping[str, Named]:
     """The classes of all settings that mesax defines, by name."""
-    return settings_in(*(f"mesax.{package}" for package in PACKAGES))
+    in_a_clone = [clone.part("envs", "a proof game").__name__] if clone.is_here() else []
+    return settings_in(*(f"mesax.{package}" for package in PACKAGES), *in_a_clone)
 
 
 def stored_difference(run: Mapping[str, object], experiment: Experiment) -> str:

@@ -19,8 +19,7 @@ from jaxtyping import Array, Float, Int
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.places import run_or_explorers
-from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, Recipe, restore_explorers
-from mesax.explorers.shared_latent import SharedLatentRecipe
+from mesax.explorers.recipe import LARGEST_FILE, Recipe, restore_explorers
 from mesax.nets import Memory
 from mesax.policy import EXPLORER, LEARNER, Policy
 from mesax.ranges import at_least, between
@@ -30,8 +29,9 @@ from mesax.store.trees import SavedTree, open_tree
 from mesax.types import Action, Actions, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size, tree_index
 
 KINDS = settings_in(
-    *("mesax.algorithms", "mesax.explorers.recipe", "mesax.explorers.shared_latent", "mesax.nets", "mesax.policy"),
-    *("mesax.ours", "mesax.rewards", "mesax.types"),
+    *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types"),
+    *(f"mesax.baselines.{learner}" for learner in ("emc", "guided", "maesn.learner", "maven")),
+    *(f"mesax.ours.{part}" for part in ("entities", "learned_records", "shared_latent")),
 )
 """What a saved explorer may consist of: settings that mesax defines; a file cannot make anything else be built."""
 
@@ -67,7 +67,7 @@ def explorers_of(saved: SavedTree, path: PurePath, kinds: Sequence[Callable[...,
     if plain is None:
         raise StoreError(f"{path} was saved by an older version, which did not write down how it was built")
     recipe = _recipe(path, plain, kinds)
-    if not isinstance(recipe, ExplorerRecipe | SharedLatentRecipe):
+    if not isinstance(recipe, Recipe):
         raise StoreError(f"{path} describes no explorers")
     return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
 

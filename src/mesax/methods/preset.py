@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
+from mesax.baselines.counts import KeyMap
+from mesax.baselines.scripts import Script
+from mesax.baselines.tours import TourPlan
 from mesax.envs.goals import Goal
-from mesax.explorers.scripts import Script
-from mesax.explorers.tours import TourPlan
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.nets import NetConfig
 from mesax.rewards.base import RewardModel, TaskReward
-from mesax.rewards.counts import KeyMap
 from mesax.training.schedule import Budget, Schedule, on_policy
 
 

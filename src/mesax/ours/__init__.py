@@ -1,1 +1,1 @@
-"""What goes beyond the paper: parts that wrap the seams of its method."""
+"""What goes beyond the paper: structured explorers, a learned reward, explorers elsewhere, how well they cover."""

@@ -1,7 +1,7 @@
 """What distances and clusters see of a joint step: feature maps as values (the paper leaves them open, Sec. 5.3).
 
 A good map keeps what makes a configuration pay and forgets what differs between tasks. `leaks` in
-`methods/mesa/coverage.py` measures, before anything is trained, how well "near M_*" agrees with the truth under a map.
+`ours/coverage.py` measures, before anything is trained, how well "near M_*" agrees with the truth under a map.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.base import Learner
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.maven import CodedValues, Maven
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Periodic, ValueDecomposition
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.maven import CodedValues, Maven
 from mesax.methods.preset import NamedLearner
 from mesax.nets import Adam, Entities, Gru, Mlp, RmsProp, WithChange
 from mesax.training.schedule import Schedule

@@ -14,14 +14,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mesax.bridges.environments.family import ForeignFamily
+from mesax.bridges.environments.foreign import (
+    PROBE_SEED,
+    ForeignEnvironment,
+    Outcome,
+    Running,
+    UnlikeTask,
+    close,
+    made_by,
+)
+from mesax.bridges.environments.jaxmarl import JaxMarlEnvironment
+from mesax.bridges.environments.layout import Layout, TeamReward, gymnasium_spaces
+from mesax.bridges.environments.limits import own_limit
+from mesax.bridges.environments.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.cli.env import families as family_check
 from mesax.cli.env.findings import Finding, about_rewards, about_seeds
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Outcome, Running, UnlikeTask, close, made_by
-from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
-from mesax.envs.adapters.layout import Layout, TeamReward, gymnasium_spaces
-from mesax.envs.adapters.limits import own_limit
-from mesax.envs.adapters.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.envs.base import TaskFamily
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError

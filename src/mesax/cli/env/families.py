@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mesax.bridges.environments.jaxmarl import JaxMarlEnvironment
 from mesax.cli.env.findings import Finding, about_rewards, about_seeds
-from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
 from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, TaskFamily, TaskSplit
 from mesax.envs.contract import check_family, split_of
 from mesax.envs.host import EnvironmentFault

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
+from mesax import clone
+
 OWN = {
     "list": "methods, environments and presets; with METHOD and ENV, every setting",
     "run": "meta-train if the method needs it, learn each unseen test task, save and summarize",
@@ -25,15 +27,14 @@ OWN = {
     "env": "environments of your own: 'mesax env check MODULE:ATTRIBUTE' says whether one fits",
 }
 """The verbs of this folder, a module each."""
-MORE = ("mesax.cli.paper",)
-"""Packages with verbs of their own: a table `VERBS` like the one above, and a module each."""
 
 
 def verbs() -> dict[str, tuple[str, str]]:
-    """Every verb with its module and the line about it; a package's verb stands in place of one of the same name."""
+    """Every verb with its module and the line about it; a clone's verb stands in place of one of the same name."""
     found = {name: (f"{__name__}.{name}", text) for name, text in OWN.items()}
-    for package in MORE:
-        found |= {name: (f"{package}.{name}", text) for name, text in import_module(package).VERBS.items()}
+    if clone.is_here():
+        own = clone.part("cli", "a verb")
+        found |= {name: (f"{own.__name__}.{name}", text) for name, text in own.VERBS.items()}
     return found
 
 

@@ -16,4 +16,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return imported("cli.looking").compare(options)
+    return imported("mesax.cli.looking").compare(options)

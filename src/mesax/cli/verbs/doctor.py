@@ -13,4 +13,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.doctor").examine(as_json=options.json)
+    return with_jax("mesax.cli.doctor").examine(as_json=options.json)

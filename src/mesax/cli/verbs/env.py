@@ -23,4 +23,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.env.check").check(options.factory, options.seeds, options.steps, options.json)
+    return with_jax("mesax.cli.env.check").check(options.factory, options.seeds, options.steps, options.json)

@@ -24,4 +24,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.playing").evaluate(options)
+    return with_jax("mesax.cli.playing").evaluate(options)

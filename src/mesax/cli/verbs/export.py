@@ -2,9 +2,9 @@
 
 import argparse
 
+from mesax.bridges.tracking.sinks import TRACKERS
 from mesax.cli import arguments as shared
 from mesax.cli.telling import imported, with_jax
-from mesax.tracking.sinks import TRACKERS
 
 BUNDLE = "bundle"
 
@@ -21,5 +21,5 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Do it."""
     if options.to == BUNDLE:
-        return with_jax("cli.playing").export_bundle(options)
-    return imported("cli.looking").export_rows(options)
+        return with_jax("mesax.cli.playing").export_bundle(options)
+    return imported("mesax.cli.looking").export_rows(options)

@@ -17,10 +17,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it; only the settings of a run need JAX."""
-    listing = imported("cli.listing")
+    listing = imported("mesax.cli.listing")
     if options.deviations:
         return listing.list_deviations()
     if options.method is None:
         return listing.list_names()
     listing.check_names(options)
-    return with_jax("cli.running").list_settings(options)
+    return with_jax("mesax.cli.running").list_settings(options)

@@ -18,4 +18,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.playing").render(options)
+    return with_jax("mesax.cli.playing").render(options)

@@ -19,4 +19,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return imported("cli.looking").report(options)
+    return imported("mesax.cli.looking").report(options)

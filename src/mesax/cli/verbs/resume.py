@@ -18,4 +18,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.running").resume(options)
+    return with_jax("mesax.cli.running").resume(options)

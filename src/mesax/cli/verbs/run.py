@@ -35,4 +35,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.running").run(options)
+    return with_jax("mesax.cli.running").run(options)

@@ -16,4 +16,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return imported("cli.looking").status(options)
+    return imported("mesax.cli.looking").status(options)

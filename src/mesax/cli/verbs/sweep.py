@@ -30,4 +30,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.sweeping").sweep_runs(options)
+    return with_jax("mesax.cli.sweeping").sweep_runs(options)

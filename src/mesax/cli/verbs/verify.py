@@ -13,4 +13,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("cli.checking").verify(options)
+    return with_jax("mesax.cli.checking").verify(options)

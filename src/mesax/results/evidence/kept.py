@@ -39,6 +39,8 @@ ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
 """A file with any of these is meant as a result, and damaged if it lacks others; without them it is of another kind."""
 OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", "family", "test_tasks")
 """What run.json says that a comparison or a table may need."""
+OF_A_RUN = ("run.json", "STATUS", "checksums.json", "jobs")
+"""A directory with any of these is a run."""
 DECIMALS = 4
 """Decimals of returns and angles."""
 ELSEWHERE = "RUN_DIR"
@@ -147,6 +149,20 @@ def _checked(path: Path, facts: Json) -> Kept:
 def is_meant_as_result(facts: Json) -> bool:
     """Whether a file is one of the results, be it damaged, and not a document of another kind."""
     return any(name in facts for name in ONLY_RESULTS_HAVE)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a directory holds results, if only damaged ones, and is no run itself, not even a damaged one."""
+    if not path.is_dir() or any((path / name).exists() for name in OF_A_RUN):
+        return False
+    return any(_is_result(file) for file in sorted(path.glob("*.json")))
+
+
+def _is_result(path: Path) -> bool:
+    try:
+        return is_meant_as_result(read_json(path))
+    except StoreError:
+        return False
 
 
 def all_kept(directory: Path, tell: Callable[[str], None] = lambda problem: None) -> list[Kept]:

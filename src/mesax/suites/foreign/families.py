@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Running, UnlikeTask, close, made_by
-from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
-from mesax.envs.adapters.layout import Layout
-from mesax.envs.adapters.limits import LIMITS, own_limit
-from mesax.envs.adapters.parallel import is_jaxmarl
+from mesax.bridges.environments.family import ForeignFamily
+from mesax.bridges.environments.foreign import PROBE_SEED, ForeignEnvironment, Running, UnlikeTask, close, made_by
+from mesax.bridges.environments.jaxmarl import JaxMarlEnvironment
+from mesax.bridges.environments.layout import Layout
+from mesax.bridges.environments.limits import LIMITS, own_limit
+from mesax.bridges.environments.parallel import is_jaxmarl
 from mesax.envs.base import TaskFamily
 from mesax.envs.contract import OF_A_FAMILY, check_family
 from mesax.envs.host import EnvironmentFault

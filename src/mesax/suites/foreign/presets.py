@@ -15,24 +15,24 @@ import numpy as np
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.binned import Binned
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.maven import Maven, Reinforce
 from mesax.algorithms.mixers import Duplex, MixerConfig, Monotonic
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.baselines.counts import ProjectedKeys
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.maven import Maven, Reinforce
+from mesax.baselines.rnd import Rnd
 from mesax.envs.base import TaskFamily
+from mesax.mesa.high_reward import Threshold
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
 from mesax.policy import UniformPolicy
-from mesax.rewards.counts import ProjectedKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
-from mesax.rewards.high_reward import Threshold
-from mesax.rewards.rnd import Rnd
 from mesax.runtime import configure
 from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven
 from mesax.training.behavior import Mixing

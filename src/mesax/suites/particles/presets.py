@@ -11,11 +11,15 @@ import re
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.baselines.counts import PlaceKeys
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.rnd import Rnd
+from mesax.baselines.scripts import ToldLandmarks
+from mesax.baselines.tours import Landmarks
 from mesax.envs.base import TaskFamily
 from mesax.envs.particle_climb import (
     PAPER_WORLD,
@@ -24,16 +28,12 @@ from mesax.envs.particle_climb import (
     ParticleClimbFamily,
     TargetLandmark,
 )
-from mesax.explorers.scripts import ToldLandmarks
-from mesax.explorers.tours import Landmarks
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Entities, Gru, Mlp
-from mesax.rewards.counts import PlaceKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
-from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
     PYMARL_CURIOSITY,
     PYMARL_MAVEN,

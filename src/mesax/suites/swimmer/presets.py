@@ -12,24 +12,24 @@ from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import GumbelGradient
 from mesax.algorithms.binned import Binned
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.baselines.counts import BinnedEntries
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.rnd import Rnd
+from mesax.baselines.scripts import ToldAngles
+from mesax.baselines.tours import Angles
 from mesax.envs.base import TaskFamily
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
-from mesax.explorers.scripts import ToldAngles
-from mesax.explorers.tours import Angles
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
-from mesax.rewards.counts import BinnedEntries
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
-from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
     PYMARL_EMC_BY_SUM,
     PYMARL_MAVEN,
