@@ -356,6 +356,9 @@ BAD_INPUT = {
     "resume of broken": (["resume", "broken"], ["run.json", "describes no run"]),
     "eval of broken": (["eval", "broken"], ["run.json", "describes no run"]),
     "render of broken": (["render", "broken"], ["run.json", "describes no run"]),
+    "no such store of results": ([*SWEEP, "--results", "resluts"], ["no store of results at resluts"]),
+    "a store that is a file": ([*SWEEP, "--plan", "--results", "file"], ["no store of results at file"]),
+    "a name that a terminal obeys": (["resume", "\x1b[31mred"], ["'\\x1b[31mred' is not the name"]),
     "half a sweep": (["sweep", "--methods", "mesa"], ["--envs", "mesax sweep --help"]),
     "no such method to sweep": (["sweep", "--methods", "plain", "meza", "--envs", "climb-one"], ["'meza'", *METHODS]),
     "no such setting to sweep": ([*SWEEP, "--schedule.total-step", "9"], ["--schedule.total-step;"]),
@@ -493,6 +496,61 @@ def test_a_report_of_a_run_that_is_not_finished_shows_what_its_jobs_have(copied,
     shutil.rmtree(copied / "jobs")
     assert command_line("report", copied) == USAGE
     assert "has no evaluations of test tasks yet: it was stopped and saved" in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_is_said_to_be(copied, capsys):
+    """Though its last word is that it runs."""
+    shutil.rmtree(copied / "policies")
+    (copied / "eval.jsonl").unlink()
+    unfinished(copied).set_status("running")
+    told = {
+        "eval": "its state is 'killed'",
+        "export": "its state is 'killed'",
+        "compare": "it was killed, and can go on (mesax resume)",
+        "report": "it was killed, and can go on (mesax resume)",
+        "verify": "state 'killed'",
+        "status": "1 killed",
+    }
+    for verb, words in told.items():
+        command_line(verb, copied)
+        shown = capsys.readouterr()
+        assert words in shown.out + shown.err, verb
+
+
+def test_a_directory_may_be_called_like_an_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("vdn", "climb-one", "--preset", "smoke", "--lanes", 1, "--num-test-tasks", 1, "--quiet")
+    assert command_line("run", *words, "--out=-d2", "--workers", 2) == 0
+    assert (tmp_path / "-d2" / "summary.json").is_file()
+
+
+def test_a_picture_makes_no_directories(copied, tmp_path, capsys):
+    assert command_line("render", copied, "--gif", tmp_path / "figrues" / "a.gif") == USAGE
+    assert f"there is no directory {tmp_path / 'figrues'}" in capsys.readouterr().err
+    assert not (tmp_path / "figrues").exists()
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", ">&- 2>&-"])
+def test_a_closed_stream_is_none_of_a_runs_files(copied, closed):
+    """Python lets the next file that is opened take its place."""
+    for words in (("list",), ("compare", copied, "--json"), ("status", copied)):
+        command = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-m", "mesax.cli", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), words
+
+
+def test_nothing_on_the_terminal_is_obeyed(copied, capsys, monkeypatch):
+    red = "\x1b[31mred\x07"
+    here = copied.rename(copied.with_name(red))
+    (here / f"notes{red}").touch()
+    monkeypatch.chdir(here.parent)
+    for words in (["status", "."], ["verify", "."], ["compare", "."], ["resume", "nowhere"], ["eval", here]):
+        command_line(*words)
+        shown = capsys.readouterr()
+        assert not set("\x1b\x07") & set(shown.out + shown.err), words
+    monkeypatch.chdir(here)
+    command_line("verify", ".")
+    assert r"unknown  notes\x1b[31mred\x07" in capsys.readouterr().out
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_of_its_own(place, capsys):

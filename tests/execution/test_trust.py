@@ -14,6 +14,7 @@ from mesax.errors import IO_ERROR
 from mesax.execution import runner
 from mesax.execution.jobs import JobServices
 from mesax.store.json_files import CHECKSUMS
+from mesax.store.json_values import OWN_SUM, signed
 from mesax.store.run_directory import KEPT_ONCE, MERGED, RunDirectory
 
 JOB = Path("jobs", "adapt", "000")
@@ -172,6 +173,19 @@ def test_a_changed_word_in_run_json_of_an_unfinished_run_is_noticed(half, capsys
         assert command_line(verb, half) == IO_ERROR
         shown = capsys.readouterr()
         assert f"{half / 'run.json'} is damaged: its checksum of itself does not match" in shown.err + shown.out
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+@pytest.mark.parametrize("signs", [True, False], ids=["signed again", "without a sum"])
+def test_what_follows_from_the_configuration_is_not_believed(half, capsys, kind, signs):
+    """Nor where whoever has changed it made the sum anew, or where there is none, as in runs of before."""
+    run = json.loads((half / "run.json").read_text())
+    CHANGED[kind](run)
+    del run[OWN_SUM]
+    (half / "run.json").write_text(json.dumps(signed(run) if signs else run, indent=2))
+    for words in (("resume", half), ("eval", half), ("render", half), ("run", *TINY, "--out", half, "--reuse")):
+        assert command_line(*words) == IO_ERROR
+        assert "was changed after it was written: its" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, flip])

@@ -9,7 +9,9 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -20,6 +22,7 @@ from hypothesis import given
 from mesax.errors import StoreError, UsageError
 from mesax.store import run_directory as store
 from mesax.store.json_values import signed
+from mesax.store.replacing import replace_directory
 from mesax.store.run_directory import RunDirectory, find_runs
 
 SOURCE = Path(store.__file__).parent.parent.parent
@@ -66,6 +69,61 @@ def test_create_leaves_nothing_when_it_fails(tmp_path: Path, monkeypatch):
     with pytest.raises(StoreError, match="new cannot be created: No space left on device"):
         RunDirectory.create(tmp_path / "new", {})
     assert names(tmp_path) == []
+
+
+def at_once(number: int, do: Callable[[int], object]) -> list[object]:
+    """What each of so many threads gets, or the error that it meets; all begin together."""
+    barrier, found = threading.Barrier(number), [None] * number
+
+    def one(index: int) -> None:
+        barrier.wait()
+        try:
+            found[index] = do(index)
+        except Exception as error:
+            found[index] = error
+
+    threads = [threading.Thread(target=one, args=(index,)) for index in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_of_threads_in_one_place_one_creates_the_run(tmp_path: Path):
+    for number in range(20):
+        path = tmp_path / f"run-{number}"
+        found = at_once(4, lambda index, path=path: RunDirectory.create(path, {"id": str(index)}))
+        (won,) = (one for one in found if isinstance(one, RunDirectory))
+        assert all(isinstance(one, UsageError) and "exists already" in str(one) for one in found if one is not won)
+        assert RunDirectory.open(won.path).run["id"] == str(found.index(won)) and won.status == "running"
+    assert names(tmp_path) == sorted(f"run-{number}" for number in range(20))
+
+
+def test_threads_replace_a_directory_in_turn_or_say_so(tmp_path: Path):
+    """What one is filling is no leftover to another."""
+
+    def fill(index: int) -> None:
+        def write(temporary: Path) -> None:
+            for name in ("marker", *"abcd"):
+                (temporary / name).write_text(str(index))
+                time.sleep(0.002)
+
+        replace_directory(tmp_path / "bundle", write, "marker")
+
+    for _ in range(5):
+        found = at_once(3, fill)
+        assert None in found and all(one is None or isinstance(one, StoreError) for one in found)
+        assert len({path.read_text() for path in (tmp_path / "bundle").iterdir()}) == 1
+    assert names(tmp_path) == ["bundle"]
+
+
+def test_what_a_process_of_before_left_is_cleared(tmp_path: Path):
+    for name in (f".tmp-run-{os.getpid()}", f".tmp-run-{os.getpid()}-0123abcd", ".tmp-run-999999999-0123abcd"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".tmp-run-1-0123abcd").mkdir()
+    RunDirectory.create(tmp_path / "run", {})
+    assert names(tmp_path) == [".tmp-run-1-0123abcd", "run"]
 
 
 def test_create_in_a_place_that_cannot_be(tmp_path: Path):
@@ -250,6 +308,19 @@ def test_a_second_process_is_refused(run: RunDirectory):
     with run.lock(), locker(run) as other:
         out, _ = other.communicate()
     assert out == f"{run.path} is in use by process {os.getpid()}\n"
+
+
+def test_a_run_that_nobody_works_on_was_killed(run: RunDirectory):
+    assert (run.status, run.state) == ("running", "killed")
+    with run.lock():
+        assert (run.status, run.state) == ("running", "running")
+    with locker(run) as other:
+        assert other.stdout is not None and other.stdout.readline() == "locked\n"
+        assert run.state == "running"
+        other.kill()
+    assert run.state == "killed"
+    run.set_status("failed")
+    assert run.state == "failed"
 
 
 def test_a_killed_process_gives_its_lock_back(run: RunDirectory):

@@ -22,7 +22,7 @@ def verify(options: argparse.Namespace) -> int:
         print(f"damaged  {plain(problem)}")
     for path in found.unknown:
         print(f"unknown  {plain(path)} was not written by this run")
-    print(f"checked  {found.checked} files of {options.run}, status '{found.status}'")
+    print(f"checked  {found.checked} files of {options.run}, state '{found.state}'")
     if not found.problems:
         return 0
     noun = "problem" if len(found.problems) == 1 else "problems"

@@ -23,7 +23,7 @@ OWN_FOLDERS = ("jobs", "policies", "figures", "bundle", "tracking")
 class Findings:
     """What was looked at, what is wrong with it, and what else there is."""
 
-    status: str
+    state: str
     checked: int
     problems: list[str]
     unknown: list[str] = field(default_factory=list)
