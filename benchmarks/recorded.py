@@ -63,7 +63,7 @@ class Row:
     settings: tuple[str, ...] = ()
     """What the recorded runs had besides preset `paper`."""
 
-    def sweep(self, seeds: Sequence[int], out: Path, steps: int | None) -> list[str]:
+    def sweep(self, seeds: Sequence[int], out: Path, steps: int | None = None) -> list[str]:
         """Arguments of `mesax`; a shorter run is evaluated as often."""
         words = ["sweep", "--methods", self.method, "--envs", self.env, "--seeds", *map(str, seeds)]
         words += ["--preset", "paper", "--num-test-tasks", str(self.tasks)]

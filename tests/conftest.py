@@ -164,7 +164,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def unwatched() -> Iterator[None]:
     """Reports play no episodes that a run has not recorded: that would compile programs of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mesax.execution.recording.record_episodes", lambda *arguments: None)
+        patch.setattr("mesax.execution.saved_policies.record_episodes", lambda *arguments: None)
         yield
 
 

@@ -80,7 +80,7 @@ def test_a_run_whose_tasks_are_drawn_otherwise_now_learns_no_more_but_can_be_mer
     run = RunDirectory.open(tmp_path / "run")
     run.unseal()
     elsewhere = [task | {"target": [[9]]} for task in run.run["test_tasks"]]
-    run.write_json("run.json", signed(run.run | {"test_tasks": elsewhere}))
+    run.write_json("run.json", signed(run.run | {"test_tasks": elsewhere, "git_commit": "another"}))
     run.set_status("failed")
     assert run_experiment(own, run.path, quiet=True)["mean_return"] == first["mean_return"]
     (run.job_directory("adapt", 0) / "done.json").unlink()

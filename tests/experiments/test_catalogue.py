@@ -357,8 +357,14 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
 
 
 def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
-    names = ("emc", "maddpg", "mappo", "maven", "value_decomposition")
-    modules = [import_module(f"mesax.algorithms.{name}") for name in names]
+    names = (
+        "baselines.emc",
+        "algorithms.maddpg",
+        "algorithms.mappo",
+        "baselines.maven",
+        "algorithms.value_decomposition",
+    )
+    modules = [import_module(name) for name in (*names, f"{algorithms}.value_decomposition")]
     assert [item for module in modules for item in module.NAMES.items()] == list(LEARNERS.items()), "and none twice"
     assert list(METHODS) == [*WRAPPERS, *LEARNERS]
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from mesax.cli.telling import stored_run
 from mesax.errors import UsageError, plain
-from mesax.execution import recording
+from mesax.execution import saved_policies
 from mesax.execution.saved_policies import evaluate_run, render_run
 from mesax.experiments.rebuild import ModuleNeeded, check_facts, experiment_of
 from mesax.explorers.bundle import export_run
@@ -75,6 +75,6 @@ def keep_episodes(directory: RunDirectory, options: argparse.Namespace) -> None:
         print(f"playing  episodes of {directory.path} for its report", file=sys.stderr, flush=True)
 
     def played() -> None:
-        recording.record_episodes(directory, stored_experiment(directory, options), modules_for(options))
+        saved_policies.record_episodes(directory, stored_experiment(directory, options), modules_for(options))
 
     attempt(f"of episodes of {directory.path}", played)

@@ -1,7 +1,8 @@
-"""Loading the policies that a run saved, playing them again, and drawing what they play."""
+"""Loading the policies that a run saved, playing them again, drawing what they play, and recording it for a report."""
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,8 +25,12 @@ from mesax.methods.base import Experiment, Purpose
 from mesax.moments import COUNTED_BATCHES
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
+from mesax.rendering.recorded import EPISODES_FILE, VERSION
+from mesax.rendering.scene import MOST_FRAMES
 from mesax.results.safe_drawing import attempt
 from mesax.runtime import configure
+from mesax.store.files import write_file
+from mesax.store.json_values import Json, signed
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import PRODUCTS, RunDirectory, product_in
 from mesax.store.trees import MANIFEST, open_tree, read_manifest
@@ -42,6 +47,10 @@ EPISODES, EPISODES_ON_HOST = 200, 20
 """Episodes of a picture."""
 MILLISECONDS_OF_A_PICTURE = 80
 """Of an environment's own pictures."""
+MOST_TASKS = 10
+"""Test tasks of which episodes are recorded: the first ones."""
+FEWEST, MOST, MOST_ON_HOST = 2, 40, 1
+"""Recorded episodes of one policy on one task; stepping an environment on the host takes longer."""
 
 
 def learned_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0, best: bool = False) -> Policy:
@@ -238,3 +247,27 @@ def _draw_film(experiment: Experiment, played: _Played, path: Path) -> list[Path
         return []
     join_pictures(pictures, MILLISECONDS_OF_A_PICTURE, path)
     return [path]
+
+
+def record_episodes(run: RunDirectory, experiment: Experiment, modules: Sequence[ModuleType] = ()) -> Path:
+    """Play every policy of a finished run on its test tasks and keep what a player shows; returns the file."""
+    number = number_of_episodes(experiment)
+    stages: dict[str, int] = {}
+    plays: list[Json] = []
+    for name in policy_names(run, experiment):
+        for task in range(min(MOST_TASKS, experiment.num_test_tasks)):
+            scene = play_policy(run, experiment, task, name, modules, number).scene()
+            stage = stages.setdefault(json.dumps(scene.stage()), len(stages))
+            plays.append({"policy": name, "task": task, "stage": stage, "takes": scene.episodes()})
+    content = {"version": VERSION, "config_hash": run.run["config_hash"]}
+    content |= {"stages": [json.loads(stage) for stage in stages], "plays": plays}
+    path = run.path / EPISODES_FILE
+    write_file(path, json.dumps(signed(content), separators=(",", ":"), allow_nan=False).encode())
+    return path
+
+
+def number_of_episodes(experiment: Experiment) -> int:
+    """Many short ones, which say little alone, and few long ones."""
+    env = experiment.family.env
+    most = MOST_ON_HOST if isinstance(env, HostEnvironment) else MOST
+    return min(most, max(FEWEST, -(-MOST_FRAMES // env.spec.horizon)))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -104,6 +104,16 @@ def of_others(
     top = jnp.max(values, axis=-2, keepdims=True)
     runner_up = jnp.max(jnp.where(values >= top, 0.0, values), axis=-2, keepdims=True)
     return mean, jnp.where(values >= top, runner_up, top)
+
+
+@runtime_checkable
+class SaysLogits(Protocol):
+    """What judges entities: `PayModel`, as a rule."""
+
+    def logits(
+        self, seen: Float[AnyArray, "*batch agents entities numbers"], head: Head = "full"
+    ) -> Float[AnyArray, "*batch entities"]:
+        """g of every entity."""
 
 
 class StepPool(eqx.Module):
@@ -208,11 +218,11 @@ class Advance:
 class _Logits:
     head: Head
 
-    def __call__(self, model: PayModel, seen: Float[AnyArray, "steps agents entities numbers"]) -> Array:
+    def __call__(self, model: SaysLogits, seen: Float[AnyArray, "steps agents entities numbers"]) -> AnyArray:
         return model.logits(seen, self.head)
 
 
-def logits_of(model: PayModel, seen: np.ndarray, head: Head) -> np.ndarray:
+def logits_of(model: SaysLogits, seen: np.ndarray, head: Head) -> np.ndarray:
     """g of many steps, in blocks of one size."""
     parts = [np.zeros((0, seen.shape[-2]), np.float32)]
     for start in range(0, len(seen), BLOCK):
@@ -325,7 +335,7 @@ class HeldOut(NamedTuple):
 RECALL = 0.9
 
 
-def judged(model: PayModel, steps: PaidSteps, tasks: Sequence[int]) -> HeldOut | None:
+def judged(model: SaysLogits, steps: PaidSteps, tasks: Sequence[int]) -> HeldOut | None:
     """A model on tasks that it has not seen: which entity counts there, half of their paid steps say, and the others
     are what it is judged by. None if there is nothing to judge by.
     """

@@ -73,8 +73,8 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "explorer-policy": "an explorer samples its actions, as it was trained",
         "explorer-snapshot": "`quick`, `smoke`, particle worlds: the kept explorer is the last that is fair",
         "entropy": "`quick`, `smoke`, climb games: explorers have a bonus for entropy",
-        "learned-reward": "in addition to `mesa` there is `learned`, which is paid for what a model has learned to pay",
         "structured-explorers": "in addition to `mesa` there is `structured`, with shared randomness and relations",
+        "learned-reward": "in addition to `mesa` there is `learned`, which is paid for what a model has learned to pay",
     },
     "Stage 3: new tasks": {
         "mixing": "linear, over the first part of the rounds after the random phase",

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mesax.cli.env_check import check
 
 from mesax.bridges.environments.family import ForeignFamily
 from mesax.bridges.environments.jaxmarl import JaxMarlEnvironment
+from mesax.cli.env.check import check
 from mesax.errors import UsageError
 from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
