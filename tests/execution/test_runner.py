@@ -280,7 +280,7 @@ def test_a_failed_merge_is_not_a_finished_run(tmp_path, capsys, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(runner, "merge", broken)
-    monkeypatch.setattr(jobs, "run_job", lambda *arguments: None)
+    monkeypatch.setattr(workers, "run_job", lambda *arguments: None)
     assert run_tiny(tmp_path / "unmerged") == FAILED
     assert only_line(capsys) == "mesax: there is not enough memory"
     assert status(tmp_path / "unmerged") == "failed"

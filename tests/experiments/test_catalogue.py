@@ -364,7 +364,7 @@ def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
         "baselines.maven",
         "algorithms.value_decomposition",
     )
-    modules = [import_module(name) for name in (*names, f"{algorithms}.value_decomposition")]
+    modules = [import_module(f"mesax.{name}") for name in names]
     assert [item for module in modules for item in module.NAMES.items()] == list(LEARNERS.items()), "and none twice"
     assert list(METHODS) == [*WRAPPERS, *LEARNERS]
 
