@@ -23,11 +23,11 @@ own_process()  # as a run does: memory of one update is kept for the next, which
 
 import jax  # noqa: E402  (the runtime must be configured first)
 import jax.numpy as jnp  # noqa: E402
+from simple_spread import SimpleSpread  # noqa: E402
 
 from mesax.algorithms.actor_updates import ExpectedGradient  # noqa: E402
 from mesax.algorithms.maddpg import Maddpg  # noqa: E402
 from mesax.algorithms.mappo import Mappo  # noqa: E402
-from mesax.envs.simple_spread import SimpleSpread  # noqa: E402
 from mesax.nets import Adam, Gru, Mlp  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402

@@ -23,9 +23,9 @@ import jax  # noqa: E402  (the runtime must be configured first)
 import jax.numpy as jnp  # noqa: E402
 
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
-from mesax.methods.mesa.method import Mesa  # noqa: E402
+from mesax.mesa.high_reward import build_subspace  # noqa: E402
+from mesax.mesa.method import Mesa  # noqa: E402
 from mesax.policy import ExplorationPolicySet  # noqa: E402
-from mesax.rewards.high_reward import build_subspace  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
 from mesax.training.loop import Start  # noqa: E402

@@ -22,10 +22,10 @@ own_process()  # as a run does: memory of one update is kept for the next, which
 import jax  # noqa: E402  (the runtime must be configured first)
 import jax.numpy as jnp  # noqa: E402
 from learners import WORK  # noqa: E402
+from simple_spread import SimpleSpread  # noqa: E402
 
 from mesax.algorithms.value_decomposition import ValueDecomposition  # noqa: E402
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily  # noqa: E402
-from mesax.envs.simple_spread import SimpleSpread  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402
 

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import io
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +63,13 @@ class Row:
     settings: tuple[str, ...] = ()
     """What the recorded runs had besides preset `paper`."""
 
-    def sweep(self, seeds: Sequence[int], out: Path) -> list[str]:
-        """Arguments of `mesax`."""
+    def sweep(self, seeds: Sequence[int], out: Path, steps: int | None = None) -> list[str]:
+        """Arguments of `mesax`; a shorter run is evaluated as often."""
         words = ["sweep", "--methods", self.method, "--envs", self.env, "--seeds", *map(str, seeds)]
         words += ["--preset", "paper", "--num-test-tasks", str(self.tasks)]
+        if steps is not None:
+            words += ["--schedule.total-steps", str(steps), "--schedule.num-evaluations", str(steps // TEST_EVERY)]
+            out = out / f"{steps}-steps"
         return [*words, "--out", str(out / self.name), "--results", str(STORE), *self.settings]
 
     def met(self, final: float) -> bool:
@@ -73,6 +77,8 @@ class Row:
         return any(abs(final - level) <= tolerance for level, tolerance in self.levels)
 
 
+TEST_EVERY = 10_000
+"""Steps, outside of climb games."""
 HALF = ((0.5, 0.02),)
 SAFE, OPTIMUM, NOTHING = (36.5, 1.5), (71.5, 2.0), (0.0, 1.0)
 FOUR = "36.4, 36.5, 36.7, 71.5, 72.2, 72.4"
@@ -123,6 +129,13 @@ def planned(words: list[str]) -> list[dict[str, Any]]:
     return runs
 
 
+def results_of(row: Row, seeds: Sequence[int] | None, steps: int | None) -> list[Kept]:
+    """What the store has of a row, by its settings, whatever run directories there are."""
+    with tempfile.TemporaryDirectory() as nothing:
+        runs = planned(row.sweep(seeds or range(row.seeds), Path(nothing), steps))
+    return [read_kept(Path(run["run_dir"])) for run in runs if run["state"] == "stored"]
+
+
 def endings(kept: Kept) -> list[float]:
     """Final return of every task: the mean of the last five tests, as in the logs."""
     return [float(task["final_return"]) for task in kept.facts["per_task"]]
@@ -148,10 +161,13 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, help="only these of each row")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, a core each")
     parser.add_argument("--out", type=Path, default=Path("runs") / "recorded", help="where run directories go")
+    parser.add_argument("--steps", type=int, help="only so many steps of each run: the first of a longer one")
     parser.add_argument("--plan", action="store_true", help="only say what there is to do, and compare what is there")
     options = parser.parse_args()
     sweeps = {
-        row: row.sweep(options.seeds or range(row.seeds), options.out) for row in ROWS if row.name in options.rows
+        row: row.sweep(options.seeds or range(row.seeds), options.out, options.steps)
+        for row in ROWS
+        if row.name in options.rows
     }
     total = 0.0
     for row, words in sweeps.items():
@@ -163,10 +179,7 @@ def main() -> None:
         code = mesax([*words, "--at-once", str(options.workers), "--workers", "1", "--quiet"])
         if code:
             raise SystemExit(code)
-    rows = []
-    for row, words in sweeps.items():
-        stored = [Path(run["run_dir"]) for run in planned(words) if run["state"] == "stored"]
-        rows.append(beside(row, [read_kept(path) for path in stored]))
+    rows = [beside(row, results_of(row, options.seeds, options.steps)) for row in sweeps]
     columns = ("row", "run", "recorded", "here", "at a recorded level", "core time of a seed")
     note = "Final returns: the mean of the last five tests. Several tasks of a seed are shown one by one."
     print(to_markdown(Table("Recorded outcomes", columns, tuple(rows), note)))

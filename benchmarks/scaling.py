@@ -38,14 +38,14 @@ import two_nodes  # noqa: E402
 
 from mesax.envs.climb import ClimbFamily  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
-from mesax.methods.mesa.method import Mesa  # noqa: E402
-from mesax.results.evidence.blocks import Evidence  # noqa: E402
-from mesax.rewards.high_reward import build_subspace  # noqa: E402
+from mesax.mesa.high_reward import build_subspace  # noqa: E402
+from mesax.mesa.method import Mesa  # noqa: E402
 from mesax.suites.particles.presets import ADDITIVE_LEARNER, LEARNER  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
 from mesax.training.loop import Start  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402
+from paper.quoting.blocks import Evidence  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "scaling.json"

@@ -21,10 +21,10 @@ own_process()  # as a run does: memory of one update is kept for the next, which
 
 import jax  # noqa: E402  (the runtime must be configured first)
 
-from mesax.algorithms.emc import Emc  # noqa: E402
-from mesax.algorithms.maven import Maven  # noqa: E402
 from mesax.algorithms.mixers import Duplex  # noqa: E402
 from mesax.algorithms.value_decomposition import ValueDecomposition  # noqa: E402
+from mesax.baselines.emc import Emc  # noqa: E402
+from mesax.baselines.maven import Maven  # noqa: E402
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402

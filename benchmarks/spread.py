@@ -21,18 +21,18 @@ configure()
 
 import jax  # noqa: E402  (the runtime must be configured first)
 import numpy as np  # noqa: E402
+from simple_spread import AssignmentPolicy, spread_family  # noqa: E402
 
 from mesax.algorithms.actor_updates import ExpectedGradient  # noqa: E402
 from mesax.algorithms.maddpg import Maddpg  # noqa: E402
 from mesax.algorithms.mappo import Mappo  # noqa: E402
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition  # noqa: E402
-from mesax.envs.simple_spread import AssignmentPolicy, spread_family  # noqa: E402
 from mesax.nets import Adam, Mlp  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.results.intervals import Interval, mean_interval  # noqa: E402
 from mesax.results.tables import Table, format_count, format_duration, format_interval, to_markdown  # noqa: E402
 from mesax.store.settings import to_plain  # noqa: E402
-from mesax.training.driver import Loop, learn, play_episodes  # noqa: E402
+from mesax.training.driver import learn, play_episodes  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
 from mesax.training.schedule import Budget, Schedule  # noqa: E402
 from mesax.types import Linear, LinearSteps, tree_index  # noqa: E402
@@ -81,7 +81,7 @@ QMIX = ValueDecomposition(
     exploration=LinearSteps(1.0, 0.05, 200_000),
 )
 # What a learner is called -> how it learns; a new one is a line here.
-LOOPS: dict[str, Loop] = {
+LOOPS: dict[str, LearningLoop] = {
     "mappo": LearningLoop(FAMILY.env, MAPPO, Budget(2_000_000, 128, 20)),
     "maddpg": LearningLoop(FAMILY.env, MADDPG, Schedule(1_000_000, 64, 20, 25_000, 16, 32, 5_000)),
     "qmix": LearningLoop(FAMILY.env, QMIX, Schedule(2_000_000, 64, 20, 25_000, 16, 32, 5_000)),
@@ -95,7 +95,7 @@ def returns_of(policy: Policy, seed: int) -> np.ndarray:
     return np.asarray(episodes.reward).sum(axis=1)
 
 
-def measure(name: str, loop: Loop, seed: int) -> dict[str, Any]:
+def measure(name: str, loop: LearningLoop, seed: int) -> dict[str, Any]:
     """Learn with one seed, then play greedily beside the two baselines."""
     started = time.perf_counter()
     tasks = tree_index(FAMILY.split(seed, 1, 1).train, None)  # one lane

@@ -30,7 +30,7 @@ from mesax.envs.host import HostBatch  # noqa: E402
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerTask  # noqa: E402
 from mesax.experiments.catalogue import experiment  # noqa: E402
 from mesax.training.behavior import LearnerAlone  # noqa: E402
-from mesax.training.engines import OnHost, _Learn, _Player  # noqa: E402
+from mesax.training.driver import _Learn, _OnHost, _Player  # noqa: E402
 from mesax.training.host_rollout import play_on_host  # noqa: E402
 from mesax.training.learning_loop import LearningLoop  # noqa: E402
 from mesax.training.loop import Start  # noqa: E402
@@ -117,7 +117,7 @@ def overhead(rounds: int, preset: str) -> dict[str, float]:
     lanes = entry.lanes
     keys = jax.random.split(jax.random.key(0), lanes)
     tasks = SwimmerTask(jnp.full((lanes, 1), 0.3))
-    engine = OnHost(loop, loop.env, loop.env, 1)
+    engine = _OnHost(loop, loop.env, loop.env, 1)
     state, _ = engine.begin(tasks, Start(), (), keys)
     player, learn = jax.jit(_Player(loop)), jax.jit(_Learn(loop), donate_argnums=0)
     found = {"total": 0.0, "engine": 0.0, "updates": 0.0, "policy": 0.0}

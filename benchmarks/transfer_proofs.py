@@ -21,11 +21,10 @@ configure()
 import jax  # noqa: E402  (the runtime must be configured first)
 import numpy as np  # noqa: E402
 
-from mesax.envs.proofs.key_doors import DOOR, GOAL, KEY  # noqa: E402
+from mesax.baselines.pretrain import CBet, pretrained_in  # noqa: E402
 from mesax.execution.run_experiment import run_experiment  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
 from mesax.methods.base import Experiment  # noqa: E402
-from mesax.methods.transfer import CBet, pretrained_in  # noqa: E402
 from mesax.policy import Policy, UniformPolicy  # noqa: E402
 from mesax.results.curves import steps_to_optimal  # noqa: E402
 from mesax.results.intervals import mean_interval  # noqa: E402
@@ -34,6 +33,7 @@ from mesax.store.reading import RunResults, load_run  # noqa: E402
 from mesax.store.trees import load_tree  # noqa: E402
 from mesax.training.driver import play_episodes  # noqa: E402
 from mesax.types import Elapsed, Episode  # noqa: E402
+from paper.envs.key_doors import DOOR, GOAL, KEY  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 EPISODES = 500

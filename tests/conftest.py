@@ -70,8 +70,8 @@ def pytest_collection_finish() -> None:
 TESTS = Path(__file__).parent
 LONGEST = (
     "execution/test_runner.py",
-    "methods/test_mesa_on_host.py",
-    "ray_cluster/test_two_nodes.py",
+    "mesa/test_mesa_on_host.py",
+    "bridges/ray_cluster/test_two_nodes.py",
     "own/test_every_verb.py",
     "algorithms/test_probes.py",
     "algorithms/test_value_decomposition_probes.py",
@@ -104,8 +104,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 TOGETHER = {
-    "runs": ("execution/", "cli/", "rendering/test_episode.py", "examples/", "explorers/test_bundle.py"),
-    "methods": ("methods/", "training/test_contracts.py"),
+    "runs": (
+        *("execution/", "bridges/test_tracking.py", "cli/", "examples/"),
+        *("explorers/test_bundle.py", "rendering/test_episode.py"),
+    ),
+    "methods": (
+        *("methods/", "mesa/", "ours/test_learned.py", "ours/test_structured.py", "ours/test_targets.py"),
+        "training/test_contracts.py",
+        *(f"baselines/test_{name}.py" for name in ("filled", "pretrain", "scripted")),
+        "baselines/maesn/test_method.py",
+    ),
 }
 """Files whose tests use the same runs and programs: in one process, what is traced for one is there for the others."""
 
@@ -120,8 +128,9 @@ def place_of(nodeid: str) -> str:
 UNCHECKED = tuple(
     str(TESTS / name)
     for name in (
-        *("cli", "docs", "examples", "execution", "experiments", "own", "results"),
-        *("ray_cluster/test_two_nodes.py", "suites/test_baselines.py", "methods/test_mesa_on_host.py"),
+        *("cli", "docs", "examples", "execution", "experiments", "own", "results", "paper/quoting"),
+        *("bridges/test_tracking.py", "paper/test_reproduce.py", "paper/theory/test_shown.py"),
+        *("bridges/ray_cluster/test_two_nodes.py", "suites/test_baselines.py", "mesa/test_mesa_on_host.py"),
     )
 )
 """Whole runs, of parts that other tests use with their types checked."""
@@ -153,9 +162,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def unwatched() -> Iterator[None]:
-    """Runs do not end with playing episodes for their report: that would compile programs of its own."""
+    """Reports play no episodes that a run has not recorded: that would compile programs of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mesax.execution.recording.record_episodes", lambda *arguments: None)
+        patch.setattr("mesax.execution.saved_policies.record_episodes", lambda *arguments: None)
         yield
 
 

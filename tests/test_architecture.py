@@ -11,24 +11,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "mesax"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+PAPER = ROOT / "paper"
+MODULES = [*sorted(PACKAGE.rglob("*.py")), *sorted(PAPER.rglob("*.py"))]
 COMPILERS = {"jit", "filter_jit", "pmap", "filter_pmap"}
 UNPICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 # What works on stored results must open at once.
 WITHOUT_JAX = [
     "mesax",
-    *(f"mesax.cli.{name}" for name in ("parser", "running", "looking", "checking", "studying")),
-    *(
-        f"mesax.results.{name}"
-        for name in ("intervals", "curves", "summary", "comparison", "drawing", "report", "paper.theory")
-    ),
-    "mesax.theory.study",
+    *(f"mesax.cli.{name}" for name in ("parser", "looking", "listing", "arguments", "verbs.run")),
+    "paper.cli.reproduce",
+    "paper.cli.theorems",
+    *(f"mesax.results.{name}" for name in ("intervals", "curves", "summary", "comparison", "drawing", "report")),
+    "paper.theory.shown",
+    "paper.theory.study",
     *(f"mesax.store.{name}" for name in ("reading", "run_directory", "modules", "settings")),
     "mesax.execution.sweep",
     "mesax.execution.status",
     "mesax.rendering.recorded",
     "mesax.rendering.scene",
-    "mesax.tracking.follow",
+    "mesax.bridges.tracking.follow",
     "mesax.experiments.names",
     "mesax.experiments.provenance",
     "mesax.suites.registry",
@@ -37,7 +38,7 @@ TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ".json", ".jsonl
 
 
 def name_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+    return path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else ROOT).as_posix()
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -64,7 +65,7 @@ def test_import_contracts_hold():
 
 
 def test_mesa_imports_only_the_base_of_algorithms():
-    path = PACKAGE / "methods" / "mesa" / "method.py"
+    path = PACKAGE / "mesa" / "method.py"
     imported = {
         f"{module}.{name}" if module == "mesax.algorithms" else module
         for module, name in imports_of(tree_of(path))
@@ -75,7 +76,7 @@ def test_mesa_imports_only_the_base_of_algorithms():
 
 MOST_FILES, MOST_ANY = 14, 120
 LOOKS_INSIDE = {"hasattr", "signature", "getfullargspec"}
-ASKS_STRANGERS = ("suites/", "envs/adapters/", "envs/contract.py", "store/settings.py", "store/modules.py")
+ASKS_STRANGERS = ("suites/", "bridges/environments/", "envs/contract.py", "store/settings.py", "store/modules.py")
 """These hold objects that mesax did not make: what they are shows in what they offer."""
 
 
@@ -96,12 +97,13 @@ def test_contracts_are_not_guessed():
 def test_nothing_outside_suites_asks_which_world_it_is():
     """Neither by its class nor by its name; the paper's own tables and figures are lists of names."""
     question = re.compile(r"isinstance\([\w.]*family,|[\"'](?:(?:climb|mpe|swimmer|particles)\b|wide-)")
-    mine = [path for path in MODULES if not name_of(path).startswith(("suites/", "envs/", "results/reproduce.py"))]
+    mine = [path for path in MODULES if not name_of(path).startswith(("suites/", "envs/", "paper/"))]
     assert [name_of(path) for path in mine if question.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_rooms_are_small():
-    counts = {name_of(place): len([*place.glob("*.py")]) for place in [PACKAGE, *PACKAGE.rglob("*/")]}
+    places = [place for root in (PACKAGE, PAPER) for place in (root, *root.rglob("*/"))]
+    counts = {name_of(place): len([*place.glob("*.py")]) for place in places}
     assert {name: count for name, count in counts.items() if count > MOST_FILES} == {}
 
 
@@ -166,7 +168,7 @@ for module in {WITHOUT_JAX}:
 
 
 def text_files() -> Iterator[Path]:
-    folders = [ROOT / name for name in ("src", "tests", "docs", "benchmarks", "examples", ".ci")]
+    folders = [ROOT / name for name in ("src", "paper", "tests", "docs", "benchmarks", "examples", ".ci")]
     found = [path for folder in folders for path in folder.rglob("*")] + list(ROOT.iterdir())
     return (path for path in found if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git")
 

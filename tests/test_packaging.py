@@ -88,7 +88,7 @@ def test_all_but_one_module_need_no_extra():
     kinds, missing = json.loads(told)
     assert kinds == sorted(own_kinds())
     ((module, line),) = missing
-    assert module == "mesax.envs.adapters.pettingzoo_export" and "pip install 'mesax[envs]'" in line
+    assert module == "mesax.bridges.environments.pettingzoo_export" and "pip install 'mesax[envs]'" in line
 
 
 @pytest.mark.parametrize("wish", ["9.99", "/nowhere/python"])

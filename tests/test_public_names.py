@@ -23,7 +23,7 @@ def test_every_name_is_there(name: str):
 def test_type_checkers_are_told_the_same():
     told = {
         (node.module, alias.asname)
-        for node in ast.walk(ast.parse(SOURCE.read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse(SOURCE.with_suffix(".pyi").read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mesax.")
         for alias in node.names
     }

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import pytest
 
 from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
-from mesax.algorithms.emc import BestReturns, Curiosity, Falling
 from mesax.algorithms.maddpg import Maddpg
-from mesax.algorithms.maesn import LatentPolicyGradient
-from mesax.algorithms.maven import CodedValues
 from mesax.algorithms.value_decomposition import ValueDecomposition
+from mesax.baselines.emc import BestReturns, Curiosity, Falling
+from mesax.baselines.maesn.learner import LatentPolicyGradient
+from mesax.baselines.maven import CodedValues
 from mesax.errors import UsageError
 from mesax.nets import Adam, Gru, Mlp
 from mesax.ranges import above, at_least, at_most, between

@@ -97,4 +97,5 @@ def test_every_annotation_can_be_read():
     functions = [function for module in modules for function in functions_of(module)]
     assert inspect.unwrap(blank_episode) in functions
     unknown = [function.__qualname__ for function in functions if not is_readable(function)]
-    assert unknown == ["mesa"], "its preset holds MESA's settings, so neither can import the other first"
+    # A preset holds MESA's settings, so neither can import the other first; fields keep names that their base knows.
+    assert unknown == ["mesa", "LearnedMesa.__init__"]

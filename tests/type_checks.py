@@ -18,8 +18,9 @@ SOURCE = Path(str(importlib.util.find_spec("mesax").origin)).parent
 PARTS = (
     *("mesax.types", "mesax.policy", "mesax.replay", "mesax.moments", "mesax.nets", "mesax.algorithms"),
     *("mesax.rewards", "mesax.explorers", "mesax.training", "mesax.methods"),
+    *("mesax.mesa", "mesax.ours", "mesax.baselines"),
     *(f"mesax.envs.{path.stem}" for path in sorted((SOURCE / "envs").glob("[a-z]*.py"))),
-    "mesax.envs.proofs",
+    "paper.envs",
 )
 """What they take and give back is held to its annotations, shapes included.
 

@@ -24,9 +24,21 @@ What `import mesax` offers by name; each is imported when it is first asked for.
 in [Design](design.md#the-seams).
 """
 GROUPS = {
-    "Running experiments": ("Experiment", "experiment", "run_experiment", "OnRay", "experiment_of"),
+    "Running experiments": ("Experiment", "experiment", "train", "Results", "run_experiment", "OnRay", "experiment_of"),
     "Methods": (
-        *("Mesa", "StructuredMesa", "SharedLatent", "Plain", "Uniform", "Diagonal", "Tour", "TourPlan", "Filled"),
+        *(
+            "Mesa",
+            "LearnedMesa",
+            "RewardFit",
+            "StructuredMesa",
+            "SharedLatent",
+            "Plain",
+            "Uniform",
+            "Diagonal",
+            "Tour",
+            "TourPlan",
+            "Filled",
+        ),
         *("Pretrain", "Pretraining", "CBet", "Maesn", "Mixing", "Method", "Stage", "Start"),
     ),
     "Budgets and schedules": (
@@ -44,6 +56,7 @@ GROUPS = {
     ),
     "Rewards and features": (
         *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "CountReward", "Threshold"),
+        *("LearnedRecords", "DeclaredEntities", "Block"),
         *("ObsActionFeatures", "SortedOccupancy", "JointAngles", "ProjectedKeys"),
     ),
     "Environments and tasks": (

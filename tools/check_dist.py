@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST = (3, 11)
-NEEDED_BY_TESTS = ("src", "tests", "benchmarks", "examples", "tools", "docs", "results", ".ci")
+NEEDED_BY_TESTS = ("src", "paper", "tests", "benchmarks", "examples", "tools", "docs", "results", ".ci")
 SMOKE = (
     ("mesax", "run", "mesa", "climb-one", "--preset", "smoke", "--workers", "2", "--quiet", "--out", "run"),
     ("mesax", "verify", "run"),
@@ -48,7 +48,7 @@ def files_below(folder: Path) -> set[str]:
 
 
 def wheel_problems(wheel: Path, root: Path = ROOT) -> Iterator[str]:
-    """What the wheel lacks or has too much of, and where its metadata differ from pyproject.toml."""
+    """What the wheel lacks or has too much of, such as `paper/`, and where its metadata differ from pyproject.toml."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         inside = {name for name in names if ".dist-info/" not in name}

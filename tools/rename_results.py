@@ -11,8 +11,9 @@ import argparse
 import re
 from pathlib import Path
 
+from mesax.results.evidence.freshness import trained_today
 from mesax.results.evidence.kept import Kept, all_kept, file_names
-from mesax.results.evidence.zero_shot import COMMAND, FILE, measured, trained_today
+from mesax.results.evidence.zero_shot import COMMAND, FILE, measured
 from mesax.runtime import configure
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json

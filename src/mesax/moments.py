@@ -72,7 +72,7 @@ class ValueNorm(eqx.Module):
     ) -> ValueNorm:
         """Mix in the moments of a batch; one in which nothing happened changes nothing.
 
-        In a batch of `whole` episodes something has happened, and nobody need look.
+        In a batch of `whole` episodes something has happened, and none need be checked.
         """
         mean, square = masked_mean(returns, mask), masked_mean(jnp.square(returns), mask)
         mixed = ValueNorm(

@@ -23,7 +23,7 @@ from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, Label, lead
 LEARNER = 0
 EXPLORER = 1
 LATENT_STREAM = 2
-"""Beside `EXPLORER`, which is a stream of its own too. Small numbers are what `jax.random.split` folds in as well, so
+"""Next to `EXPLORER`, which is a stream of its own too. Small numbers are what `jax.random.split` folds in as well, so
 `fold_in(key, 1)` is the second half of a split of the key. Here that does no harm, since of two players only one is
 obeyed; new streams should take large numbers, as those of `training/schedule.py` do."""
 
@@ -46,6 +46,7 @@ class UniformPolicy(eqx.Module):
     """Independent uniformly random actions."""
 
     action_space: ActionSpace = eqx.field(static=True)
+    """Actions to draw from."""
     number: int = eqx.field(static=True, default=LEARNER)
     """Who plays (see `Label.actor`)."""
 
@@ -90,6 +91,7 @@ class Wrapping(eqx.Module):
     """A policy around another, whose memory and label are the other's."""
 
     policy: Policy
+    """Policy that is wrapped."""
 
     def start(self, key: Key) -> Memory:
         """Memory of the wrapped policy."""
@@ -108,7 +110,9 @@ class EpsilonRandom(Wrapping):
     """Each agent's discrete action is replaced by a uniformly random one with probability `epsilon`."""
 
     epsilon: Float[Array, ""]
+    """Chance of a random action."""
     action_space: Discrete = eqx.field(static=True)
+    """Actions to draw from."""
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Act, then replace some agents' actions by random ones."""
@@ -149,7 +153,7 @@ class Relabeled(eqx.Module):
     """Hashable, for it names a compiled program."""
 
     def start(self, key: Key) -> Memory:
-        """Memory of the wrapped policy, and a latent from a stream beside its own."""
+        """Memory of the wrapped policy, and a latent from a stream apart from its own."""
         return self.policy.start(key), self.prior(jax.random.fold_in(key, LATENT_STREAM))
 
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
@@ -214,7 +218,7 @@ class ExploreOrExploit(eqx.Module):
         return tree_where(explores, explore, exploit), (explores, learner_memory, explorer_memory)
 
     def label(self, memory: Memory) -> Label:
-        """The label of whoever plays."""
+        """The label of the policy that plays."""
         explores, learner_memory, explorer_memory = memory
         return tree_where(explores, self.explorer.label(explorer_memory), self.learner.label(learner_memory))
 

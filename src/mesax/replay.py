@@ -2,7 +2,7 @@
 
     draw      every episode alike, or in proportion to priority^exponent if episodes have priorities
     add       new episodes get the priority `first`, so that they are soon seen
-    rated     whoever has learned from drawn episodes says what their priorities are now
+    rated     the learner of drawn episodes says what their priorities are now
 
 Own code rather than flashbax: its last release is old, and an episode ring of forty lines needs no dependency.
 """
@@ -28,7 +28,7 @@ class Replay(eqx.Module):
     added: Int[Array, "*lanes"]
     """Episodes ever added; the next one goes to `added % capacity`."""
     priority: Float[Array, "*lanes capacity"] | None = None
-    """Of every episode, 0 where there is none yet; None: all alike."""
+    """Priority of every episode, 0 where there is none yet; None: all alike."""
 
     @staticmethod
     def create(example: Episode, capacity: int, *, prioritized: bool = False) -> Replay:

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TextIO
 
 from mesax.errors import UsageError
@@ -68,7 +69,7 @@ def cache_directory() -> Path:
         return Path(chosen)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mesax"
-    except RuntimeError:  # no $HOME, and nobody of this number in the list of users
+    except RuntimeError:  # no $HOME, and no user of this number in the list
         raise UsageError(f"there is no home directory to keep compiled programs in: set ${CACHE}") from None
 
 
@@ -197,9 +198,21 @@ def configure() -> None:
         raise UsageError(_refusal(error)) from error
 
 
-def _configure_jax() -> None:
-    import jax  # noqa: PLC0415  (the flags must be set first)
+def with_jax(module: str) -> ModuleType:
+    """A module that computes, imported once JAX is set up: the one way to what must not be imported earlier."""
+    configure()
+    return import_module(module)
 
+
+def _jax() -> ModuleType:
+    """JAX; to import it before the flags are set would be too early."""
+    import jax  # noqa: PLC0415
+
+    return jax
+
+
+def _configure_jax() -> None:
+    jax = _jax()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.config.update("jax_compilation_cache_dir", directory := _usable_cache())
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -235,14 +248,12 @@ def _one_worker() -> Iterator[None]:
 
 def numeric_settings() -> dict[str, object]:
     """Settings of JAX that change results and are not as usual: under them, the same run has other numbers."""
-    import jax  # noqa: PLC0415  (the flags must be set first)
-
-    values = jax.config.values
+    values = _jax().config.values
     return {name: values[name] for name, usual in NUMERIC_DEFAULTS.items() if values.get(name, usual) != usual}
 
 
 def physical_memory(cgroups: Path = CGROUPS) -> int | None:
-    """Bytes of this machine, or of the container that this is, if that may have fewer; None where nobody says."""
+    """Bytes of this machine, or of this container, if that may have fewer; None where the system does not say."""
     found = [_container_memory(cgroups / name) for name in LIMITS]
     with suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -259,16 +270,12 @@ def _container_memory(limit: Path) -> int | None:
 
 def computing_platform() -> str:
     """What JAX computes on: cpu, gpu or tpu. Between these, the same run has other numbers."""
-    import jax  # noqa: PLC0415  (the flags must be set first)
-
-    return str(jax.default_backend())
+    return str(_jax().default_backend())
 
 
 def device_names() -> list[str]:
     """Every device that JAX sees: its platform, number and kind."""
-    import jax  # noqa: PLC0415  (the flags must be set first)
-
-    return [f"{device.platform}:{device.id} {device.device_kind}".strip() for device in jax.devices()]
+    return [f"{device.platform}:{device.id} {device.device_kind}".strip() for device in _jax().devices()]
 
 
 def _usable_cache() -> str | None:
@@ -334,7 +341,7 @@ def _remove_damaged(directory: Path, program: str) -> bool:
 
 
 def _is_whole(compressed: bytes) -> bool:
-    """Whether a kept program can be decompressed; one that nobody here could decompress counts as whole."""
+    """Whether a kept program can be decompressed; one that cannot be decompressed here counts as whole."""
     try:
         if not compressed.startswith(ZSTD):
             zlib.decompress(compressed)

@@ -36,7 +36,7 @@ Action: TypeAlias = Int[Array, " agents"] | Float[Array, "agents size"]
 Actions: TypeAlias = Int[AnyArray, "*batch agents"] | Float[AnyArray, "*batch agents size"]
 """Joint actions of many steps, or of one."""
 Truth: TypeAlias = Bool[Array, ""] | np.bool_
-"""Of a question about arrays: on the device, where it may be traced, or on the host."""
+"""The answer to a question about arrays: on the device, where it may be traced, or on the host."""
 Played = TypeVar("Played", Array, np.ndarray)
 Tree = TypeVar("Tree")
 
@@ -55,6 +55,7 @@ class Discrete:
     """Each agent picks one of `num_actions` actions."""
 
     num_actions: int
+    """Actions to choose from."""
 
     @property
     def feature_size(self) -> int:
@@ -92,6 +93,7 @@ class Box:
     """Each agent picks `size` numbers in [-1, 1]; environments rescale."""
 
     size: int
+    """Numbers of an action."""
 
     @property
     def feature_size(self) -> int:
@@ -127,13 +129,15 @@ class EnvSpec:
     """What a learner must know of an environment to be built for it."""
 
     num_agents: int
+    """Agents of the team."""
     obs_size: int
     """Length of each agent's observation (shorter ones are padded by the environment)."""
     action_space: ActionSpace
+    """Actions of each agent."""
     horizon: int
     """Steps after which an episode is cut if it has not terminated."""
     bonus_discount: float | None = None
-    """Of a bonus that is to be valued apart from the reward (see `Episode.bonus`); None: there is none."""
+    """Discount of a bonus that is valued apart from the reward (see `Episode.bonus`); None: there is none."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that no network can be built for."""
@@ -151,8 +155,11 @@ class Transition(eqx.Module):
     """One joint step, seen from outside: what feature maps read."""
 
     obs: Float[AnyArray, "*batch agents obs"]
+    """Observations before the step."""
     action: Actions
+    """Actions of all agents."""
     next_obs: Float[AnyArray, "*batch agents obs"]
+    """Observations after the step."""
 
 
 class Label(eqx.Module):
@@ -161,7 +168,7 @@ class Label(eqx.Module):
     actor: Int[AnyArray, "*batch"]
     """0 the learner, e explorer number e."""
     latent: Float[AnyArray, "*batch latent"]
-    """Numbers drawn once per episode that whoever learns from it must know; most policies draw none (size 0)."""
+    """Numbers drawn once per episode that a learner must know; most policies draw none (size 0)."""
 
     @staticmethod
     def of(actor: int | Int[AnyArray, "*batch"]) -> Label:
@@ -183,13 +190,17 @@ class Episode(eqx.Module):
     obs: Float[AnyArray, "*batch instants agents obs"]
     """One instant more than there are steps: what follows the last step is there too."""
     action: Int[AnyArray, "*batch instants-1 agents"] | Float[AnyArray, "*batch instants-1 agents size"]
+    """Actions of all agents."""
     reward: Float[AnyArray, "*batch instants-1"]
+    """Reward of the team."""
     terminated: Bool[AnyArray, "*batch instants-1"]
+    """Steps after which the task is over."""
     mask: Bool[AnyArray, "*batch instants-1"]
+    """Steps that happened: 0 after the end."""
     label: Label
     """Who played, and what was drawn for this episode (see `Policy.label`)."""
     bonus: Float[AnyArray, "*batch instants-1"] | None = None
-    """Paid beside the reward, if it is kept apart: it goes on beyond the end of an episode, in the next one."""
+    """Paid in addition to the reward, if it is kept apart: it goes on beyond the end of an episode, in the next one."""
     restarted: Bool[AnyArray, "*batch instants-1"] | None = None
     """Where the task was over and goes on at a fresh start, which is then what follows in `obs`: a net that remembers
     values it with a fresh memory. None: nowhere."""
@@ -289,9 +300,7 @@ def leading_size(tree: PyTree) -> int:
     """Length of the leading axis that all leaves share."""
     leaves = jax.tree.leaves(tree)
     if not leaves:
-        raise UsageError(
-            "what is stacked (tasks, policies) must hold an array at least, or nobody knows how many it is"
-        )
+        raise UsageError("what is stacked (tasks, policies) must hold an array at least, or their number is unknown")
     size: int = leaves[0].shape[0]
     return size
 
@@ -313,7 +322,7 @@ class Elapsed(eqx.Module):
     """How far a run has come: what schedules are functions of."""
 
     fraction: Float[Array, ""]
-    """Of the budget that follows the warm-up, in [0, 1]."""
+    """Fraction of the budget that follows the warm-up, in [0, 1]."""
     steps: Float[Array, ""]
     """Environment steps so far, warm-up included."""
     own_steps: Float[Array, ""]
@@ -335,8 +344,11 @@ class Linear:
     """A number that moves in a straight line over the first `fraction` of a budget of steps, then stays."""
 
     start: float
+    """Value at the start."""
     end: float
+    """Value at the end, and from then on."""
     fraction: float
+    """Share of the budget after which the end is reached."""
 
     def __call__(self, elapsed: Elapsed) -> Float[Array, ""]:
         """Value at this point of a run."""
@@ -350,8 +362,11 @@ class LinearSteps:
     """The same over the first `steps` environment steps, whatever the budget."""
 
     start: float
+    """Value at the start."""
     end: float
+    """Value at the end, and from then on."""
     steps: int
+    """Environment steps after which the end is reached."""
 
     def __post_init__(self) -> None:
         """Refuse a line that goes nowhere."""

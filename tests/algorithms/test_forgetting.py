@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from mesax.algorithms.emc import EMPTY, BestReturns, Emc, EpisodicMemory
 from mesax.algorithms.maddpg import Elites
-from mesax.algorithms.maesn import LatentPolicyGradient
-from mesax.algorithms.maven import Choice, Recent
+from mesax.baselines.emc import EMPTY, BestReturns, Emc, EpisodicMemory
+from mesax.baselines.maesn.learner import LatentPolicyGradient
+from mesax.baselines.maven import Choice, Recent
 from mesax.errors import UsageError
 from mesax.nets import Trainable, for_another_task
 from mesax.types import Discrete, EnvSpec

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mesax.algorithms.binned import Binned
-from mesax.algorithms.maven import CodedValues
 from mesax.algorithms.mixers import Duplex, Independent, Monotonic, StateDuplex, Sum
 from mesax.algorithms.value_decomposition import Periodic, Soft, ValueDecomposition, each, steps_of
+from mesax.baselines.maven import CodedValues
 from mesax.nets import Adam, Gru, Mlp
 from mesax.suites.tables import maven
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Label, tree_index

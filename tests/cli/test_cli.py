@@ -439,7 +439,8 @@ def test_a_reader_who_leaves_a_table_is_no_mistake_of_the_users(monkeypatch, cap
     monkeypatch.setattr(os, "dup2", lambda *files: None)
     answers = []
     for verb in (left, ended):
-        monkeypatch.setattr("mesax.cli.parser.parse", lambda arguments, verb=verb: SimpleNamespace(verb_function=verb))
+        monkeypatch.setattr("mesax.cli.parser.module_of", lambda name, verb=verb: SimpleNamespace(main=verb))
+        monkeypatch.setattr("mesax.cli.parser.parse", lambda arguments: SimpleNamespace(verb="compare"))
         answers.append((main(["compare"]), capfd.readouterr().err))
     assert answers == [(0, ""), (USAGE, "mesax: a module or environment of yours called sys.exit(3)\n")]
 
@@ -476,10 +477,25 @@ def test_a_run_that_is_not_finished_says_so(copied, capsys):
     (copied / "eval.jsonl").unlink()
     unfinished(copied)
     verbs = [["eval", copied], ["render", copied], ["render", copied, "--policy", "explorer-1"]]
-    for arguments in [*verbs, ["report", copied], ["compare", copied]]:
+    for arguments in [*verbs, ["compare", copied]]:
         assert command_line(*arguments) == USAGE
         (line,) = capsys.readouterr().err.splitlines()
         assert str(copied) in line and ("preempted" in line or "stopped and saved" in line)
+    assert line.endswith(f"'mesax report {copied}' shows the evaluations so far")
+
+
+def test_a_report_of_a_run_that_is_not_finished_shows_what_its_jobs_have(copied, capsys):
+    (job,) = (copied / "jobs" / "adapt").iterdir()
+    (copied / "eval.jsonl").unlink()
+    rows = (job / "eval.jsonl").read_text().splitlines(keepends=True)
+    (job / "eval.jsonl").write_text("".join(row for row in rows if '"task": 1' not in row))
+    unfinished(copied)
+    assert command_line("report", copied) == 0
+    page = (copied / "report.html").read_text()
+    assert "has status “preempted”" in page and "mesa on climb-one" in page
+    shutil.rmtree(copied / "jobs")
+    assert command_line("report", copied) == USAGE
+    assert "has no evaluations of test tasks yet: it was stopped and saved" in capsys.readouterr().err
 
 
 def test_a_run_that_was_killed_is_said_to_be(copied, capsys):

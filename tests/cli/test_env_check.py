@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.adapters.test_jaxmarl import Counter
-from envs.adapters.toys import Line, Pair, Spoiled
-from mesax.cli import env_check
-from mesax.cli.env_check import load_target
-from mesax.cli.findings import Finding, about_stage_one
+from bridges.environments.test_jaxmarl import Counter
+from bridges.environments.toys import Line, Pair, Spoiled
+from mesax.bridges.environments.family import ForeignFamily
+from mesax.bridges.environments.foreign import ForeignEnvironment
+from mesax.bridges.environments.layout import TeamReward
+from mesax.cli.env import check as env_check
+from mesax.cli.env.check import load_target
+from mesax.cli.env.findings import Finding, about_stage_one
 from mesax.cli.parser import main
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import ForeignEnvironment
-from mesax.envs.adapters.layout import TeamReward
 from mesax.errors import USAGE, UsageError
 from mesax.suites.foreign.families import HOW_TO_GIVE_A_HORIZON, environment_of, takes_a_seed
 
@@ -311,7 +311,7 @@ def test_factories():
 
 MODULE = """
 import numpy as np
-from envs.adapters.toys import Line
+from bridges.environments.toys import Line
 
 make = Line
 number = 3

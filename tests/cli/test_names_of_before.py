@@ -4,11 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from execution.test_runner import SMOKE, command_line, finished_run
 from mesax.cli import running
+from mesax.execution.saved_policies import load_policy
 from mesax.results import drawing
+from mesax.store.json_values import OWN_SUM
 from mesax.store.run_directory import RunDirectory
 
 # As `mesax run mesa climb-multi` wrote it when the name was that of games with mixed k.
@@ -30,6 +33,7 @@ def of_before(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run.unseal()
     run.set_status("preempted")
     known = json.loads((path / "run.json").read_text())
+    del known[OWN_SUM]  # versions of before wrote none
     (path / "run.json").write_text(
         json.dumps(known | {"env": "climb-multi", "family": known["family"] | {"name": "climb-multi"}})
     )
@@ -70,6 +74,12 @@ def test_every_verb_says_so_once(of_before: Path, words: tuple[str, ...], capsys
         assert f"mesa on {NOW}" in (page := (of_before / "report.html").read_text()) and told(of_before)[9:] in page
     if words == ("export",):
         assert f"policies for {NOW}" in (of_before / "bundle" / "README.md").read_text()
+
+
+def test_a_policy_that_is_loaded_in_python_says_so_too(of_before: Path):
+    with pytest.warns(UserWarning, match="was made when climb-multi was the name of climb-multi-mixed"):
+        policy = load_policy(of_before)
+    assert policy.start(0).act(np.zeros((2, policy.spec.obs_size), np.float32)).shape == (2,)
 
 
 def test_whose_explorers_are_borrowed_is_said_before_anything_begins(

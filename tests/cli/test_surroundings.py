@@ -240,7 +240,7 @@ def test_weights_that_are_no_numbers_are_refused(finished, tmp_path, capsys):
 
 
 def test_what_nobody_foresaw_is_one_line(capsys, monkeypatch):
-    monkeypatch.setattr("mesax.cli.looking.METHODS", None)
+    monkeypatch.setattr("mesax.cli.listing.METHODS", None)
     monkeypatch.delenv("MESAX_TRACEBACK", raising=False)
     assert main([*SETTINGS]) == FAILED
     assert "TypeError: " in only_line(capsys)
@@ -325,7 +325,7 @@ def test_memory_that_does_not_suffice_is_said(tmp_path, capsys, monkeypatch, err
     def exhaust(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("mesax.results.comparison.compare_directories", exhaust)
+    monkeypatch.setattr("mesax.cli.looking.by_family", exhaust)
     assert main(["compare", str(write_run(tmp_path / "run", SMALL))]) == FAILED
     assert (line := only_line(capsys)).startswith("mesax: there is not enough memory") and line.endswith("12 GiB")
     told = str(failure("adapt job 0", type(error).__name__, str(error), tmp_path))

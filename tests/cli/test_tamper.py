@@ -23,8 +23,8 @@ import pytest
 from execution.test_runner import SMOKE, command_line, finished_run
 from mesax.errors import IO_ERROR
 from mesax.execution import saved_policies, sweep
+from mesax.mesa.method import Mesa
 from mesax.methods.adapt import greedy_shape
-from mesax.methods.mesa.method import Mesa
 from mesax.results import drawing, report
 from mesax.results.page import sections
 from mesax.store import trees

@@ -15,7 +15,7 @@ from mesax import errors
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))])
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SOURCES = [path for folder in ("src", "paper") for path in sorted((ROOT / folder).rglob("*.py"))]
 AVOIDED = {
     r"(?<![\w`\"])learnt(?![\w`\"])": "learned",
     r"\b(?:behaviour|neighbour|colour|favour|centre|metre)\w*": "the US spelling",

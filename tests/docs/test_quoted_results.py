@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from mesax.results.comparison import compare_directories
-from mesax.results.evidence.blocks import Evidence
-from mesax.results.evidence.checking import verify_store
-from mesax.results.evidence.tracing import BLOCK, REGION, check_page
 from mesax.suites.deviations import DEVIATIONS
+from paper.quoting.blocks import Evidence
+from paper.quoting.checking import verify_store
+from paper.quoting.tracing import BLOCK, REGION, check_page
 
 ROOT = Path(__file__).resolve().parents[2]
 

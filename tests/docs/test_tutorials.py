@@ -77,7 +77,7 @@ def test_a_sweep_and_a_family_of_the_page(corridor: Path, capsys: pytest.Capture
     source = (corridor / "corridor.py").read_text(encoding="utf-8")
     (corridor / "with_family.py").write_text(f"{source}\n{family}", encoding="utf-8")
     assert main(["list", "mesa", "with_family:FAMILY", "--preset", "smoke"]) == 0
-    assert re.search(r"--num-test-tasks +1\n", capsys.readouterr().out)
+    assert re.search(r"--num-test-tasks +1 +Unseen tasks to learn", capsys.readouterr().out)
 
 
 def test_the_learner_passes_its_probe(tmp_path: Path):

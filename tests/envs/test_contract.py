@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmarks.simple_spread import SimpleSpread, spread_family
 
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
-from mesax.envs.simple_spread import SimpleSpread, spread_family
 from mesax.policy import UniformPolicy
 from mesax.training.driver import play_episodes
 from mesax.types import Box, Discrete, leading_size, tree_index, tree_stack

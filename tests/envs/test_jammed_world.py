@@ -93,7 +93,7 @@ ACTION = np.array([0, 2, 1, 4, 3])
 """The authors number the actions none, +x, -x, +y, -y; ours follow mpe2."""
 
 
-def family_of(agents: int = 2, landmarks: int = 5, *, difficulty: float = 0.1, **settings) -> JammedFamily:
+def family_of(agents: int = 2, landmarks: int = 5, *, difficulty: float | None = 0.1, **settings) -> JammedFamily:
     world = replace(PAPER_WORLD, num_agents=agents, num_landmarks=landmarks, difficulty=difficulty)
     return JammedFamily(world, **settings)
 
@@ -220,8 +220,9 @@ def test_what_another_task_would_pay():
     ("build", "said"),
     [
         (lambda: family_of(landmarks=100).split(0, 0, 1), "does not hold 100 landmarks of radius 0.1: choose fewer"),
-        (lambda: family_of(difficulty=0.0), "difficulty must be above 0"),
-        (lambda: family_of(difficulty=1.5), "difficulty must lie above 0 and be at most 1"),
+        (lambda: family_of(difficulty=0.0), "difficulty must be above 0, not 0.0: the paper's is 0.1"),
+        (lambda: family_of(difficulty=1.5), "at most 1, not 1.5: the paper's is 0.1, and at 1 landmarks are spread"),
+        (lambda: family_of(difficulty=None), "difficulty must lie above 0 and be at most 1, not None"),
         (lambda: family_of(targets_each=6), "targets-each must lie between 1 and the number of landmarks 5"),
         (lambda: family_of(count=3), "k must lie between 1 and the number of agents 2"),
     ],

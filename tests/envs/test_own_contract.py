@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from hosted import Hosted
-from mesax.cli import family_check
-from mesax.cli.env_check import load_target
+from mesax.baselines.controls import Plain
+from mesax.cli.env import families as family_check
+from mesax.cli.env.check import load_target
 from mesax.cli.parser import main
 from mesax.envs.base import Step, TaskInfo, TaskSplit
 from mesax.envs.contract import OF_A_FAMILY, check_family, split_of
 from mesax.errors import USAGE, UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
 from mesax.policy import UniformPolicy
 from mesax.suites.foreign.presets import numbers_of_tasks
 from mesax.suites.registry import environments, suite_of

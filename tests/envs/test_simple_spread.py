@@ -4,10 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mpe2 import simple_spread_v3
-
-from mesax.envs.particles import length
-from mesax.envs.simple_spread import (
+from benchmarks.simple_spread import (
     MEASURED,
     AssignmentPolicy,
     SimpleSpread,
@@ -16,6 +13,9 @@ from mesax.envs.simple_spread import (
     spread_family,
     steer,
 )
+from mpe2 import simple_spread_v3
+
+from mesax.envs.particles import length
 from mesax.errors import UsageError
 from mesax.policy import UniformPolicy
 from mesax.training.driver import play_episodes

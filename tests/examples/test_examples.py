@@ -13,8 +13,8 @@ import pytest
 
 import mesax
 from execution.test_runner import finished_run
+from mesax.bridges.environments.pettingzoo_export import parallel_env
 from mesax.cli.parser import main
-from mesax.envs.adapters.pettingzoo_export import parallel_env
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

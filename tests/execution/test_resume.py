@@ -121,7 +121,7 @@ def test_a_flipped_bit_in_any_file_of_a_checkpoint_is_noticed(tiny, tmp_path, mo
     path = tmp_path / "stopped"
     stop_tiny(path, monkeypatch)
     job, draw = path / "jobs" / "adapt" / "000", random.Random(0)
-    identity = JobServices(RunDirectory(path), "adapt", 0, print, print, threading.Event()).identity
+    identity = JobServices("adapt", 0, print, threading.Event(), RunDirectory(path), print).identity
     last = job / "checkpoints" / "000003"
     files = [last / "arrays.safetensors", last / "manifest.json", job / "eval.jsonl", job / "metrics.jsonl"]
     whole = {file: file.read_bytes() for file in files}
@@ -196,7 +196,7 @@ def test_a_stage_that_ends_early_has_taken_the_steps_that_it_says(tmp_path):
     run = RunDirectory.create(tmp_path / "run", {"config_hash": "one"})
 
     def early(job: int, services: JobServices) -> None:
-        if services.kept({"told": 0}) is None:
+        if services.kept(lambda: {"told": 0}) is None:
             services.report(30)
             services.keep({"told": 1})
             services.pause(lambda: ((), {}))

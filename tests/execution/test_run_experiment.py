@@ -11,16 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmarks.simple_spread import SimpleSpread
 
+from mesax.baselines.controls import Plain
+from mesax.bridges.environments.family import ForeignFamily
 from mesax.cli.parser import main
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.simple_spread import SimpleSpread
 from mesax.errors import USAGE, UsageError
 from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json, run_experiment
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
 from mesax.results.labels import method_label
 from mesax.store.json_values import signed
 from mesax.store.reading import load_run
@@ -45,7 +45,7 @@ def test_a_run_is_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_it_says_what_a_named_run_says():
     request = Request("plain", "climb-one", "smoke")
-    named = run_json(request, request.experiment())
+    named = run_json(request, request.experiment(), ())
     own = _run_json(request.experiment(), Path("runs/x"), "plain", "climb-one")
     assert named.keys() - own.keys() == {"request", "overrides", "suite"}
     for name in ("config", "config_hash", "family", "train_tasks", "test_tasks", "versions"):
@@ -80,7 +80,7 @@ def test_a_run_whose_tasks_are_drawn_otherwise_now_learns_no_more_but_can_be_mer
     run = RunDirectory.open(tmp_path / "run")
     run.unseal()
     elsewhere = [task | {"target": [[9]]} for task in run.run["test_tasks"]]
-    run.write_json("run.json", signed(run.run | {"test_tasks": elsewhere}))
+    run.write_json("run.json", signed(run.run | {"test_tasks": elsewhere, "git_commit": "another"}))
     run.set_status("failed")
     assert run_experiment(own, run.path, quiet=True)["mean_return"] == first["mean_return"]
     (run.job_directory("adapt", 0) / "done.json").unlink()
@@ -130,7 +130,7 @@ def test_what_one_function_makes_is_not_taken_for_another(tmp_path: Path):
         tmp_path / "run", _run_json(replace(OWN, method=With(factory(1))), tmp_path, "", "")
     )
     for function in (factory(2), factory(1)):
-        with pytest.raises(UsageError, match=r"nobody can tell whether .*: With\.function goes by a name that others"):
+        with pytest.raises(UsageError, match=r"whether .* cannot be known: With\.function goes by a name that others"):
             run_experiment(replace(OWN, method=With(function)), directory.path, quiet=True)
     run_experiment(replace(OWN, method=With(lambda seed: seed)), tmp_path / "another", quiet=True)
 
@@ -165,7 +165,7 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
+from mesax.baselines.controls import Plain
 from mesax.nets import Adam, Mlp
 from mesax.training.schedule import Schedule
 

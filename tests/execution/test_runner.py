@@ -22,7 +22,7 @@ import pytest
 
 from mesax.cli.parser import main
 from mesax.errors import FAILED, PREEMPTED, USAGE, WORKER_LOST, EnvironmentFault, UsageError
-from mesax.execution import jobs, processes, runner
+from mesax.execution import processes, runner, workers
 from mesax.execution.processes import Processes, _Worker
 from mesax.execution.progress import Progress
 from mesax.execution.worker import INTERRUPT, SECONDS_BETWEEN_SIGNALS, Leaving, Left, Served, _serve
@@ -247,7 +247,7 @@ def test_an_error_in_a_job_is_one_line_and_the_run_failed(tmp_path, capsys, monk
     def broken(*arguments):
         raise error
 
-    monkeypatch.setattr(jobs, "run_job", broken)
+    monkeypatch.setattr(workers, "run_job", broken)
     path = tmp_path / "broken"
     assert run_tiny(path) == code
     line = only_line(capsys)
@@ -263,7 +263,7 @@ def test_an_error_of_an_environment_says_where_its_traceback_is_and_can_show_it(
         except IndexError as error:
             raise EnvironmentFault("step raised IndexError: no such cell (ring.py:13)") from error
 
-    monkeypatch.setattr(jobs, "run_job", broken)
+    monkeypatch.setattr(workers, "run_job", broken)
     monkeypatch.delenv("MESAX_TRACEBACK", raising=False)
     log = tmp_path / "told" / "worker-0.log"
     assert run_tiny(tmp_path / "told") == FAILED
@@ -280,7 +280,7 @@ def test_a_failed_merge_is_not_a_finished_run(tmp_path, capsys, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(runner, "merge", broken)
-    monkeypatch.setattr(jobs, "run_job", lambda *arguments: None)
+    monkeypatch.setattr(workers, "run_job", lambda *arguments: None)
     assert run_tiny(tmp_path / "unmerged") == FAILED
     assert only_line(capsys) == "mesax: there is not enough memory"
     assert status(tmp_path / "unmerged") == "failed"

@@ -11,13 +11,13 @@ import pytest
 
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.normalized import Normalized, StandardizedPolicy
-from mesax.envs.adapters.family import ForeignFamily
+from mesax.baselines.controls import Plain
+from mesax.bridges.environments.family import ForeignFamily
 from mesax.errors import DamageError, UsageError
 from mesax.execution.saved_policies import evaluate_run, learned_policy, load_policy, play_policy
 from mesax.experiments.overrides import digest
 from mesax.methods.adapt import policy_name
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
 from mesax.nets import Mlp, for_another_task
 from mesax.store.run_directory import RunDirectory, product_in
 from mesax.store.settings import to_plain

@@ -112,13 +112,13 @@ def test_the_table_of_a_directory(at_work, capsys):
 
 def test_only_names_are_shortened_on_a_narrow_terminal(at_work, capsys, monkeypatch):
     run, _ = at_work
-    long = run.path.parent / "mesa-climb-multi-mixed-quick-seed0-1f2e3d4c5b6a"
+    long = run.path.parent / "mesa-climb-multi-quick-seed0-1f2e3d4c5b6a"
     run.path.rename(long)
     monkeypatch.setenv("COLUMNS", "80")
     assert command_line("status", long.parent, "--json") == 0
     *lines, last = capsys.readouterr().out.splitlines()
     (row,) = [line for line in lines if line.startswith("mesa")]
-    assert row.split()[:4] == ["mesa-climb-multi-mixed-quick-seed0", "running", "adapt", "(3/3)"] and len(row) <= 80
+    assert row.split()[:4] == ["mesa-climb-multi-quick-seed0", "running", "adapt", "(3/3)"] and len(row) <= 80
     assert json.loads(last)["runs"][0]["name"] == long.name
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fake_store import FakeRun, seal, write_run
+from mesax.bridges.ray_cluster.where import OnRay
 from mesax.cli.parser import main, parse
 from mesax.errors import FAILED, PREEMPTED, USAGE, StoreError, UsageError
 from mesax.execution import sweep
-from mesax.execution.ray_cluster.where import OnRay
 from mesax.execution.sweep import Grid, How, Outcome, Planned, do_all, plan
 from mesax.runtime import QUICK_COMPILE
 from mesax.store.run_directory import RunDirectory
@@ -373,7 +373,7 @@ def test_a_real_sweep_finishes_compares_and_is_not_repeated(tmp_path, capsys, mo
     assert "[1/1] vdn-climb-one-smoke-seed0: done" in output.err and RunDirectory(path).status == "done"
     assert (out / "figures" / "compare-curves.png").is_file()
     result = json.loads(output.out.splitlines()[-1])
-    assert result["families"][0]["rows"][0]["mean"] == result["runs"][0]["mean_return"]
+    assert result["families"][0]["rows"][0]["mean_return"] == result["runs"][0]["mean_return"]
     assert QUICK_COMPILE in os.environ["XLA_FLAGS"].split()
 
     monkeypatch.setattr(sweep, "PROGRAM", ("false",))
@@ -403,7 +403,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(env, words, message, 
 
 
 def test_a_stopped_sweep_says_how_to_go_on(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sweep, "sweep", lambda *arguments: PREEMPTED)
+    monkeypatch.setattr("mesax.cli.sweeping.sweep", lambda *arguments: PREEMPTED)
     words = [REAL[0], "--out", str(tmp_path / "a b"), *REAL[1:]]
     assert main(words) == PREEMPTED
     (line,) = capsys.readouterr().err.splitlines()

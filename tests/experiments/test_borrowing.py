@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from mesax.baselines.controls import Plain
+from mesax.baselines.counts import ActionKeys, CountReward
+from mesax.baselines.maesn.method import Maesn
+from mesax.baselines.pretrain import CBet, Pretrain, Pretraining
 from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json
 from mesax.experiments.borrowing import seen_in_training
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment, Method
-from mesax.methods.controls import Plain
-from mesax.methods.maesn import Maesn
-from mesax.methods.mesa.method import Mesa
-from mesax.methods.transfer import CBet, Pretrain, Pretraining
-from mesax.rewards.counts import ActionKeys, CountReward
 from mesax.store.run_directory import RunDirectory
 from methods.helpers import ONE_STEP, TINY, TINY_MADDPG, TWO_STAGE
 

@@ -13,37 +13,45 @@ import pytest
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
 from mesax.algorithms.binned import Binned
 from mesax.algorithms.normalized import Normalized
+from mesax.baselines.controls import Diagonal, Plain, Uniform
+from mesax.baselines.rnd import Rnd
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment, method_name
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, paper_difference, run_json
+from mesax.mesa.method import Mesa
 from mesax.methods.base import LARGEST_SEED, Experiment
-from mesax.methods.controls import Diagonal, Plain, Uniform
-from mesax.methods.mesa.method import Mesa
-from mesax.methods.mesa.structured import StructuredMesa
 from mesax.nets import Adam, Gru
+from mesax.ours.structured import StructuredMesa
 from mesax.rewards.base import TaskReward
 from mesax.rewards.coverage import CoverageReward
-from mesax.rewards.rnd import Rnd
 from mesax.suites.climb.suite import ClimbSuite
-from mesax.suites.proofs import suite as proofs
 from mesax.suites.registry import suite_of
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box
+from paper.games import suite as proofs
 
 EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
 EARLIER_STAGES |= {method: ["pretrain"] for method in ("pretrain", "goal", "cbet")}
-EARLIER_STAGES |= {"filled": ["collect"]}
+EARLIER_STAGES |= {"filled": ["collect"], "learned": ["collect", "fit", "explore", "gather"]}
 
 SCRIPTED = ("optimum", "safe")
 OFF_POLICY = [name for name in LEARNERS if not name.startswith("mappo")]
+OF_VALUES = ("iql", "vdn", "qmix", "qplex", "dmaq", "maven", "emc")
 # The other learners share their class with one of these, and are wrapped below.
 CELLS = list(product((*WRAPPERS, "maddpg", "qmix", "mappo", "mappo-rnd"), ENVIRONMENTS, PRESETS))
 GAMES = list(product(ENVIRONMENTS, PRESETS))
 KINDS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-3a5l", "swimmer-wide")
 PROOF_GAMES = [game.name for game in proofs.GAMES]
+WORLDS = [name for name in ENVIRONMENTS if name not in PROOF_GAMES]
+THREE_AGENTS = [f"{kind}-{world}" for kind in ("mpe", "wide") for world in ("3a5l", "3a6l")]
+OWN_ALONE = (*THREE_AGENTS, "mpe-3a5l-hard", "mpe-3a5l-hard-k3")
+"""Where MESA's learner has other settings if no explorer helps it, but in preset paper."""
+PUBLISHED_STEPS = {"mpe": 3_000_000, "wide": 3_000_000, "swimmer": 5_000_000}
+PUBLISHED_TESTS = {"mpe": 10_000, "wide": 10_000, "swimmer": 10_000, "climb": 1_000}
+"""What learners of values have in preset paper, by the kind of world; in climb games they have MESA's steps."""
 
 
 def mesa_of(env: str, preset: str) -> tuple[Experiment, Mesa]:
@@ -99,7 +107,7 @@ def test_a_request_survives_its_run_json(method, env, preset):
     request = Request(method, env, preset, 7, 2, (("schedule.num-envs", "16"),))
     entry = request.experiment()
     assert (entry.seed, entry.num_test_tasks, entry.schedule.num_envs) == (7, 2, 16)
-    described = json.loads(json.dumps(run_json(request, entry)))
+    described = json.loads(json.dumps(run_json(request, entry, ())))
     assert experiment_of(described) == entry
     assert described["id"].startswith(f"{method}-{env}-{preset}-seed7-")
     assert [len(described[name]) for name in ("train_tasks", "test_tasks")] == [entry.num_train_tasks, 2]
@@ -132,7 +140,8 @@ def test_different_cells_have_different_digests():
     # The learner that MESA wraps in the paper *is* MADDPG, so there the two controls are one experiment.
     shared = [cells for cells in digests.values() if len(cells) > 1]
     assert shared == [[("plain", env, "paper"), ("maddpg", env, "paper")] for env in ENVIRONMENTS]
-    seeds = [Request("mesa", "climb-one", seed=seed).run_id() for seed in range(3)]
+    requests = [Request("mesa", "climb-one", seed=seed) for seed in range(3)]
+    seeds = [request.run_id(request.experiment()) for request in requests]
     assert len(set(seeds)) == 3
 
 
@@ -149,9 +158,9 @@ def test_the_controls_share_learner_and_schedule_with_mesa(env, preset):
         assert isinstance(control.method, kind)
         for field in ("family", "schedule", "num_test_tasks", "num_train_tasks", "eval_episodes", "lanes"):
             assert getattr(control, field) == getattr(entry, field), field
-        alone = suite_of(env).preset(env, preset).alone if method in ("plain", "uniform") else None
-        assert control.algorithm == (alone or entry.algorithm)
-        assert alone is None or (env.startswith("wide-3a") and preset != "paper"), "the one exception"
+        own = method in ("plain", "uniform") and env in OWN_ALONE and preset != "paper"
+        assert control.algorithm == (suite_of(env).preset(env, preset).alone if own else entry.algorithm)
+        assert type(control.algorithm) is type(entry.algorithm) and (control.algorithm != entry.algorithm) == own
     assert experiment("uniform", env, preset).method == Uniform(mesa.mixing)
     assert experiment("diagonal", env, preset).method == Diagonal(mesa.mixing)
     structured = experiment("structured", env, preset).method
@@ -225,12 +234,12 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
     request = Request("mesa", env, preset, seed=3, num_test_tasks=2)
     paths = {path for path, _, _ in paper_difference(request, request.experiment())}
     learner = request.experiment().algorithm
-    if env == "swimmer-wide":
+    if env.startswith("swimmer"):
         assert isinstance(learner, Normalized) == (preset != "paper") == ("algorithm" in paths)
     elif env in PROOF_GAMES:
         assert ("algorithm.algorithm.actor-net" in paths) == (preset != "paper")
     else:
-        own = ExpectedGradient if env.startswith("mpe") else JointImprovement
+        own = ExpectedGradient if env.startswith(("mpe", "wide")) else JointImprovement
         assert isinstance(learner.actor_update, own) == (preset != "paper") == ("algorithm.actor-update" in paths)
     assert not paths & {"seed", "num-test-tasks", "lanes"}
     assert (preset == "paper") == (not paths)
@@ -238,9 +247,10 @@ def test_the_quick_presets_have_their_own_learner_and_say_how_they_differ(env, p
 
 @pytest.mark.parametrize("env, preset", GAMES)
 def test_baselines_have_the_same_tasks_steps_and_evaluations(env, preset):
+    """All but learners of values in preset paper, whose steps and evaluations are the authors' own."""
     entry, _ = mesa_of(env, preset)
     horizon = entry.training_env.spec.horizon
-    for method in ("maddpg", "qmix", "mappo", "mappo-rnd"):
+    for method in LEARNERS:
         baseline = experiment(method, env, preset)
         for field in (
             "family",
@@ -251,35 +261,50 @@ def test_baselines_have_the_same_tasks_steps_and_evaluations(env, preset):
             "training_horizon",
         ):
             assert getattr(baseline, field) == getattr(entry, field), field
+        assert isinstance(baseline.schedule, Schedule) == (not method.startswith("mappo"))
+        assert isinstance(baseline.reward_model, Rnd) == (method == "mappo-rnd")
+        if preset == "paper" and method in OF_VALUES and env in WORLDS:
+            continue
         assert baseline.schedule.total_steps == entry.schedule.total_steps
         assert baseline.schedule.num_evaluations == entry.schedule.num_evaluations
         if preset != "smoke":  # which has too few rounds to divide
             assert baseline.schedule.steps(horizon) == pytest.approx(entry.schedule.steps(horizon), rel=0.05)
             # Rounds of 128 environments are so few that evaluations are fewer: docs/methods/mappo.md.
-            few = (method.startswith("mappo"), env[:7], preset) == (True, "wide-2a", "paper")
-            evaluations = 29 if few else pytest.approx(entry.schedule.chunks(horizon)[0], abs=1)
-            assert baseline.schedule.chunks(horizon)[0] == evaluations
-        assert isinstance(baseline.schedule, Schedule) == (not method.startswith("mappo"))
-        assert isinstance(baseline.reward_model, Rnd) == (method == "mappo-rnd")
+            few = {"mpe-2a": 31, "wide-2": 29}.get(env[:6]) if preset == "paper" and "mappo" in method else None
+            assert baseline.schedule.chunks(horizon)[0] == pytest.approx(
+                few or entry.schedule.chunks(horizon)[0], abs=0 if few else 1
+            )
     bonus = experiment("mappo-rnd", env, preset)
     assert replace(bonus, reward_model=TaskReward()) == experiment("mappo", env, preset)
 
 
-@pytest.mark.parametrize("env", ["climb-one", "wide-2a5l", "swimmer-wide"])
+@pytest.mark.parametrize("env", WORLDS)
+def test_paper_learners_of_values_have_the_authors_steps_and_evaluations(env):
+    """In their public code: an episode, then an update, tests at fixed distances; EMC updates twice but in games."""
+    entry, _ = mesa_of(env, "paper")
+    kind = env.partition("-")[0]
+    steps = PUBLISHED_STEPS.get(kind, entry.schedule.total_steps)
+    for method in OF_VALUES:
+        schedule = experiment(method, env, "paper").schedule
+        twice = method == "emc" and not env.startswith("climb")
+        assert (schedule.num_envs, schedule.updates_per_round) == (1, 2 if twice else 1)
+        assert (schedule.batch_size, schedule.replay_capacity) == (32, 5_000)
+        assert schedule.warmup_rounds(entry.training_env.spec.horizon) == 32
+        assert (schedule.total_steps, schedule.num_evaluations) == (steps, steps // PUBLISHED_TESTS[kind])
+
+
+@pytest.mark.parametrize("env", ["climb-one", "climb-multi", "mpe-2a5l", "wide-2a5l", "swimmer", "swimmer-wide"])
 @pytest.mark.parametrize("method", ["qmix", "vdn", "qplex", "iql", "mesa", "uniform"])
-def test_paper_value_learners_begin_with_random_actions(env, method):
-    """The random phase is over before they play; their schedule is not."""
-    learner = None if method in LEARNERS else "qmix"
-    entry = experiment("plain", env, "paper", method) if learner is None else experiment(method, env, "paper", learner)
+def test_paper_value_learners_explore_for_50_000_steps(env, method):
+    """Counted from their first one, as in the authors' code, in which the first 32 episodes are part of them."""
+    entry = experiment(method, env, "paper", None if method in LEARNERS else "qmix")
     algorithm = entry.algorithm.algorithm if isinstance(entry.algorithm, Binned) else entry.algorithm
     horizon = entry.training_env.spec.horizon
-    first = entry.schedule.warmup_rounds(horizon)
-    own = -(-20_000 // entry.schedule.steps_per_round(horizon))
+    first, last = entry.schedule.warmup_rounds(horizon), -(-50_000 // entry.schedule.steps_per_round(horizon))
     epsilon = [
-        float(algorithm.exploration(entry.schedule.elapsed(horizon, jnp.asarray(first + later)))) for later in (0, own)
+        float(algorithm.exploration(entry.schedule.elapsed(horizon, jnp.asarray(number)))) for number in (first, last)
     ]
-    assert epsilon == [1.0, pytest.approx(0.05)]
-    assert entry.schedule.elapsed(horizon, jnp.asarray(first)).steps >= entry.schedule.warmup_steps
+    assert epsilon == pytest.approx([1.0 - 0.95 * 32 * horizon / 50_000, 0.05])
 
 
 LEARNT = list(product(OFF_POLICY, KINDS, PRESETS))
@@ -291,8 +316,11 @@ def test_every_learner_can_be_wrapped(learner, env, preset):
     assert plain.algorithm == mesa.algorithm == uniform.algorithm
     assert plain.schedule == mesa.schedule == uniform.schedule
     usual = experiment("mesa", env, preset).schedule  # some have more to learn from the same steps
-    assert replace(plain.schedule, updates_per_round=usual.updates_per_round) == usual
-    assert plain.schedule.updates_per_round in (usual.updates_per_round, 2 * usual.updates_per_round)
+    if preset == "paper" and learner in OF_VALUES:
+        assert plain.schedule.num_envs == 1, "the authors' own: see above"
+    else:
+        assert replace(plain.schedule, updates_per_round=usual.updates_per_round) == usual
+        assert plain.schedule.updates_per_round in (usual.updates_per_round, 2 * usual.updates_per_round)
     assert mesa.method == experiment("mesa", env, preset).method
     spec = plain.training_env.spec
     jax.eval_shape(lambda key: plain.algorithm.greedy(spec, plain.algorithm.init(spec, key)), jax.random.key(0))
@@ -317,7 +345,9 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
         experiment("mesa", "climb-one", "quick", "sarsa")
     with pytest.raises(UsageError, match="unknown learner ''; choose one of maddpg"):
         experiment("mesa", "climb-one", "quick", "")
-    with pytest.raises(UsageError, match="'mappo' is a learner itself: --learner goes with mesa, structured, plain, "):
+    with pytest.raises(
+        UsageError, match="'mappo' is a learner itself: --learner goes with mesa, learned, structured, "
+    ):
         experiment("mappo", "climb-one", "quick", "qmix")
     for method in (name for name in AROUND_ANY if not WRAPPERS[name].takes_on_policy):
         with pytest.raises(
@@ -327,8 +357,14 @@ def test_names_that_do_not_fit_are_refused_with_what_would():
 
 
 def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
-    names = ("emc", "maddpg", "mappo", "maven", "value_decomposition")
-    modules = [import_module(f"mesax.algorithms.{name}") for name in names]
+    names = (
+        "baselines.emc",
+        "algorithms.maddpg",
+        "algorithms.mappo",
+        "baselines.maven",
+        "algorithms.value_decomposition",
+    )
+    modules = [import_module(f"mesax.{name}") for name in names]
     assert [item for module in modules for item in module.NAMES.items()] == list(LEARNERS.items()), "and none twice"
     assert list(METHODS) == [*WRAPPERS, *LEARNERS]
 
@@ -361,8 +397,9 @@ def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
 
 def test_a_chosen_learner_is_part_of_the_run():
     own, chosen = Request("mesa", "climb-one"), Request("mesa", "climb-one", learner="qmix")
-    assert own.run_id().startswith("mesa-climb-one-") and chosen.run_id().startswith("mesa+qmix-climb-one-")
-    described = json.loads(json.dumps(run_json(chosen, chosen.experiment())))
+    assert own.run_id(own.experiment()).startswith("mesa-climb-one-")
+    assert chosen.run_id(chosen.experiment()).startswith("mesa+qmix-climb-one-")
+    described = json.loads(json.dumps(run_json(chosen, chosen.experiment(), ())))
     assert described["method"] == "mesa+qmix" and experiment_of(described) == chosen.experiment()
 
 
@@ -422,8 +459,8 @@ def test_a_learner_of_ones_own_is_named_by_its_module():
     found, usual = request.experiment(), experiment("mesa", "climb-one", "smoke")
     own = sys.modules["own_learners"]
     assert found.algorithm == own.Mine() and replace(found, algorithm=usual.algorithm) == usual
-    assert request.run_id().startswith("mesa+own_learners.Mine-climb-one-"), "no colon in the name of a directory"
-    described = json.loads(json.dumps(run_json(request, found)))
+    assert request.run_id(found).startswith("mesa+own_learners.Mine-climb-one-"), "no colon in the name of a directory"
+    described = json.loads(json.dumps(run_json(request, found, ())))
     assert described["modules"] == ["own_learners"] and experiment_of(described, [own]) == found
     assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_SETTINGS").algorithm.bonus == 2.0
     assert experiment("plain", "climb-one", "smoke", "own_learners:WITH_BUDGET").schedule == own.WITH_BUDGET.schedule

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from benchmarks.simple_spread import AssignmentPolicy
 
 from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
-from mesax.envs.simple_spread import AssignmentPolicy
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.suites.registry import suite_of

@@ -21,6 +21,7 @@ from mesax.algorithms.base import Learner
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.climb import ClimbFamily
+from mesax.envs.particle_climb import JammedFamily
 from mesax.errors import UsageError
 from mesax.experiments.overrides import (
     apply,
@@ -514,8 +515,8 @@ def test_choices_are_those_of_settings_that_take_nothing_else():
 
 
 def test_parts_of_a_field_without_a_line_of_its_own_inherit_its_words():
-    docs = {setting.path: setting.doc for setting in documented(Mappo())}
-    assert docs["largest-std.start"].startswith("What it may be at most")
+    docs = {setting.path: setting.doc for setting in documented(JammedFamily())}
+    assert docs["world.num-agents"].startswith("Where the tasks take place")
     docs = {setting.path: setting.doc for setting in documented(Maddpg())}
     assert docs["exploration"].startswith("Chance of a random action per agent")  # a choice of classes has its own line
     assert docs["target-rate"] == "Polyak step of the target nets per update."
@@ -596,5 +597,5 @@ class Trained:
 def test_a_learner_is_chosen_by_the_name_of_its_class():
     chosen = apply_all(Trained(), [("learner.trace", "0.5"), ("learner", "Maddpg")]).learner
     assert chosen == Maddpg(trace=0.5)
-    with pytest.raises(UsageError, match=r"cannot use 'Circle'; expected .*Maddpg.* or ValueDecomposition"):
+    with pytest.raises(UsageError, match=r"cannot use 'Circle'; expected .*Maddpg.*ValueDecomposition.* or Maven"):
         apply_all(Trained(), [("learner", "Circle")])

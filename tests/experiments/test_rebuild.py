@@ -16,11 +16,11 @@ from jaxtyping import Array, Float
 from mesax.algorithms.actor_updates import ActorProblem, GumbelGradient
 from mesax.algorithms.base import Learner
 from mesax.algorithms.maddpg import Maddpg
-from mesax.algorithms.maven import CodedValues, Maven
 from mesax.algorithms.mixers import MixerBase, MixerStep
 from mesax.algorithms.value_decomposition import ValueDecomposition
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import ForeignEnvironment
+from mesax.baselines.maven import CodedValues, Maven
+from mesax.bridges.environments.family import ForeignFamily
+from mesax.bridges.environments.foreign import ForeignEnvironment
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, METHODS, PRESETS
@@ -85,7 +85,7 @@ def test_names_of_settings_are_unique(tmp_path: Path, monkeypatch: pytest.Monkey
         text = f"from dataclasses import dataclass\n@dataclass(frozen=True)\nclass {name}:\n    x: int = 0\n"
         (tmp_path / "twins" / f"{module}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(settings, "HOME", "twins")  # whose classes are called by their names alone
+    monkeypatch.setattr(settings, "HOMES", {"twins"})  # whose classes are called by their names alone
     with pytest.raises(TypeError, match=r"two settings are called Setting: in twins\.one and twins\.other"):
         settings_in("twins")
 

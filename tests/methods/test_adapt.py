@@ -10,11 +10,11 @@ from safetensors.numpy import load_file
 
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.normalized import Normalized
+from mesax.baselines.controls import Plain
 from mesax.errors import TrainingError, UsageError
+from mesax.mesa.method import Mesa
 from mesax.methods.adapt import policy_name
 from mesax.methods.base import Experiment, groups_of
-from mesax.methods.controls import Plain
-from mesax.methods.mesa.method import Mesa
 from mesax.store.trees import load_tree, read_manifest
 from mesax.training.driver import NotFiniteError, play_episodes
 from mesax.training.schedule import Budget

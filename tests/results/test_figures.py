@@ -1,5 +1,6 @@
 """Figures drawn from a small fake store hold what they should: panels, lines, labels, colors, cells."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,10 +11,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from fake_store import FakeRun, write_run
+from mesax.experiments.request import family_facts
 from mesax.rendering.canvas import save
 from mesax.results import figures
 from mesax.results.curves import mean_curve
 from mesax.store.reading import RunResults, final_return, load_run
+from mesax.suites.registry import suite_of
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")
@@ -64,11 +67,21 @@ def test_learning_curves_mark_the_optimal_and_the_suboptimal_return(store):
     assert {"optimal", "suboptimal"} <= {text.get_text() for text in axes.texts}
 
 
-def test_lines_of_measured_levels_are_those_of_scripted_teams(store):
-    family = {**store["plain"].family, "lost": [0.1, 0.2], "optimal_return": 0.9, "suboptimal_return": 0.4}
+@pytest.mark.parametrize(
+    ("env", "levels", "names"),
+    [
+        ("mpe-2a5l", [71.5, 36.6], {"scripted optimum", "scripted safe"}),
+        ("mpe-3a5l-hard", [68.1, 34.65], {"scripted optimum", "scripted safe"}),
+        ("swimmer", [996.0, 500.0], {"scripted optimum", "scripted safe"}),
+        ("wide-2a5l", [80.0, 40.0], {"optimal", "suboptimal"}),
+    ],
+)
+def test_lines_of_measured_levels_are_those_of_scripted_teams(store, env: str, levels: list[float], names: set[str]):
+    """As run.json of a world says it."""
+    family = json.loads(json.dumps(family_facts(suite_of(env).family(env), env)))
     (axes,) = figures.learning_curves([replace(store["plain"], run={**store["plain"].run, "family": family})]).axes
-    assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"] == [0.9, 0.4]
-    assert {"scripted optimum", "scripted safe"} <= {text.get_text() for text in axes.texts}
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"] == pytest.approx(levels)
+    assert names <= {text.get_text() for text in axes.texts}
 
 
 def test_what_took_no_step_is_a_level_for_those_that_did(store):
@@ -173,7 +186,7 @@ def test_meta_training_has_a_line_for_each_explorer(store):
 
 
 def test_runs_without_explorers_have_no_figure_of_their_training(store):
-    (training,) = figures.RUN_FIGURES
+    training = next(figure for figure in figures.RUN_FIGURES if figure.name == "meta-training")
     assert training.applies(store["mesa"]) and not training.applies(store["plain"])
 
 

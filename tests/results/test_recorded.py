@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from benchmarks.recorded import BY_SUM, ROWS, beside
 
-from mesax.algorithms.emc import Emc
 from mesax.algorithms.mixers import Sum
+from mesax.baselines.emc import Emc
 from mesax.experiments.overrides import parse_arguments
 from mesax.experiments.request import Request
 from mesax.results.evidence.kept import Kept

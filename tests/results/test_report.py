@@ -19,6 +19,7 @@ from mesax.errors import DamageError, UsageError
 from mesax.formatting import format_count
 from mesax.rendering.recorded import read_episodes
 from mesax.results import tables
+from mesax.results.comparison import by_family
 from mesax.results.curves import mean_steps_to_optimal
 from mesax.results.page.data import MOST_POINTS, thinned
 from mesax.results.report import report_html, write_report
@@ -128,8 +129,8 @@ def test_dataset_table_takes_the_last_row_of_each_training_task(store):
 
 
 def test_difference_table_compares_with_the_first_run(store):
-    table = tables.difference_table(runs_of(store))
-    runs = runs_of(store)
+    (family,) = by_family(runs := runs_of(store))
+    table = family.tables[1]
     assert [row[0] for row in table.rows] == ["mesa against plain", "mesa against uniform"]
     gain = runs[0].final_returns.mean() - runs[1].final_returns.mean()
     assert table.rows[0][1].startswith(f"+{gain:.2f} [") and table.rows[0][3] == "same test tasks"

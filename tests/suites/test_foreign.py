@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.adapters.test_jaxmarl import Counter
-from envs.adapters.toys import Line, Pair
+from bridges.environments.test_jaxmarl import Counter
+from bridges.environments.toys import Line, Pair
+from mesax.bridges.environments.family import ForeignFamily
+from mesax.bridges.environments.foreign import ForeignEnvironment
+from mesax.bridges.environments.jaxmarl import JaxMarlEnvironment
+from mesax.bridges.environments.limits import own_limit
 from mesax.cli.parser import main
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import ForeignEnvironment
-from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
-from mesax.envs.adapters.limits import own_limit
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import USAGE, UsageError
 from mesax.experiments.catalogue import experiment
@@ -235,7 +235,7 @@ def test_presets_fit_any_actions(make, space, name):
 
 
 def _plain():
-    from mesax.methods.controls import Plain
+    from mesax.baselines.controls import Plain
 
     return Plain()
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fake_store import FakeRun, write_landmark_run, write_run
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimbFamily
-from mesax.methods.mesa.coverage import configuration_grid
+from mesax.ours.coverage import configuration_grid
 from mesax.results import figures
 from mesax.results.drawing import draw_run, world_figures
 from mesax.results.report import report_html
@@ -122,7 +122,7 @@ def test_the_report_of_a_particle_run_has_both_figures(run):
     for heading in ("What the explorers visit", "Coverage during stage 2"):
         after = page.split(f"<h3>{heading}</h3>")[1]
         assert after.lstrip().startswith("<figure>"), heading
-    assert "spend at each place" in page and "beside the payoff" not in page
+    assert "spend at each place" in page and "next to the payoff" not in page
 
 
 def test_the_report_says_what_a_particle_run_lacks(run):
@@ -132,7 +132,7 @@ def test_the_report_says_what_a_particle_run_lacks(run):
 
 
 def test_the_run_s_own_figures_include_its_visits(run):
-    drawn = [path.name for path in draw_run(run.directory)]
+    drawn = [path.name for path in draw_run(run)]
     assert drawn == ["learning-curves.png", "explorer-coverage.png", "meta-training.png"]
 
 

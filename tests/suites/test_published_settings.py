@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from mesax.algorithms.binned import Binned
-from mesax.algorithms.emc import Emc
-from mesax.algorithms.maven import Maven
 from mesax.algorithms.mixers import Duplex, Monotonic, Sum
 from mesax.algorithms.value_decomposition import Periodic, ValueDecomposition
+from mesax.baselines.emc import Emc
+from mesax.baselines.maven import Maven
 from mesax.nets import Adam, Gru, RmsProp
 from mesax.suites.registry import suite_of
 from mesax.training.schedule import Prioritized

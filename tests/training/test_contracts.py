@@ -10,21 +10,20 @@ import pytest
 
 from hosted import Hosted
 from mesax.algorithms.base import OffPolicy, OnPolicy
+from mesax.baselines.controls import Plain
+from mesax.baselines.counts import CountReward, ProjectedKeys
 from mesax.errors import Preempted, UsageError
 from mesax.execution.saved_policies import learned_policy
 from mesax.methods.adapt import adapt_stage
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
 from mesax.policy import EXPLORER, LEARNER, UniformPolicy
 from mesax.rewards.base import TaskReward
-from mesax.rewards.counts import CountReward, ProjectedKeys
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree, open_tree, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn, play_episodes
-from mesax.training.engines import packed, unpacked
 from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import Start, packed, unpacked
 from mesax.training.rollout import play
 from mesax.training.schedule import Budget, Prioritized, Schedule
 from mesax.types import Elapsed, Label, Linear, leading_size, tree_index, tree_stack
@@ -478,7 +477,7 @@ class Stopped(MemoryServices):
         self.best = state
 
     def kept(self, like):
-        return open_tree(self.root / "saved").restore(like, "job") if self.pauses else None
+        return open_tree(self.root / "saved").restore(like(), "job") if self.pauses else None
 
     def left(self):
         return open_tree(self.root / "saved") if self.pauses else None

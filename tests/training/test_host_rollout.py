@@ -176,7 +176,7 @@ ON_POLICY = LearningLoop(Guarded(Walk()), Mappo(Mlp(()), Mlp(()), epochs=2, mini
 LOOP = LearningLoop(Walk(), MADDPG, SCHEDULE, Mixing(Linear(0.7, 0.3, 1.0)), keep_episodes=True)
 EXPLORING = Start(explorer=UniformPolicy(Walk().spec.action_space, EXPLORER))
 LOOPS = {"off-policy, with an explorer": (LOOP, EXPLORING), "on-policy, alone": (ON_POLICY, Start())}
-"""Alone and off-policy, `methods/test_mesa_on_host.py` compares every row of whole stages."""
+"""Alone and off-policy, `mesa/test_mesa_on_host.py` compares every row of whole stages."""
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -13,8 +13,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
-from mesax.training.driver import Chunk, learn
-from mesax.training.engines import _Advance, _Begin
+from mesax.training.driver import Chunk, _Advance, _Begin, learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget

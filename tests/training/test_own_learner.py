@@ -14,15 +14,14 @@ import pytest
 import mesax
 from hosted import Hosted
 from mesax.algorithms.base import OffPolicy, OnPolicy
+from mesax.baselines.controls import Plain
 from mesax.envs.base import Guarded, Step
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import TrainingError, UsageError
 from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
-from mesax.methods.controls import Plain
 from mesax.training.contract import INHERITED, OF_A_LEARNER, check_learner
-from mesax.training.driver import play_episodes
-from mesax.training.engines import shape_of
+from mesax.training.driver import play_episodes, shape_of
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget, Schedule

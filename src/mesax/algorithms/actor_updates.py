@@ -6,7 +6,7 @@
                       margin of it; then every agent imitates its part of a*                     (coordinated)
 
 The first two move one agent at a time, and so cannot leave an equilibrium that only a joint move improves. The margin
-is hysteresis: tied optima would make the argmax flip, and marginals averaged over flips are a choice nobody made.
+is hysteresis: tied optima would make the argmax flip, and marginals averaged over flips are a choice that was not made.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ class GumbelGradient:
     partners: Partners = "policy"
     """Where the other agents' actions come from: their current policies, or the replay buffer."""
     temperature: float = 1.0
+    """Temperature of the relaxed draws."""
 
     def __post_init__(self) -> None:
         """Refuse samples that no gradient comes through."""
@@ -171,7 +172,7 @@ class JointImprovement:
     enumerate_up_to: int = 256
     """Joint action spaces of at most this size are enumerated; larger ones are sampled from the sources below."""
     num_replay: int = 32
-    """Candidates played elsewhere in the batch, whoever played them."""
+    """Candidates played elsewhere in the batch, by any policy."""
     num_explorer: int = 16
     """Candidates from episodes that an explorer played."""
     num_elite: int = 8

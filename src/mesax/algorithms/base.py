@@ -45,7 +45,7 @@ class Learner(Protocol[State]):
     def variants(self, spec: EnvSpec, state: State) -> Policy | None:
         """Every form that the policy without exploration may take in an episode, stacked `[forms, ...]`; mostly None.
 
-        They are evaluated one by one beside it: how good is the best of them, and how good is any.
+        They are evaluated one by one next to it: how good is the best of them, and how good is any.
         """
 
     def latent(self, spec: EnvSpec, key: Key) -> Float[Array, " latent"]:
@@ -97,9 +97,11 @@ class OffPolicy(_Defaults):
     """A learner from replay."""
 
     needs_replay: ClassVar[bool] = True
+    """Batches come from replay."""
 
 
 class OnPolicy(_Defaults):
     """A learner from its own latest episodes."""
 
     needs_replay: ClassVar[bool] = False
+    """Batches are the episodes just played."""

@@ -159,7 +159,9 @@ class Maddpg(OffPolicy):
     """Off-policy actor-critic with centralized critics and decentralized actors."""
 
     actor_net: NetConfig = Mlp()
+    """Net of each actor."""
     critic_net: NetConfig = Mlp()
+    """Net of each critic."""
     share_actors: bool = False
     """One actor net for all agents (told its identity) instead of one each."""
     num_critics: int = 1
@@ -179,8 +181,11 @@ class Maddpg(OffPolicy):
     actor_batch_size: int | None = None
     """Episodes of a batch that the actors learn from; None takes all (fewer make joint improvement cheaper)."""
     actor_optimizer: Adam = Adam()
+    """Optimizer of the actors."""
     critic_optimizer: Adam = Adam()
+    """Optimizer of the critics."""
     discount: float = 0.99
+    """Discount of later rewards."""
     target_rate: float = 0.005
     """Polyak step of the target nets per update."""
     logit_penalty: float = 1e-3

@@ -80,7 +80,7 @@ class Actors(eqx.Module):
     def log_probability(
         self, outputs: Float[Array, "*batch agents features"], action: Actions
     ) -> Float[Array, "*batch agents"]:
-        """Of each agent's action."""
+        """Log-likelihood of each agent's action."""
         if isinstance(self.action_space, Discrete):
             return jnp.take_along_axis(jax.nn.log_softmax(outputs), action[..., None], axis=-1)[..., 0]
         log_std = self.log_stds(outputs)
@@ -88,7 +88,7 @@ class Actors(eqx.Module):
         return jnp.sum(-0.5 * jnp.square(scaled) - log_std - HALF_LOG_TWO_PI, axis=-1)
 
     def entropy(self, outputs: Float[Array, "*batch agents features"]) -> Float[Array, "*batch agents"]:
-        """Of each agent's distribution."""
+        """Entropy of each agent's distribution."""
         if isinstance(self.action_space, Discrete):
             return entropy(outputs)
         return jnp.sum(self.log_stds(outputs) + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
@@ -160,7 +160,7 @@ class MappoState(eqx.Module):
     values: Trainable[Net[Array]]
     norm: ValueNorm
     bonus_norm: ValueNorm | None = None
-    """Of a bonus that is valued apart."""
+    """Scale of a bonus that is valued apart."""
 
 
 @dataclass(frozen=True)
@@ -168,27 +168,36 @@ class Mappo(OnPolicy):
     """On-policy actor-critic with clipped updates."""
 
     actor_net: NetConfig = Mlp()
+    """Net of each actor."""
     critic_net: NetConfig = Mlp()
+    """Net of the critic."""
     share_actors: bool = True
     """One actor net for all agents (told its identity) instead of one each."""
     values_of: Literal["joint", "own"] = "joint"
     """What a value is a function of: all observations, or (where an agent sees everything) each agent's own."""
     optimizer: Adam = Adam(7e-4)
+    """Optimizer of all nets."""
     final_rate: float = 1.0
     """Learning rate at the end of the run, as a share of the first."""
     epochs: int = 10
+    """Passes over the episodes of a round."""
     minibatches: int = 1
+    """Parts of a pass, an update each."""
     chunk: int | None = None
     """Steps of the pieces that episodes are cut into, for recurrent nets; None takes whole episodes."""
     clip: float = 0.2
+    """Most that the ratio of old and new probabilities may leave 1 by."""
     discount: float = 0.99
+    """Discount of later rewards."""
     gae: float = 0.95
     """lambda of the advantages."""
     least_deviation: float = added(0.0)
     """Advantages are divided by their standard deviation, but by no less than this. With 0 the noise of values makes
     full steps while nothing is paid, and what actors could do before is soon forgotten."""
     entropy_bonus: float = 0.01
+    """Weight of the policies' entropy."""
     huber: float = 10.0
+    """Error from which on the critic's loss is linear."""
     norm_decay: float = 0.99999
     """Memory of the return statistics, per minibatch."""
     initial_std: float = 0.5
@@ -259,7 +268,7 @@ class Mappo(OnPolicy):
     def heads(
         self, net: Net[Array], obs: Float[Array, "batch time agents obs"], start: Memory = None
     ) -> tuple[Memory, list[Float[Array, "batch time agents"]]]:
-        """Of many episodes (memories as of `unroll_with_memories`, what each head says of every step to every agent).
+        """Many episodes (memories as of `unroll_with_memories`, what each head says of every step to every agent).
 
         Heads are normalized values: of the task, and of a bonus if it is valued apart.
         """

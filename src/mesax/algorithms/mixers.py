@@ -44,9 +44,9 @@ class MixerStep(eqx.Module):
     action: Float[Array, "*steps agents actions"]
     """One-hot."""
     latent: Float[Array, "*steps latent"]
-    """Of the episode (see `Label`); mostly empty."""
+    """Latent of the episode (see `Label`); mostly empty."""
     values: Float[Array, "*steps agents actions"]
-    """Of every action of every agent, not of those played alone."""
+    """Values of every action of every agent, not of those played alone."""
 
     @property
     def context(self) -> Float[Array, " context"]:
@@ -264,7 +264,7 @@ class DuplexMixer(MixerBase):
 
     weighing: Attention | StateWeights
     value: FeedForward
-    """Of the state; the sum of what it says."""
+    """Value of the state; the sum of what it says."""
     importances: Importances
 
     def __call__(self, step: MixerStep) -> Float[Array, " 1"]:

@@ -194,6 +194,7 @@ class ValueDecomposition(OffPolicy):
     """How agents' values make the team's: Independent (IQL), Sum (VDN), Monotonic (QMIX), Duplex or StateDuplex
     (QPLEX), or your own."""
     agent_net: NetConfig = Gru(64, num_layers=1)
+    """Net of the agents' action values."""
     share_agents: bool = True
     """One net for all agents (told its identity) instead of one each."""
     last_action: bool = True
@@ -203,7 +204,9 @@ class ValueDecomposition(OffPolicy):
     trace: float = 0.0
     """lambda of the targets along replayed episodes; 0 is the one-step target."""
     optimizer: Optimizer = Adam()
+    """Optimizer of agents and mixer."""
     discount: float = 0.99
+    """Discount of later rewards."""
     target: TargetConfig = Periodic()
     """How target nets follow: Periodic copies or Soft steps."""
     exploration: Line = LinearSteps(1.0, 0.05, 50_000)

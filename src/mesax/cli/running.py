@@ -1,79 +1,84 @@
-"""Verbs that run: `run`, `resume`, `sweep`."""
+"""`mesax run` and `mesax resume`, once they are chosen; and the names and settings that `mesax list` explains."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 
-from mesax.cli.telling import check_at_once, check_workers, fail, prepare_jax, stored_run, tell_names
+from mesax.bridges.ray_cluster.where import OnRay
+from mesax.bridges.tracking.sinks import check_trackers
+from mesax.cli.cluster import cluster_of, join
+from mesax.cli.playing import stored_experiment
+from mesax.cli.telling import fail, stored_run, tell_names
+from mesax.envs.base import TaskFamily
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
+from mesax.execution.mending import reopen
+from mesax.execution.runner import execute
+from mesax.execution.workers import how_to_continue
+from mesax.experiments.catalogue import experiment as named_experiment
 from mesax.experiments.names import method_and_learner
-from mesax.tracking.sinks import check_trackers
-
-if TYPE_CHECKING:
-    from mesax.envs.base import TaskFamily
-    from mesax.execution.ray_cluster.where import OnRay
-    from mesax.execution.sweep import How
-    from mesax.experiments.rebuild import ModuleNeeded
-    from mesax.experiments.request import Request
-    from mesax.methods.base import Experiment
-    from mesax.results.evidence.kept import Kept
-    from mesax.store.run_directory import RunDirectory
+from mesax.experiments.overrides import ValueNeeded, check_path, digest, documented, parse_arguments
+from mesax.experiments.rebuild import check_facts, check_found_again, stored_difference
+from mesax.experiments.request import Request, run_json
+from mesax.methods.base import Experiment
+from mesax.results.safe_drawing import draw_run_safely
+from mesax.results.summary import signs
+from mesax.results.tables import comparison_table, print_table, task_table
+from mesax.store.modules import is_reference
+from mesax.store.reading import borrowed_from
+from mesax.store.run_directory import RunDirectory
+from mesax.store.settings import items
+from mesax.suites.renamed import load_run, open_run
 
 
 def run(options: argparse.Namespace) -> int:
     """Build what is asked for, give it a directory, and do it."""
-    check_workers(options.workers)
     check_trackers(options.track)
     on = cluster_of(options)
-    prepare_jax()
-    from mesax.experiments.rebuild import check_found_again
-    from mesax.experiments.request import run_json
-    from mesax.store.modules import is_reference
-    from mesax.store.run_directory import RunDirectory
-
     request = request_of(options)
     experiment = request.experiment()
     experiment.check()  # what does not fit is refused before there is a directory
     check_found_again(experiment)
     tell_names(_lenders(experiment))
-    path = options.out or Path("runs") / request.run_id()
+    path = options.out or Path("runs") / request.run_id(experiment)
     if path.exists() and options.reuse:
-        return _reuse(stored_run(path), experiment, options)
+        return _reuse(stored_run(path), experiment, options, on)
     if on is None:
         experiment.check_engine()
     join(on, options)
-    directory = RunDirectory.create(path, run_json(request, experiment))
+    directory = RunDirectory.create(path, run_json(request, experiment, options.arguments))
     if not options.quiet:
         if is_reference(options.env):
             _print_own(directory.run["paper_diff"], request, experiment.family)
         else:
             _print_difference(directory.run["paper_diff"])
-    return _execute(directory, experiment, options)
+    return _execute(directory, experiment, options, on)
+
+
+def list_settings(options: argparse.Namespace) -> int:
+    """Every setting of a run, for `mesax list METHOD ENV`."""
+    method, learner = named_method(options)
+    settings = documented(named_experiment(method, options.env, options.preset, learner))
+    width = max(len(setting.path) for setting in settings) + 2
+    label = method if learner is None else f"{method}+{learner}"
+    print(f"Settings of {label} on {options.env}, preset {options.preset}")
+    for setting in settings:
+        choices = f"One of: {', '.join(setting.choices)}." if setting.choices else ""
+        print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc} {choices}".rstrip())
+    return 0
 
 
 def _lenders(experiment: Experiment) -> list[RunDirectory]:
     """The runs whose meta-training an experiment borrows, as far as they are there."""
-    from mesax.store.reading import borrowed_from
-    from mesax.store.settings import items
-    from mesax.suites.renamed import open_run
-
     places = map(Path, borrowed_from(dict(items(experiment.method))).values())
     return [open_run(place) for place in places if (place / "run.json").is_file()]
 
 
 def request_of(options: argparse.Namespace) -> Request:
     """What the arguments of `run` ask for."""
-    from mesax.experiments.overrides import ValueNeeded, check_path, parse_arguments
-    from mesax.experiments.request import Request
-
     method, learner = named_method(options)
 
     def with_settings(pairs: Sequence[tuple[str, str]]) -> Request:
@@ -95,44 +100,36 @@ def named_method(options: argparse.Namespace) -> tuple[str, str | None]:
     return method, options.learner if learner is None else learner
 
 
-def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace) -> int:
+def _reuse(directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, on: OnRay | None) -> int:
     """Continue or show a run that exists, if it is the one asked for."""
-    from mesax.experiments.overrides import digest
-    from mesax.experiments.rebuild import check_facts, stored_difference
-
     if directory.run.get("config_hash") != digest(experiment):
         difference = f"{directory.run.get('id', 'unknown')}: {stored_difference(directory.run, experiment)}"
         raise UsageError(
             f"{directory.path} holds another configuration ({difference}); choose another directory with --out"
         )
     check_facts(directory.run, experiment)
-    damage = _damage(directory)
-    if directory.status == "done" and damage is None:
-        return _show(directory.path, options, directory.read_json("summary.json"))
-    return _continue(directory, experiment, options, damage)
+    return _continue(directory, lambda: experiment, options, on)
 
 
 def resume(options: argparse.Namespace) -> int:
     """Continue a stopped run where it was saved; merge the jobs of a finished one again if its results are damaged."""
-    check_workers(options.workers)
     check_trackers(options.track)
-    cluster_of(options)
+    on = cluster_of(options)
     directory = stored_run(options.run)
-    damage = _damage(directory)
-    if directory.status == "done" and damage is None:
-        return _show(directory.path, options, directory.read_json("summary.json"))
-    prepare_jax()
-    experiment, _ = stored_experiment(directory, options)
-    return _continue(directory, experiment, options, damage)
+    return _continue(directory, lambda: stored_experiment(directory, options), options, on)
 
 
 def _continue(
-    directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, damage: DamageError | None
+    directory: RunDirectory, built: Callable[[], Experiment], options: argparse.Namespace, on: OnRay | None
 ) -> int:
-    """Do what is left of a run, or mend its results, which takes no engine."""
-    if options.on is None and damage is None:
+    """Show a run, do what is left of it, or mend its results, which takes no engine."""
+    damage = _damage(directory)
+    if directory.status == "done" and damage is None:
+        return _show(directory.path, options, directory.read_json("summary.json"))
+    experiment = built()
+    if on is None and damage is None:
         experiment.check_engine()
-    return _execute(directory, experiment, options, damage)
+    return _execute(directory, experiment, options, on, damage)
 
 
 def _damage(directory: RunDirectory) -> DamageError | None:
@@ -146,40 +143,13 @@ def _damage(directory: RunDirectory) -> DamageError | None:
     return None
 
 
-def stored_experiment(
-    directory: RunDirectory, options: argparse.Namespace
-) -> tuple[Experiment, tuple[ModuleType, ...]]:
-    """The experiment of a run directory, and the user's modules that `--load` names; says what to type if one lacks."""
-    from mesax.experiments.rebuild import ModuleNeeded, check_facts, experiment_of
-    from mesax.store.modules import load_modules
-    from mesax.suites.registry import packages_of_suites
-
-    modules = (*load_modules(options.load), *packages_of_suites())
-    try:
-        experiment = experiment_of(directory.run, modules)
-        check_facts(directory.run, experiment)
-        return experiment, modules
-    except ModuleNeeded as error:
-        command = shlex.join(["mesax", *options.arguments, *_loads(options.load, error)])
-        raise UsageError(f"{error}; type: {command}") from error
-
-
-def _loads(given: Sequence[str], error: ModuleNeeded) -> list[str]:
-    """What to add so that the modules that are needed and were not given are loaded, too."""
-    missing = dict.fromkeys(module for module in error.modules if module not in given)
-    return [word for module in missing for word in ("--load", module)]
-
-
 def _execute(
-    directory: RunDirectory, experiment: Experiment, options: argparse.Namespace, damage: DamageError | None = None
+    directory: RunDirectory,
+    experiment: Experiment,
+    options: argparse.Namespace,
+    on: OnRay | None,
+    damage: DamageError | None = None,
 ) -> int:
-    from mesax.execution.mending import reopen
-    from mesax.execution.runner import execute
-    from mesax.execution.workers import how_to_continue
-    from mesax.results.safe_drawing import attempt
-    from mesax.store.modules import how_to_load, load_modules
-
-    on = cluster_of(options)
     join(on, options)
     try:
         with directory.lock():
@@ -188,58 +158,11 @@ def _execute(
             summary = execute(directory, experiment, options.workers, options.quiet, options.track, on)
     except Preempted:
         return fail(f"stopped and saved; {how_to_continue(directory, on.words if on else ())}", PREEMPTED)
-    modules = load_modules(how_to_load(experiment))  # which the experiment was built from
-    attempt(f"of episodes of {directory.path}", lambda: _record(directory, experiment, modules, options.quiet))
     return _show(directory.path, options, summary)
-
-
-def cluster_of(options: argparse.Namespace) -> OnRay | None:
-    """The cluster that is to do the jobs, if one is asked for and could be used."""
-    on = cluster_asked_for(options)
-    if on is not None:
-        on.check()
-    return on
-
-
-def cluster_asked_for(options: argparse.Namespace) -> OnRay | None:
-    """The same by its options alone: whoever only plans may sit where neither Ray nor the cluster is."""
-    from mesax.execution.ray_cluster.where import OnRay
-
-    if options.on is None:
-        given = ("--address", options.address), ("--shared", options.shared), ("--num-gpus", options.num_gpus)
-        for name, value in given:
-            if value:
-                raise UsageError(f"{name} belongs to a cluster: say --on ray, too")
-        return None
-    return OnRay(options.address, options.shared, options.num_gpus or 0.0)
-
-
-def join(on: OnRay | None, options: argparse.Namespace) -> None:
-    """Connect to the cluster now: what is wrong with it is said before anything is begun."""
-    if on is None:
-        return
-    from mesax.execution.ray_cluster import connection
-
-    if on.cluster is None and not options.quiet and connection.loaded() is None:
-        print("starting Ray on this machine", file=sys.stderr, flush=True)
-    connection.connect(on, options.workers)
-
-
-def leave_cluster(on: OnRay | None) -> None:
-    """Disconnect; a cluster that was started here ends."""
-    if on is not None:
-        from mesax.execution.ray_cluster import connection
-
-        connection.disconnect()
 
 
 def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]) -> int:
     """Table, figures and files of a finished run."""
-    from mesax.results.safe_drawing import draw_run_safely
-    from mesax.results.summary import signs
-    from mesax.results.tables import comparison_table, print_table, task_table
-    from mesax.suites.renamed import load_run
-
     result = load_run(path)
     print_table(task_table(result))
     print_table(comparison_table([result]))
@@ -248,122 +171,12 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
         print(f"note     the environment cut episodes short: up to {share:.1%} of a chunk (cut_short in metrics.jsonl)")
     for sign in signs(result):
         print(f"note     {sign}")
-    for picture in draw_run_safely(path):
+    for picture in draw_run_safely(result):
         print(f"drawn    {picture}")
     print(f"saved    {path}")
     if options.json:
         print(json.dumps(summary))
     return 0
-
-
-def keep_episodes(path: Path, load: Sequence[str], quiet: bool = False) -> None:
-    """Record episodes of a finished run that has none yet; what goes wrong is a line, and costs no result."""
-    from mesax.rendering.recorded import has_episodes
-    from mesax.suites.renamed import open_run
-
-    directory = open_run(path)
-    if directory.status != "done" or has_episodes(path):
-        return
-    prepare_jax()
-    from mesax.experiments.rebuild import ModuleNeeded, experiment_of
-    from mesax.results.safe_drawing import attempt
-    from mesax.store.modules import load_modules
-    from mesax.suites.registry import packages_of_suites
-
-    def rebuilt_and_played() -> None:
-        modules = (*load_modules(load), *packages_of_suites())
-        try:
-            experiment = experiment_of(directory.run, modules)
-        except ModuleNeeded as error:
-            raise UsageError(f"{error}; add {shlex.join(_loads(load, error))}") from error
-        _record(directory, experiment, modules, quiet)
-
-    attempt(f"of episodes of {path}", rebuilt_and_played)
-
-
-def _record(
-    directory: RunDirectory, experiment: Experiment, modules: Sequence[ModuleType], quiet: bool = False
-) -> None:
-    """Play episodes for the report."""
-    from mesax.execution import recording
-
-    if not quiet:
-        print(f"playing  episodes of {directory.path} for its report", file=sys.stderr, flush=True)
-    recording.record_episodes(directory, experiment, modules)
-
-
-def sweep_runs(options: argparse.Namespace) -> int:
-    """Methods x environments x seeds, one run after another."""
-    check_workers(options.workers)
-    check_trackers(options.track)
-    check_at_once(options.at_once)
-    on = cluster_asked_for(options) if options.plan else cluster_of(options)
-    if options.results is not None and not options.results.is_dir():  # mistyped, it would have everything run again
-        raise UsageError(f"there is no store of results at {options.results}: name another, or make the directory")
-    prepare_jax()
-    from mesax.execution.sweep import Grid, plan, show_plan, skip_stored, sweep
-
-    extra = [word for word in options.rest if word != "--"]
-    extra += [word for name in options.track for word in ("--track", name)]
-    grid = Grid(options.methods, options.envs, options.seeds, options.preset, options.num_test_tasks, extra)
-    planned = plan(grid, options.out, digest_of_what_fits())
-    if options.results is not None:
-        planned = skip_stored(planned, options.results, lambda kept, run: is_result_of(kept, run.arguments))
-    if options.plan:
-        return show_plan(planned, options.json, (*(on.words if on else ()), *_limit(options)))
-    how = how_to_do(on, options)
-    try:
-        code = sweep(planned, how, options.quiet, options.json, options.results)
-    finally:
-        leave_cluster(on)
-    if code == PREEMPTED:
-        return fail(f"stopped; what is done is kept, continue with: mesax {shlex.join(options.arguments)}", code)
-    return code
-
-
-def how_to_do(on: OnRay | None, options: argparse.Namespace) -> How:
-    """How the runs of a sweep are done; on a cluster they share it, and one that starts here starts once."""
-    from mesax.execution.sweep import MOST_AT_ONCE, How
-
-    limit = _limit(options)
-    if on is None:
-        return How(limit, options.at_once or 1)
-    from mesax.execution.ray_cluster import connection
-
-    own = on.cluster is None
-    join(on, options)
-    words = replace(on, address=connection.address() if own else on.address).words
-    return How((*words, *(() if own else limit)), options.at_once or min(MOST_AT_ONCE, connection.cpus()))
-
-
-def _limit(options: argparse.Namespace) -> tuple[str, ...]:
-    """How many workers each run may have, as words of the command line."""
-    return () if options.workers is None else ("--workers", str(options.workers))
-
-
-def is_result_of(kept: Kept, words: Sequence[str]) -> bool:
-    """Whether a result of the store is what arguments of `run` ask for."""
-    from mesax.cli.parser import parse
-    from mesax.results.evidence.freshness import is_of
-
-    return is_of(kept, request_of(parse(["run", *words])).experiment())
-
-
-def digest_of_what_fits() -> Callable[[list[str]], str]:
-    """From the arguments of `run` to the digest of what they ask for; what does not fit is refused."""
-    from mesax.cli.parser import parse
-    from mesax.experiments.overrides import digest
-
-    fitting: set[Experiment] = set()
-
-    def read(words: list[str]) -> str:
-        experiment = request_of(parse(["run", *words])).experiment()
-        if (like := replace(experiment, seed=0)) not in fitting:  # another seed fits as well
-            experiment.check()
-            fitting.add(like)
-        return digest(experiment)
-
-    return read
 
 
 def _print_difference(differences: Sequence[Sequence[object]]) -> None:

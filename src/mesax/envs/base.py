@@ -28,7 +28,9 @@ class Step(eqx.Module):
     """What one joint step gives back."""
 
     obs: Float[Array, "agents obs"]
+    """Observations after the step."""
     reward: Float[Array, ""]
+    """Reward of the team."""
     terminated: Bool[Array, ""]
     """The task is over: nothing is to be had after this step (a horizon cut is not a termination)."""
 
@@ -103,16 +105,20 @@ class TaskInfo:
     """A task in words, for tables and files."""
 
     label: str
+    """Name of the task in tables."""
     group: str | None
     """Results are also reported per group; None if the task spans several (see `TaskFamily.breakdown`)."""
     target: list[list[float]]
+    """What the task asks for, in numbers."""
 
 
 class TaskSplit(eqx.Module):
     """Disjoint training and test tasks, stacked."""
 
     train: Task
+    """Tasks of meta-training, stacked."""
     test: Task
+    """Unseen tasks, stacked."""
 
 
 def repeated_spec(spec: EnvSpec, times: int) -> EnvSpec:
@@ -246,6 +252,11 @@ class ClimbReturns:
         """The optimum's reward."""
         return 1.0
 
+    def facts(self) -> dict[str, object]:
+        """What run.json says of any such world; figures call its levels those of scripted teams if these lose steps."""
+        told = {"lost": list(self.lost)} if any(self.lost) else {}
+        return {"return_is": "sum", "lowest_return": 0.0, **told}
+
     def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
         """Sum over the episode (paper, Table 1)."""
         return jnp.sum(rewards)
@@ -277,7 +288,7 @@ class TaskFamily(Protocol):
 
     @property
     def high_reward(self) -> float | None:
-        """The highest reward of a step, for logs; None if nobody knows: then what stage 1 has found to be high."""
+        """The highest reward of a step, for logs; None if it is unknown: then what stage 1 has found to be high."""
 
     @property
     def configuration_shape(self) -> tuple[int, ...] | None:
@@ -308,7 +319,7 @@ class TaskFamily(Protocol):
     def rewarding_configurations(self, tasks: Task) -> np.ndarray | None:
         """Numbers of the configurations that pay the highest reward in at least one of the stacked tasks.
 
-        None if nobody knows: then coverage is not measured.
+        None if they are unknown: then coverage is not measured.
         """
 
 

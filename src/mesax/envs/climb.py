@@ -59,7 +59,7 @@ class ClimbGame:
     delta: float = 0.5
     """The safe reward is 1 - delta."""
     see_history: bool = added(True)
-    """Whether agents see the joint actions of earlier stages, beside the stage itself."""
+    """Whether agents see the joint actions of earlier stages, in addition to the stage itself."""
 
     def __post_init__(self) -> None:
         """Refuse games that do not exist."""
@@ -145,6 +145,7 @@ class ClimbFamily:
     """All climb games of one size; a task is (k_t, u_t) for every stage."""
 
     num_agents: int = 2
+    """Agents of the team."""
     num_actions: int = 10
     """U, actions per agent."""
     num_stages: int = 1
@@ -154,7 +155,7 @@ class ClimbFamily:
     counts: tuple[int, ...] | None = None
     """Values of k that tasks may have; None means 1 to n."""
     see_history: bool = added(True)
-    """Whether agents see the joint actions of earlier stages, beside the stage itself."""
+    """Whether agents see the joint actions of earlier stages, in addition to the stage itself."""
     published: bool = added(False)
     """Whether the first test task of a seed is the paper's own, as its authors draw it; there k is the same always."""
 

@@ -32,7 +32,7 @@ class Goal(Protocol):
 
 @dataclass(frozen=True)
 class UnknownGoal:
-    """In place of a goal where nobody says what tasks ask for: whoever wants to know is told what to do instead."""
+    """Placeholder of a world that does not say what tasks ask for: its use is refused with what to do instead."""
 
     def size(self, env: AnyEnvironment) -> int:
         """Refused."""

@@ -21,7 +21,7 @@ from mesax.envs.base import (
     Task,
     repeated_spec,
 )
-from mesax.errors import EnvironmentFault as EnvironmentFault  # noqa: PLC0414  (for whoever plays environments)
+from mesax.errors import EnvironmentFault as EnvironmentFault  # noqa: PLC0414  (for callers that play environments)
 from mesax.types import EnvSpec
 
 

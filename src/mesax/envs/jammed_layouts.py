@@ -23,7 +23,7 @@ HALF_WIDTH = 0.8
 SPREAD_MOVES = 1_000
 JAM_MOVES = 10_000
 PITCH = 2.1
-"""Of the grid, in radii."""
+"""Pitch of the grid, in radii."""
 CLEARANCE = 1e-5
 """Discs are kept apart as if their radius were larger by this."""
 TOWARD_CENTER = 0.9

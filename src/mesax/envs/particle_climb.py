@@ -41,6 +41,7 @@ from mesax.store.settings import added
 from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size, on_device
 
 PLACEMENT_TRIES = 2_000
+PAPER_DIFFICULTY = 0.1
 
 
 class ParticleTask(eqx.Module):
@@ -94,7 +95,9 @@ class ParticleClimb:
         at_least(self, 1, "num_agents", "num_landmarks", "horizon")
         if not 0.0 < self.delta < 1.0:
             raise UsageError(f"delta must lie strictly between 0 and 1, not {self.delta}")
-        above(self, 0, "radius", "start_range", "agent_size", "acceleration", "difficulty")
+        above(self, 0, "radius", "start_range", "agent_size", "acceleration")
+        if self.difficulty is not None and not self.difficulty > 0.0:
+            raise UsageError(f"difficulty must be above 0, not {self.difficulty}: the paper's is {PAPER_DIFFICULTY}")
         _ = self.physics  # refuses impossible walls and orders of integration
         if self.wall is not None and self.start_range > self.wall:
             raise UsageError(f"start-range {self.start_range} reaches beyond the wall at {self.wall}")
@@ -182,7 +185,7 @@ class ParticleClimb:
 PAPER_WORLD = ParticleClimb(
     horizon=75,
     radius=0.1,
-    difficulty=0.1,
+    difficulty=PAPER_DIFFICULTY,
     wall=None,
     agent_size=0.05,
     integration="velocity-first",
@@ -258,8 +261,7 @@ class TasksAmongLandmarks(ClimbReturns):
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("num_agents", "num_landmarks", "delta", "horizon", "radius", "wall", "agent_size")
-        own = {"count": self.count, "return_is": "sum", "lowest_return": 0.0}
-        return {name: getattr(self.world, name) for name in names} | own
+        return {name: getattr(self.world, name) for name in names} | {"count": self.count} | super().facts()
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Layouts with their targets; all draws of a task follow from the seed and its number."""
@@ -313,10 +315,15 @@ class ParticleClimbFamily(TasksAmongLandmarks):
     """Least distance between the discs of two landmarks."""
     difficulty: tuple[float, float] | None = None
     """Least and greatest mean distance from where agents start to the landmarks; None takes every layout."""
+    targets_each: int = added(1)
+    """Training tasks on each layout, every one with another target; a test task always has a layout of its own."""
 
     def __post_init__(self) -> None:
         """Refuse families without a possible task."""
         self.check_count()
+        number = self.world.num_landmarks
+        if not 1 <= self.targets_each <= number:
+            raise UsageError(f"targets-each must lie between 1 and the number of landmarks {number}")
         if not self.landmark_range > 0:
             raise UsageError(f"landmark-range must be above 0, not {self.landmark_range}")
         if not self.gap >= 0:
@@ -331,9 +338,15 @@ class ParticleClimbFamily(TasksAmongLandmarks):
         if self.difficulty is not None and not 0 <= self.difficulty[0] < self.difficulty[1]:
             raise UsageError(f"difficulty must be two growing distances, not {self.difficulty}")
 
+    @property
+    def tasks_per_layout(self) -> int:
+        """As many as have a layout in common."""
+        return self.targets_each
+
     def draw(self, seed: int, test: bool, index: int) -> tuple[np.ndarray, int]:
-        """Each task from a stream of its own."""
-        random = np.random.default_rng((seed, 0x9A27, int(test), index))
+        """Each layout from a stream of its own."""
+        layout_index = index if test else index // self.targets_each
+        random = np.random.default_rng((seed, 0x9A27, int(test), layout_index))
         for _ in range(PLACEMENT_TRIES):
             layout = self._place(random)
             if layout is not None and self._within(self.mean_distance(layout)):
@@ -386,7 +399,8 @@ class JammedFamily(TasksAmongLandmarks):
     targets_each: int | None = None
     """Tasks on each layout; None: as many as it has landmarks."""
     lost: tuple[float, float] = (3.5, 1.8)
-    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium (`mesax run optimum`)."""
+    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium, at the paper's difficulty
+    (`mesax run optimum`)."""
 
     def __post_init__(self) -> None:
         """Refuse families without a possible task."""
@@ -395,15 +409,23 @@ class JammedFamily(TasksAmongLandmarks):
         if self.targets_each is not None and not 1 <= self.targets_each <= number:
             raise UsageError(f"targets-each must lie between 1 and the number of landmarks {number}")
         if self.world.difficulty is None or not self.world.difficulty <= 1.0:
-            raise UsageError(f"difficulty must lie above 0 and be at most 1, not {self.world.difficulty}")
+            raise UsageError(
+                f"difficulty must lie above 0 and be at most 1, not {self.world.difficulty}: the paper's is"
+                f" {PAPER_DIFFICULTY}, and at 1 landmarks are spread"
+            )
 
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         return super().facts() | {"difficulty": self.world.difficulty}
 
+    @property
+    def tasks_per_layout(self) -> int:
+        """As many as have a layout in common."""
+        return self.targets_each or self.world.num_landmarks
+
     def draw(self, seed: int, test: bool, index: int) -> tuple[np.ndarray, int]:
         """All targets of a layout, then those of the next."""
-        number, place = divmod(index, self.targets_each or self.world.num_landmarks)
+        number, place = divmod(index, self.tasks_per_layout)
         return self.layout(seed, test, number), (seed + place + number) % self.world.num_landmarks
 
     def layout(self, seed: int, test: bool, number: int) -> np.ndarray:

@@ -95,3 +95,18 @@ class TellsRewards(Protocol):
 
     def would_pay(self, task: PyTree, transition: Transition) -> Float[Array, ""]:
         """The task's reward of any step."""
+
+
+@runtime_checkable
+class SharesLayouts(Protocol):
+    """A family whose training tasks share layouts: what pays differs among them, and nothing else."""
+
+    @property
+    def tasks_per_layout(self) -> int:
+        """Training tasks, one after another, that take place on one layout."""
+
+
+def layouts_of(family: object, num_tasks: int) -> np.ndarray:
+    """The number of each training task's layout; one of its own if the family says nothing."""
+    each = family.tasks_per_layout if isinstance(family, SharesLayouts) else 1
+    return np.arange(num_tasks) // each

@@ -314,7 +314,7 @@ class SwimmerFamily(ClimbReturns):
         """Plain facts for run.json."""
         names = ("band_degrees", "delta", "horizon", "see_neighbor", "see_head", "reset_noise")
         own = {"least_degrees": self.least_degrees, "most_degrees": self.most_degrees, "num_agents": NUM_AGENTS}
-        return {name: getattr(self.world, name) for name in names} | own | {"return_is": "sum", "lowest_return": 0.0}
+        return {name: getattr(self.world, name) for name in names} | own | super().facts()
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Targets drawn uniformly, each from a stream of its own, after those of the paper."""

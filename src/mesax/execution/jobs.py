@@ -1,4 +1,4 @@
-"""One job of a run: how a stage's work meets the run directory."""
+"""One job of a run: how a stage's work is kept, in the run directory or in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mesax.methods.base import Row, Stage
 from mesax.store.checkpoints import Checkpoints, tree_checksums
 from mesax.store.files import Checksum, file_checksum, store_errors
 from mesax.store.run_directory import RunDirectory
-from mesax.store.trees import SavedTree
+from mesax.store.trees import InMemory, Place, SavedTree, save_tree
 from mesax.training import schedule
 
 Report = Callable[[int, str], None]
@@ -24,21 +24,98 @@ Warn = Callable[[str], None]
 
 
 @dataclass
-class JobServices:
-    """What a job may ask for (see `mesax.methods.base.Services`), on top of a run directory."""
+class Job:
+    """What a job says of itself, wherever its work is kept: half of `mesax.methods.base.Services`."""
 
-    run: RunDirectory
     stage: str
     job: int
     on_report: Report
-    warn: Warn
     stop: threading.Event
     """Set when the run is to end: the job saves all and leaves at its next pause."""
+    compile_seconds: float = field(default=0.0, kw_only=True)
+    done_steps: int | None = field(default=None, kw_only=True)
+    """Environment steps taken, as the job last said; a stage may end before its budget does. None: it said nothing."""
+
+    def report(self, done_steps: int, note: str = "") -> None:
+        """Pass progress on."""
+        self.done_steps = done_steps
+        self.on_report(done_steps, note)
+
+    def compiled(self, seconds: float) -> None:
+        """Remember the longest wait for a first chunk: the one that compiled."""
+        self.compile_seconds = max(self.compile_seconds, seconds)
+
+
+@dataclass
+class Memory:
+    """What the jobs of an experiment leave if nothing is written."""
+
+    trees: InMemory = field(default_factory=InMemory)
+    jobs: dict[str, list[InMemory]] = field(default_factory=dict)
+    """Of each stage, where its jobs have their trees."""
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    documents: dict[str, Row] = field(default_factory=dict)
+
+
+@dataclass
+class JobInMemory(Job):
+    """A job whose work is kept in memory. It is done in one go: nothing is left to go on from."""
+
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        """Make room."""
+        self.memory.jobs.setdefault(self.stage, []).append(self.directory)
+
+    @property
+    def directory(self) -> InMemory:
+        """Where this job saves its outputs."""
+        return self.memory.trees / self.stage / f"{self.job:03d}"
+
+    @property
+    def scratch(self) -> InMemory:
+        """Where this job keeps what nobody needs once it is done."""
+        return self.directory / "scratch"
+
+    def put_aside(self, name: str, tree: PyTree, facts: dict[str, object]) -> None:
+        """Keep a piece there that will not change again."""
+        save_tree(self.scratch / name, tree, facts)
+
+    def outputs(self, stage: str) -> list[Place]:
+        """Where an earlier stage's jobs saved theirs, in order."""
+        return list(self.memory.jobs[stage])
+
+    def rows(self, name: str, rows: Iterable[Row]) -> None:
+        """Keep them in the order in which they come."""
+        self.memory.rows.setdefault(name, []).extend(rows)
+
+    def document(self, name: str, content: Row) -> None:
+        """Keep what is said of the whole run."""
+        self.memory.documents[name] = content
+
+    def kept(self, like: Callable[[], PyTree]) -> None:
+        """Nothing: every job starts anew."""
+
+    def keep(self, state: PyTree) -> None:
+        """Nothing to do: nobody will go on from here."""
+
+    def left(self) -> None:
+        """Nothing."""
+
+    def pause(self, loop: Callable[[], tuple[PyTree, dict[str, int]]]) -> None:
+        """Leave if all is to end."""
+        if self.stop.is_set():
+            raise Preempted
+
+
+@dataclass
+class JobServices(Job):
+    """A job whose work is kept in a run directory, from which it can go on."""
+
+    run: RunDirectory
+    warn: Warn
     on_saved: Callable[[], None] = lambda: None
     """Called whenever the job can go on from what is in its directory."""
-    compile_seconds: float = field(default=0.0)
-    done_steps: int | None = None
-    """Environment steps taken, as the job last said; a stage may end before its budget does. None: it said nothing."""
     documents: dict[str, Checksum] = field(default_factory=dict)
     """Those that the job has written."""
     _state: PyTree = None
@@ -94,9 +171,9 @@ class JobServices:
         """Processor time of the same: other work on the machine adds to the seconds, and hardly to these."""
         return self._earlier_cpu + time.process_time() - self._started_cpu
 
-    def outputs(self, stage: str) -> list[Path]:
+    def outputs(self, stage: str) -> list[Place]:
         """Directories of an earlier stage's jobs, in order."""
-        return self.run.job_directories(stage)
+        return list(self.run.job_directories(stage))
 
     def rows(self, name: str, rows: Iterable[Row]) -> None:
         """Append to this job's own file; the runner merges the files of all jobs."""
@@ -109,20 +186,11 @@ class JobServices:
         self.run.write_json(file, content)
         self.documents[file] = file_checksum(self.run.path / file)
 
-    def report(self, done_steps: int, note: str = "") -> None:
-        """Pass progress on."""
-        self.done_steps = done_steps
-        self.on_report(done_steps, note)
-
-    def compiled(self, seconds: float) -> None:
-        """Remember the longest wait for a first chunk: the one that compiled."""
-        self.compile_seconds = max(self.compile_seconds, seconds)
-
-    def kept(self, like: PyTree) -> PyTree | None:
+    def kept(self, like: Callable[[], PyTree]) -> PyTree | None:
         """What the job kept when it was last saved; None if it starts anew."""
         if self._saved is None:
             return None
-        self._state = self._saved.restore(like, "job")  # until the job says something newer
+        self._state = self._saved.restore(like(), "job")  # until the job says something newer
         return self._state
 
     def keep(self, state: PyTree) -> None:
@@ -162,7 +230,7 @@ def run_job(
     on_saved: Callable[[], None] = lambda: None,
 ) -> None:
     """Do one job, from where an interrupted attempt was last saved."""
-    services = JobServices(run, stage.name, job, on_report, warn, stop or threading.Event(), on_saved)
+    services = JobServices(stage.name, job, on_report, stop or threading.Event(), run, warn, on_saved)
     stage.run(job, services)
     run.finish_job(
         stage.name,

@@ -8,13 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import Progress as Bars
 
 from mesax.formatting import format_count, format_duration
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-    from rich.progress import TaskID
 
 SECONDS_BETWEEN_LINES = 60.0
 SECONDS_BETWEEN_SAMPLES = 0.25
@@ -184,11 +184,8 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def _rich_bars(stream: TextIO) -> Bars:
-    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
-
     texts = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("speed", "left", "note")]
-    return Progress(
+    return Bars(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         TaskProgressColumn(),

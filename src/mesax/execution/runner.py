@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mesax.bridges.ray_cluster.pool import RayPool
+from mesax.bridges.ray_cluster.where import ATTEMPTS, OnRay
+from mesax.bridges.tracking.follow import Follower, follower
 from mesax.errors import FAILED, PREEMPTED, DamageError, Preempted, StoreError
 from mesax.execution.leaving import OF_YOURS, leave_at_once, no_silent_exit
 from mesax.execution.mending import undo_damaged
 from mesax.execution.processes import Processes
 from mesax.execution.progress import Progress
-from mesax.execution.ray_cluster.where import ATTEMPTS, OnRay
 from mesax.execution.signals import stop_on_signal
 from mesax.execution.status import StatusFile, kept_status
 from mesax.execution.workers import InProcess, Workers, how_to_continue, warn
@@ -24,15 +26,15 @@ from mesax.experiments.borrowing import seen_in_training
 from mesax.experiments.provenance import surroundings, versions
 from mesax.experiments.rebuild import check_tasks
 from mesax.methods.base import Experiment, Stage
-from mesax.results.summary import explorer_figures, summarize
+from mesax.results.summary import summary_of
 from mesax.runtime import available_cores, numeric_settings
 from mesax.store.files import remove_tree
 from mesax.store.json_values import Json
 from mesax.store.modules import how_to_load
+from mesax.store.reading import in_order
 from mesax.store.run_directory import MERGED, RunDirectory, product_in
 from mesax.store.sums import DONE
 from mesax.store.trees import MANIFEST, copy_tree
-from mesax.tracking.follow import Follower, follower
 from mesax.training.host_rollout import running
 
 
@@ -46,8 +48,8 @@ def execute(
 ) -> dict[str, Any]:
     """Do what is left of a run and return its summary; the status file says how it ended.
 
-    `workers` None means one per core. `track` names tools that are told every row (`mesax.tracking`); `on` is a cluster
-    that does the jobs in place of processes of this machine.
+    `workers` None means one per core. `track` names tools that are told every row (see `bridges.tracking`); `on` is a
+    cluster that does the jobs in place of processes of this machine.
     """
     run = replace(run, path=Path(os.path.abspath(run.path)))  # wherever an environment may go meanwhile
     telling = follower(run, track, warn)
@@ -145,8 +147,6 @@ def _workers(
     run: RunDirectory, experiment: Experiment, number: int | None, stop: threading.Event, on: OnRay | None
 ) -> Workers:
     if on is not None:
-        from mesax.execution.ray_cluster.pool import RayPool  # noqa: PLC0415 (only who asks for Ray loads it)
-
         return RayPool(run, on, number, stop, how_to_load(experiment))
     number = available_cores() if number is None else number
     if number <= 1:
@@ -189,30 +189,27 @@ def _do_stage(
 def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them."""
     jobs = [_Gathered.of(run, stage, job) for stage in stages for job in range(len(stage.job_steps))]
-    if RunDirectory(run.path).run != run.run:
+    if type(run)(run.path).run != run.run:  # by the names of today, if that is how it was read
         raise DamageError(f"{run.path / 'run.json'} is not what it was when the run began")
-    evaluations = sorted((row for job in jobs for row in job.evaluations), key=_place)
+    evaluations = in_order(row for job in jobs for row in job.evaluations)
     metrics, timing = [row for job in jobs for row in job.metrics], [job.timing for job in jobs]
     run.write_rows("eval.jsonl", evaluations)
     run.write_rows("metrics.jsonl", metrics)
     run.write_rows("timing.jsonl", timing)
+    coverage = run.path / "coverage.json"
+    if coverage.is_file() and not any(_wrote(job.facts, "documents", coverage.name) for job in jobs):
+        raise DamageError(f"{coverage} was not written by this run: remove it")
     adapt = sum(row["env_steps"] for row in timing if row["phase"] == "adapt")
-    summary = summarize(
+    summary = summary_of(
         run.run,
         evaluations,
+        metrics,
+        run.read_json("coverage.json") if coverage.is_file() else None,
         env_steps=adapt,
         meta_env_steps=sum(row["env_steps"] for row in timing) - adapt,
         wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),
         run_dir=str(run.path),
     )
-    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
-    if cut_short > 0:  # counted, not hidden: an engine that diverges, or a time limit of the environment's own
-        summary["largest_cut_short"] = cut_short
-    coverage = run.path / "coverage.json"
-    if coverage.is_file():
-        if not any(_wrote(job.facts, "documents", coverage.name) for job in jobs):
-            raise DamageError(f"{coverage} was not written by this run: remove it")
-        summary["explorers"] = explorer_figures(run.read_json("coverage.json"))
     run.write_json("summary.json", summary)
     merged = [run.path / name for name in MERGED]
     files = [*merged, *(path for job in jobs for path in job.files)]
@@ -252,7 +249,3 @@ class _Gathered(NamedTuple):
 def _wrote(facts: Json, kind: str, name: str) -> bool:
     """Whether a job has written a file of that kind; jobs of earlier versions do not say."""
     return name in facts.get(kind, (name,))
-
-
-def _place(evaluation: Json) -> tuple[int, int, int]:
-    return evaluation["task"], evaluation["repeat"], evaluation["step"]

@@ -1,9 +1,10 @@
-"""Loading the policies that a run saved, playing them again, and drawing what they play."""
+"""Loading the policies that a run saved, playing them again, drawing what they play, and recording it for a report."""
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,24 +17,29 @@ from mesax.envs.base import HostEnvironment, ShowsItself, Task
 from mesax.envs.goals import without_goal
 from mesax.errors import UsageError
 from mesax.experiments.rebuild import ModuleNeeded, check_tasks, experiment_of
-from mesax.explorers.foreign_loop import Player
+from mesax.explorers.foreign_loop import LearnedPolicy
 from mesax.explorers.places import EXPLORERS, explorers_in
+from mesax.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.methods.adapt import best_policy_name, greedy_shape, policy_name
 from mesax.methods.base import Experiment, Purpose
-from mesax.methods.mesa.method import HasExplorers, Mesa, borrowed_explorers
 from mesax.moments import COUNTED_BATCHES
-from mesax.policy import LEARNER, Policy, UniformPolicy
+from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import Play, draw_play, join_pictures
+from mesax.rendering.recorded import EPISODES_FILE, VERSION
+from mesax.rendering.scene import MOST_FRAMES
 from mesax.results.safe_drawing import attempt
 from mesax.runtime import configure
+from mesax.store.files import write_file
+from mesax.store.json_values import Json, signed
 from mesax.store.reading import read_coverage
 from mesax.store.run_directory import PRODUCTS, RunDirectory, product_in
 from mesax.store.trees import MANIFEST, open_tree, read_manifest
 from mesax.suites.foreign.suite import drawn_plainly
 from mesax.suites.registry import suite_of_run
+from mesax.suites.renamed import names_of_before, open_run
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import episode_seeds
-from mesax.types import EnvSpec, Episode, tree_index
+from mesax.types import Episode, tree_index
 
 LEARNED = ("final", "best")
 """Policies that every run keeps of each test task: that of the end, and that of the best evaluation."""
@@ -41,6 +47,10 @@ EPISODES, EPISODES_ON_HOST = 200, 20
 """Episodes of a picture."""
 MILLISECONDS_OF_A_PICTURE = 80
 """Of an environment's own pictures."""
+MOST_TASKS = 10
+"""Test tasks of which episodes are recorded: the first ones."""
+FEWEST, MOST, MOST_ON_HOST = 2, 40, 1
+"""Recorded episodes of one policy on one task; stepping an environment on the host takes longer."""
 
 
 def learned_policy(run: RunDirectory, experiment: Experiment, task: int, repeat: int = 0, best: bool = False) -> Policy:
@@ -58,19 +68,6 @@ def learned_policy(run: RunDirectory, experiment: Experiment, task: int, repeat:
     return policy
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedPolicy:
-    """What a run has learned on one test task, to be played anywhere: NumPy in, NumPy out."""
-
-    spec: EnvSpec
-    """Agents, observations, actions and horizon that it was learned with."""
-    policy: Policy
-
-    def start(self, seed: int = 0, copies: int | None = None) -> Player:
-        """Begin an episode; with `copies`, as many side by side. Then `act(obs)` at every step."""
-        return Player.begin(self.spec, LEARNER, self.policy, seed, copies)
-
-
 def load_policy(
     run: Path | str,
     task: int = 0,
@@ -81,13 +78,16 @@ def load_policy(
     """The greedy policy that a finished run has learned on one of its test tasks.
 
     `modules`, once imported, are those that define classes of your own that the run used: an environment, say, or a
-    learner. `best` is the policy of the best evaluation in place of that of the end.
+    learner. `best` is the policy of the best evaluation in place of that of the end. If the run's world has another
+    name now, a warning says so.
     """
     configure()
     given = [modules] if isinstance(modules, ModuleType) else list(modules)
     if not all(isinstance(module, ModuleType) for module in given):
         raise UsageError("modules must be modules, not their names: import them first")
-    directory = RunDirectory.open(Path(run))
+    directory = open_run(Path(run))
+    for line in names_of_before([(directory.path, directory.run)]):
+        warnings.warn(line, stacklevel=2)
     try:
         experiment = experiment_of(directory.run, given)
     except ModuleNeeded as error:
@@ -247,3 +247,27 @@ def _draw_film(experiment: Experiment, played: _Played, path: Path) -> list[Path
         return []
     join_pictures(pictures, MILLISECONDS_OF_A_PICTURE, path)
     return [path]
+
+
+def record_episodes(run: RunDirectory, experiment: Experiment, modules: Sequence[ModuleType] = ()) -> Path:
+    """Play every policy of a finished run on its test tasks and keep what a player shows; returns the file."""
+    number = number_of_episodes(experiment)
+    stages: dict[str, int] = {}
+    plays: list[Json] = []
+    for name in policy_names(run, experiment):
+        for task in range(min(MOST_TASKS, experiment.num_test_tasks)):
+            scene = play_policy(run, experiment, task, name, modules, number).scene()
+            stage = stages.setdefault(json.dumps(scene.stage()), len(stages))
+            plays.append({"policy": name, "task": task, "stage": stage, "takes": scene.episodes()})
+    content = {"version": VERSION, "config_hash": run.run["config_hash"]}
+    content |= {"stages": [json.loads(stage) for stage in stages], "plays": plays}
+    path = run.path / EPISODES_FILE
+    write_file(path, json.dumps(signed(content), separators=(",", ":"), allow_nan=False).encode())
+    return path
+
+
+def number_of_episodes(experiment: Experiment) -> int:
+    """Many short ones, which say little alone, and few long ones."""
+    env = experiment.family.env
+    most = MOST_ON_HOST if isinstance(env, HostEnvironment) else MOST
+    return min(most, max(FEWEST, -(-MOST_FRAMES // env.spec.horizon)))

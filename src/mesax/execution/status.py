@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from rich.console import Console
+from rich.live import Live
+
 from mesax.errors import StoreError, UsageError
 from mesax.execution.progress import Phase
 from mesax.formatting import NOTHING, format_count, format_duration, format_number
@@ -22,6 +25,7 @@ from mesax.results.tables import NARROWEST, USUAL_WIDTH, Table, to_rich
 from mesax.store.files import open_regular_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json
+from mesax.store.reading import evaluations_in
 from mesax.store.run_directory import RunDirectory, find_runs
 
 PROGRESS = "progress.json"
@@ -41,7 +45,7 @@ class HasSteps(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the stage."""
+        """Name of the stage."""
 
     @property
     def job_steps(self) -> Sequence[int]:
@@ -120,7 +124,7 @@ class RunStatus:
     """running, done, failed, preempted; killed: it says that it runs, but nobody is at work."""
     phase: str | None = None
     share: float | None = None
-    """Of the phase."""
+    """Share of the phase that is done."""
     speed: float | None = None
     left: float | None = None
     """Seconds to the end of the phase."""
@@ -152,8 +156,6 @@ def fitted(found: Sequence[RunStatus], width: int) -> list[RunStatus]:
 
     What goes first is the hash at the end of names, if all differ without it, then what is in the middle.
     """
-    from rich.console import Console  # noqa: PLC0415 (only tables need it)
-
     nameless = to_rich(status_table([replace(one, name="") for one in found], ""))
     others = Console(width=UNLIMITED).measure(nameless).maximum - len(COLUMNS[0])
     room = max(SHORTEST_NAME, width - others)
@@ -174,8 +176,6 @@ def _elided(name: str, room: int) -> str:
 
 def terminal_width() -> int:
     """Columns that `print_table` has."""
-    from rich.console import Console  # noqa: PLC0415 (only tables need it)
-
     width = Console().width
     return width if width >= NARROWEST else USUAL_WIDTH
 
@@ -217,8 +217,8 @@ def last_return(run: RunDirectory) -> float | None:
     last: dict[tuple[object, object], float] = {}
     for path in sorted((run.path / "jobs" / "adapt").glob("*/eval.jsonl")):
         with suppress(StoreError, KeyError, TypeError, ValueError):
-            for row in RunDirectory(path.parent).read_rows(path.name):
-                last[row["task"], row["repeat"]] = float(row["return"])
+            for one in evaluations_in(RunDirectory(path.parent).read_rows(path.name)):
+                last[one.task, one.repeat] = one.value
     return sum(last.values()) / len(last) if last else None
 
 
@@ -240,8 +240,6 @@ def shortened(found: Sequence[RunStatus], most: int) -> list[RunStatus]:
 
 def watch(look: Callable[[], Sequence[RunStatus]], title: str, seconds: float = 2.0) -> None:
     """Show the table and keep it up to date until no run is at work, or somebody has seen enough."""
-    from rich.live import Live  # noqa: PLC0415 (only terminals need it)
-
     with suppress(KeyboardInterrupt), Live(auto_refresh=False) as live:
         while True:
             found = look()

@@ -22,7 +22,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table as RichTable
 
 from mesax.errors import FAILED, PREEMPTED, WORKER_LOST, DamageError, StoreError, UsageError, plain
 from mesax.execution.progress import is_terminal
@@ -36,16 +40,13 @@ from mesax.store.files import held_alone, is_there, open_regular_file, store_err
 from mesax.store.modules import file_name
 from mesax.store.run_directory import RunDirectory
 
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
 State = Literal["new", "unfinished", "finished", "stored", "refused", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
 Ending = Literal["done", "failed", "stopped", "left"]
 Say = Callable[[str], None]
 SECONDS_BETWEEN_LOOKS = 0.2
 MOST_AT_ONCE = 8
-"""Runs at a time on a cluster, unless somebody says otherwise: each has a process on this machine."""
+"""Runs at a time on a cluster, unless told otherwise: each has a process on this machine."""
 PROGRAM = (sys.executable, "-m", "mesax.cli")
 OWN_OPTIONS = {
     "--seed": "--seeds",
@@ -88,7 +89,7 @@ class Planned:
     env: str
     path: Path
     arguments: tuple[str, ...]
-    """Of `mesax run`, without the directory."""
+    """Arguments of `mesax run`, without the directory."""
     state: State
     reason: str = ""
     """Why it is refused or damaged."""
@@ -127,7 +128,7 @@ class How:
     """How the runs of a sweep are done."""
 
     options: tuple[str, ...] = ()
-    """Of `mesax run`, beside those that say what is run: who does the jobs."""
+    """Options of `mesax run` that say where its jobs are done."""
     at_once: int = 1
     """Runs at a time."""
 
@@ -285,9 +286,6 @@ def _shown(planned: Sequence[Planned], quiet: bool) -> Iterator[Say]:
     if quiet or not is_terminal(sys.stderr):
         yield (lambda text: None) if quiet else _say
         return
-    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
-    from rich.live import Live  # noqa: PLC0415
-
     last = [""]
     console = Console(stderr=True)
 

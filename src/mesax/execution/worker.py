@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
 
 from mesax.errors import Preempted, kind_of
 from mesax.execution.signals import heard_elsewhere
-from mesax.runtime import own_process, use_threads
+from mesax.runtime import own_process, use_threads, with_jax
+from mesax.store.modules import load_modules
+from mesax.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from mesax.training.host_rollout import RunningCopies
@@ -100,8 +102,7 @@ def main() -> None:
         traceback.print_exc()
         say(answers, _told(error))
         raise SystemExit(1) from None
-    from mesax.training.host_rollout import running  # noqa: PLC0415  (JAX must be configured first)
-
+    running = with_jax("mesax.training.host_rollout").running
     say(answers, {"kind": "ready"})
     try:
         leaving.copies = running
@@ -121,14 +122,10 @@ def _arguments() -> argparse.Namespace:
 
 def _served(options: argparse.Namespace) -> Served:
     """How to do a job of the run and to prepare a stage: its experiment is rebuilt, and its stages are built, once."""
-    from mesax.execution.jobs import run_job  # noqa: PLC0415  (JAX must be configured first)
-    from mesax.experiments.rebuild import experiment_of  # noqa: PLC0415
-    from mesax.store.modules import load_modules  # noqa: PLC0415
-    from mesax.store.run_directory import RunDirectory  # noqa: PLC0415
-
+    jobs, rebuild = with_jax("mesax.execution.jobs"), with_jax("mesax.experiments.rebuild")
     run = RunDirectory.open(options.run)
     run.attend()
-    experiment = experiment_of(run.run, load_modules(options.load))
+    experiment = rebuild.experiment_of(run.run, load_modules(options.load))
     stages = {stage.name: stage for stage in experiment.method.stages(experiment)}
 
     def prepare(name: str) -> None:
@@ -136,7 +133,7 @@ def _served(options: argparse.Namespace) -> Served:
         assert stage.prepare is not None
         stage.prepare()
 
-    return Served(lambda stage, *order: run_job(run, stages[stage], *order), prepare)
+    return Served(lambda stage, *order: jobs.run_job(run, stages[stage], *order), prepare)
 
 
 def _serve(served: Served, order: Order, answers: TextIO, stop: threading.Event) -> None:

@@ -23,6 +23,7 @@ from mesax.errors import (
     plain,
     says_out_of_memory,
 )
+from mesax.execution.jobs import run_job
 from mesax.methods.base import Stage
 from mesax.store.files import open_regular_file
 from mesax.store.run_directory import RunDirectory
@@ -60,8 +61,6 @@ class InProcess:
             self._do_one(stage, job, on_progress)
 
     def _do_one(self, stage: Stage, job: int, on_progress: OnProgress) -> None:
-        from mesax.execution.jobs import run_job  # noqa: PLC0415
-
         try:
             run_job(
                 self.run,

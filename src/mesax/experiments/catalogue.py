@@ -1,7 +1,7 @@
 """Every named run as a value: method x environment x preset -> Experiment.
 
 `plain` and `uniform` share learner and schedule with `mesa` in the same preset, by construction; a world may give the
-learner settings of its own for where nobody shows it anything (`Preset.alone`). What each preset
+learner settings of its own for a learner that is alone (`Preset.alone`). What each preset
 changes against the paper is printed by every run and explained in docs/deviations.md.
 """
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import pkgutil
-from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
-from mesax import algorithms
+from mesax import algorithms, baselines
 from mesax.errors import UsageError
 from mesax.store.modules import is_reference
 from mesax.suites.registry import BUILT_IN
@@ -22,76 +21,81 @@ class Wrapper(NamedTuple):
     kind: str
     """Its class, in the same module."""
     learner: str | None = None
-    """Whom it wraps unless told otherwise; None: MESA's own."""
+    """The learner that it wraps unless told otherwise; None: MESA's own."""
     brings_learner: bool = False
     """Whether the learner is its own, and `--learner` refused."""
     tells: bool = False
     """Whether the learner is told what others have to find out; methods of one class may differ in it."""
     takes_on_policy: bool = False
-    """Whether its learner may be one that learns from its own episodes only: nobody else's are mixed in."""
+    """Whether its learner may be one that learns from its own episodes only: no others are mixed in."""
 
 
 WRAPPERS = {
     "mesa": Wrapper(
         "meta-learned exploration policies around the learner (this paper)",
-        "mesax.methods.mesa.method:mesa",
+        "mesax.mesa.method:mesa",
         "Mesa",
+    ),
+    "learned": Wrapper(
+        "MESA whose explorers are paid for what a model has learned to pay, with no feature map (ours)",
+        "mesax.ours.learned:learned",
+        "LearnedMesa",
     ),
     "structured": Wrapper(
         "MESA whose explorers share randomness and know relations between actions (ours)",
-        "mesax.methods.mesa.structured:structured",
+        "mesax.ours.structured:structured",
         "StructuredMesa",
     ),
     "plain": Wrapper(
         "the same learner alone: the control without explorers",
-        "mesax.methods.controls:plain",
+        "mesax.baselines.controls:plain",
         "Plain",
         takes_on_policy=True,
     ),
     "filled": Wrapper(
         "the same learner alone, its replay filled with what paid in training tasks (the paper's ablation)",
-        "mesax.methods.filled:filled",
+        "mesax.baselines.filled:filled",
         "Filled",
     ),
     "uniform": Wrapper(
         "the same learner, mixed with uniformly random episodes as MESA mixes its explorers",
-        "mesax.methods.controls:uniform",
+        "mesax.baselines.controls:uniform",
         "Uniform",
     ),
     "diagonal": Wrapper(
         "the same, mixed with episodes in which all agents play one random action: a ceiling, told what to look for",
-        "mesax.methods.controls:diagonal",
+        "mesax.baselines.controls:diagonal",
         "Diagonal",
     ),
     "tour": Wrapper(
         "the same, mixed with a scripted tour of all places that may pay: a control, told what to look for",
-        "mesax.methods.controls:tour",
+        "mesax.baselines.controls:tour",
         "Tour",
     ),
     "optimum": Wrapper(
         "no learner: a scripted team that is told the task and plays what pays most, a ceiling: privileged",
-        "mesax.methods.scripted:optimum",
+        "mesax.baselines.scripted:optimum",
         "Optimum",
         brings_learner=True,
         tells=True,
     ),
     "safe": Wrapper(
         "no learner: a scripted team that is told the task and plays the safe equilibrium, a floor: privileged",
-        "mesax.methods.scripted:safe",
+        "mesax.baselines.scripted:safe",
         "Safe",
         brings_learner=True,
         tells=True,
     ),
     "pretrain": Wrapper(
         "one policy over all training tasks, then tuned on each test task",
-        "mesax.methods.transfer:pretrain",
+        "mesax.baselines.pretrain:pretrain",
         "Pretrain",
         "mappo",
         takes_on_policy=True,
     ),
     "goal": Wrapper(
         "the same, told what every task asks for: privileged",
-        "mesax.methods.transfer:goal",
+        "mesax.baselines.pretrain:goal",
         "Pretrain",
         "mappo",
         tells=True,
@@ -99,14 +103,14 @@ WRAPPERS = {
     ),
     "cbet": Wrapper(
         "C-BET: exploration learned from rare states and changes, beneath a fresh learner of each test task",
-        "mesax.methods.transfer:cbet",
+        "mesax.baselines.pretrain:cbet",
         "CBet",
         "mappo",
         takes_on_policy=True,
     ),
     "maesn": Wrapper(
         "MA-MAESN: policies, latents and step sizes meta-learned on the training tasks, by policy gradient",
-        "mesax.methods.maesn:maesn",
+        "mesax.baselines.maesn.method:maesn",
         "Maesn",
         brings_learner=True,
     ),
@@ -119,19 +123,14 @@ AROUND_ANY = [name for name, wrapper in WRAPPERS.items() if not wrapper.brings_l
 def _learners() -> dict[str, str]:
     """The constant `NAMES` of every algorithm, read from its source: to import it would load JAX."""
     found: dict[str, str] = {}
-    for module in pkgutil.iter_modules(algorithms.__path__, f"{algorithms.__name__}."):
-        spec = find_spec(module.name)
-        assert spec is not None and spec.origin is not None
-        for node in _source_of(spec.origin).body:
+    places = [place for package in (algorithms, baselines) for place in package.__path__]
+    for path in sorted((path for place in places for path in Path(place).glob("*.py")), key=lambda path: path.stem):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.parse(source, filename=str(path)).body if "\nNAMES" in source else ():
             if isinstance(node, ast.AnnAssign | ast.Assign) and "NAMES" in _assigned(node):
                 assert node.value is not None
                 found |= ast.literal_eval(node.value)
     return found
-
-
-def _source_of(path: str) -> ast.Module:
-    with open(path, encoding="utf-8") as file:
-        return ast.parse(file.read(), filename=path)
 
 
 def _assigned(node: ast.AnnAssign | ast.Assign) -> list[str]:
@@ -144,7 +143,7 @@ LEARNERS = _learners()
 METHODS = {name: wrapper.text for name, wrapper in WRAPPERS.items()} | LEARNERS
 """A learner's name is a method too: that learner, alone."""
 ENVIRONMENTS = {name: text for suite in BUILT_IN for name, text in suite.environments.items()}
-"""Of this package; `mesax.suites.registry.environments` also has those of installed ones."""
+"""Environments of this package; `mesax.suites.registry.environments` also has those of installed ones."""
 PRESETS = {
     "smoke": "a minute or so, mostly to compile: checks that everything runs",
     "quick": "minutes on two cores: learns for real",

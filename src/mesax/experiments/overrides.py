@@ -28,8 +28,8 @@ from mesax.store.settings import settings_in, to_plain
 
 Value = TypeVar("Value")
 SCALARS = (bool, int, float, str)
-OFFERED = {"mesax.algorithms.base.Learner": "mesax.algorithms"}
-"""Contracts whose keepers can be chosen by the names of their classes, and the package that has these."""
+OFFERED = {"mesax.algorithms.base.Learner": ("mesax.algorithms", "mesax.baselines")}
+"""Contracts whose keepers can be chosen by the names of their classes, and the packages that have these."""
 
 
 @dataclass(frozen=True)
@@ -289,8 +289,8 @@ def _parse(text: str, hint: object, current: object, path: str) -> object:
 
 def _offered(hint: object) -> list[object]:
     """Classes that keep a contract, where it is one of those that can be chosen so."""
-    package = OFFERED.get(f"{hint.__module__}.{hint.__qualname__}") if isinstance(hint, type) else None
-    kinds = settings_in(package).values() if package else ()
+    packages = OFFERED.get(f"{hint.__module__}.{hint.__qualname__}") if isinstance(hint, type) else None
+    kinds = settings_in(*packages).values() if packages else ()
     return [kind for kind in kinds if _is_buildable(kind) and isinstance(kind(), typing.cast(type, hint))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -46,15 +47,16 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def git_commit() -> str | None:
-    """Commit of the source tree, if mesax runs from one."""
+    """Commit of the source tree, if mesax runs from one; asked for once in a process."""
     return commit_of(Path(__file__).parents[1])
 
 
 def commit_of(package: Path) -> str | None:
     """Commit that a package is of, "-dirty" if its own files are not those of the commit; None if it is of none.
 
-    A package that is installed below somebody else's tree is of no commit of theirs. Results and notes beside the
+    A package that is installed below another tree is of no commit of that tree. Results and notes next to the
     package make no difference to what it computes.
     """
     if not _git(package, "ls-files", "."):

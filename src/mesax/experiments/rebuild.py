@@ -1,4 +1,4 @@
-"""An experiment from the configuration in run.json: what was run, whoever built it and under whatever name."""
+"""An experiment from the configuration in run.json: what was run, however it was built and named."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 
+from mesax import clone
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.overrides import digest, digest_of_plain
 from mesax.experiments.provenance import git_commit, versions
@@ -16,13 +17,16 @@ from mesax.store.modules import loaded_modules, named_in
 from mesax.store.settings import FROM_RUNS, Named, UnknownName, foreign_modules, from_plain, settings_in, to_plain
 from mesax.suites.foreign.families import tasks_are_seeds
 
-PACKAGES = ("algorithms", "envs", "explorers", "methods", "nets", "rewards", "training", "types")
+PACKAGES = (
+    *("algorithms", "baselines", "bridges.environments", "envs", "explorers", "mesa", "methods", "nets", "ours"),
+    *("rewards", "training", "types"),
+)
 """Parts of mesax that define settings."""
 SHOWN_DIFFERENCES = 8
 
 
 class ModuleNeeded(UsageError):
-    """A configuration names classes or functions of modules that nobody has loaded."""
+    """A configuration names classes or functions of modules that are not loaded."""
 
     def __init__(self, what: str, modules: Sequence[str]) -> None:
         super().__init__(what)
@@ -113,7 +117,7 @@ def _targets(tasks: object) -> list[object]:
 
 
 def check_found_again(experiment: Experiment) -> None:
-    """Refuse an experiment that nobody could rebuild from its run.json: no worker process, no `mesax resume`."""
+    """Refuse an experiment that cannot be rebuilt from its run.json, as worker processes and `mesax resume` do."""
     if not foreign_modules(experiment):
         return
     described = {"config": to_plain(experiment), "config_hash": digest(experiment)}
@@ -133,7 +137,8 @@ def check_found_again(experiment: Experiment) -> None:
 @cache
 def own_kinds() -> Mapping[str, Named]:
     """The classes of all settings that mesax defines, by name."""
-    return settings_in(*(f"mesax.{package}" for package in PACKAGES))
+    in_a_clone = [clone.part("envs", "a proof game").__name__] if clone.is_here() else []
+    return settings_in(*(f"mesax.{package}" for package in PACKAGES), *in_a_clone)
 
 
 def stored_difference(run: Mapping[str, object], experiment: Experiment) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+import jax
 from jaxtyping import PyTree
 
 from mesax.envs.base import TaskFamily
@@ -55,9 +56,9 @@ class Request:
         """What tables call the method."""
         return self.method if self.learner is None else f"{self.method}+{self.learner}"
 
-    def run_id(self) -> str:
-        """Name of the run: readable, and different for different configurations."""
-        return file_name(f"{self.label}-{self.env}-{self.preset}-seed{self.seed}-{digest(self.experiment())}")
+    def run_id(self, experiment: Experiment) -> str:
+        """Name of the run of this request's experiment: readable, and different for different configurations."""
+        return file_name(f"{self.label}-{self.env}-{self.preset}-seed{self.seed}-{digest(experiment)}")
 
 
 def paper_difference(request: Request, experiment: Experiment) -> list[list[object]]:
@@ -68,10 +69,10 @@ def paper_difference(request: Request, experiment: Experiment) -> list[list[obje
     ]
 
 
-def run_json(request: Request, experiment: Experiment) -> dict[str, object]:
-    """Everything that determines, explains and locates a run."""
+def run_json(request: Request, experiment: Experiment, typed: Sequence[str]) -> dict[str, object]:
+    """Everything that determines, explains and locates a run; `typed` are the arguments of `mesax`."""
     return {
-        "id": request.run_id(),
+        "id": request.run_id(experiment),
         "method": request.label,
         "env": request.env,
         "suite": suite_of(request.env).name,
@@ -80,7 +81,7 @@ def run_json(request: Request, experiment: Experiment) -> dict[str, object]:
         "request": asdict(request),
         "overrides": dict(request.overrides),
         "paper_diff": paper_difference(request, experiment),
-        "command": shlex.join(["mesax", *sys.argv[1:]]),
+        "command": shlex.join(["mesax", *typed]),
         **facts_of(experiment, request.env),
     }
 
@@ -109,4 +110,5 @@ def facts_of(experiment: Experiment, env: str) -> dict[str, object]:
 
 def described(family: TaskFamily, tasks: PyTree) -> list[dict[str, object]]:
     """What run.json says of stacked tasks."""
+    tasks = jax.device_get(tasks)  # taken apart on the host, where it takes no program
     return [asdict(family.describe(tree_index(tasks, i))) for i in range(leading_size(tasks))]

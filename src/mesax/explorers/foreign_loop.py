@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import jax
 import numpy as np
@@ -19,25 +19,25 @@ from jaxtyping import Array, Float, Int
 from mesax.compiling import compiled
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.places import run_or_explorers
-from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, Recipe, restore_explorers
-from mesax.explorers.shared_latent import SharedLatentRecipe
+from mesax.explorers.recipe import LARGEST_FILE, Recipe, restore_explorers
 from mesax.nets import Memory
-from mesax.policy import EXPLORER, Policy
+from mesax.policy import EXPLORER, LEARNER, Policy
 from mesax.ranges import at_least, between
 from mesax.runtime import configure
 from mesax.store.settings import Named, UnknownName, from_plain, name_of, settings_in
-from mesax.store.trees import open_tree
+from mesax.store.trees import SavedTree, open_tree
 from mesax.types import Action, Actions, Elapsed, EnvSpec, Key, Keys, Line, Linear, leading_size, tree_index
 
 KINDS = settings_in(
-    *("mesax.algorithms", "mesax.explorers.recipe", "mesax.explorers.shared_latent", "mesax.nets", "mesax.policy"),
-    *("mesax.rewards", "mesax.types"),
+    *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types"),
+    *(f"mesax.baselines.{learner}" for learner in ("emc", "guided", "maesn.learner", "maven")),
+    *(f"mesax.ours.{part}" for part in ("entities", "learned_records", "shared_latent")),
 )
 """What a saved explorer may consist of: settings that mesax defines; a file cannot make anything else be built."""
 
 
 class KindNeeded(UsageError):
-    """Explorers are made of a class or a function that is not part of mesax, and that nobody has given."""
+    """Explorers are made of a class or a function that is not part of mesax, and that was not given."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(what)
@@ -58,17 +58,21 @@ def load_explorers(path: Path | str, kinds: Sequence[Callable[..., object]] = ()
         raise StoreError(f"{directory} is a link; name the directory itself")
     if not (directory / "manifest.json").is_file():
         raise UsageError(f"{path} holds no explorers: it is no finished run of mesa")
-    saved = open_tree(directory, LARGEST_FILE)
+    return explorers_of(open_tree(directory, LARGEST_FILE), path, kinds)
+
+
+def explorers_of(saved: SavedTree, path: PurePath, kinds: Sequence[Callable[..., object]] = ()) -> Explorers:
+    """The explorers in a tree that is open; errors speak of `path`."""
     plain = saved.facts.get("recipe")
     if plain is None:
-        raise StoreError(f"{directory} was saved by an older version, which did not write down how it was built")
+        raise StoreError(f"{path} was saved by an older version, which did not write down how it was built")
     recipe = _recipe(path, plain, kinds)
-    if not isinstance(recipe, ExplorerRecipe | SharedLatentRecipe):
-        raise StoreError(f"{directory} describes no explorers")
+    if not isinstance(recipe, Recipe):
+        raise StoreError(f"{path} describes no explorers")
     return Explorers(recipe, restore_explorers(recipe, saved).policies, saved.facts.get("about") or {})
 
 
-def _recipe(path: Path, plain: object, kinds: Sequence[Named]) -> object:
+def _recipe(path: PurePath, plain: object, kinds: Sequence[Named]) -> object:
     """What a file describes, with classes of mesax and of `kinds`; one that is missing is named with what to type."""
     try:
         return from_plain(plain, KINDS | {name_of(kind): kind for kind in kinds})
@@ -88,6 +92,7 @@ class Explorers:
     """A few exploration policies, trained to visit together what may pay."""
 
     recipe: Recipe
+    """How the policies are made again."""
     policies: Policy
     """Stacked over explorers."""
     about: dict[str, object] = field(default_factory=dict)
@@ -112,11 +117,25 @@ class Explorers:
         return Player.begin(self.spec, which, policy, seed, copies)
 
 
+@dataclass(frozen=True, eq=False)
+class LearnedPolicy:
+    """What a run has learned on one test task, to be played anywhere: NumPy in, NumPy out."""
+
+    spec: EnvSpec
+    """Agents, observations, actions and horizon that it was learned with."""
+    policy: Policy
+
+    def start(self, seed: int = 0, copies: int | None = None) -> Player:
+        """Begin an episode; with `copies`, as many side by side. Then `act(obs)` at every step."""
+        return Player.begin(self.spec, LEARNER, self.policy, seed, copies)
+
+
 @dataclass
 class Player:
     """A policy in the middle of an episode."""
 
     spec: EnvSpec
+    """Sizes of the environment."""
     number: int
     """Which explorer plays, from 1; 0: what a learner has learned."""
     _policy: Policy
@@ -170,11 +189,13 @@ class EpisodeMixer:
     """Algorithm 2 for any off-policy learner: says, at the start of each episode, who plays it."""
 
     explorers: Explorers
+    """Explorers that play some of the episodes."""
     total_steps: int
     """Environment steps that the learner will take, explorers' episodes included."""
     probability: Line = Linear(0.8, 0.0, 0.6)
     """Chance that an explorer plays, over the run."""
     seed: int = 0
+    """Seed of who plays and of all their chance."""
     episodes: int = field(default=0, init=False)
     """Episodes begun so far."""
     explored: int = field(default=0, init=False)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from mesax.algorithms.base import Learner
 from mesax.errors import StoreError
 from mesax.policy import ExplorationPolicySet, Policy, Repeated, within_bounds
-from mesax.rewards.coverage import CoverageModel, CoverageState, HighRewardSet
+from mesax.rewards.coverage import CoverageModel, CoverageState
 from mesax.store.settings import to_plain
-from mesax.store.trees import SavedTree, open_tree, save_tree
+from mesax.store.trees import Place, SavedTree, open_tree, save_tree
 from mesax.types import Elapsed, EnvSpec, Key, tree_stack
 
 LARGEST_FILE = 2**30
@@ -69,34 +68,31 @@ class ExplorerRecipe:
 
     def empty_coverage(self) -> CoverageState:
         """A coverage state of the right shapes, with nothing in it."""
-        size, capacity, clusters = self.reward.feature_size(self.spec), self.capacity, self.num_clusters
-        subspace = HighRewardSet(
-            jnp.zeros((capacity, size)),
-            jnp.zeros(capacity),
-            jnp.zeros(capacity, bool),
-            jnp.zeros(capacity, jnp.int32),
-            jnp.zeros((clusters, size)),
-            jnp.zeros(clusters, bool),
-        )
-        return CoverageState(subspace, jnp.zeros(clusters))
+        return self.reward.empty_state(self.spec, self.capacity, self.num_clusters)
 
     def shape(self, number: int) -> PyTree:
         """Shapes of `number` stacked explorers."""
-
-        def one(key: Key) -> Policy:
-            learner = self.algorithm.init(self.reward.learner_spec(self.spec), key)
-            return self.policy(self.empty_coverage(), learner)
-
-        return jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), number))
+        return _shape(self, number)
 
 
-def save_explorers(recipe: Recipe, policies: list[PyTree], directory: Path) -> None:
+@lru_cache(maxsize=16)
+def _shape(recipe: ExplorerRecipe, number: int) -> PyTree:
+    """Traced once: every stage that loads explorers asks for it."""
+
+    def one(key: Key) -> Policy:
+        learner = recipe.algorithm.init(recipe.reward.learner_spec(recipe.spec), key)
+        return recipe.policy(recipe.empty_coverage(), learner)
+
+    return jax.eval_shape(lambda: jax.vmap(one)(jax.random.split(jax.random.key(0), number)))
+
+
+def save_explorers(recipe: Recipe, policies: list[PyTree], directory: Place) -> None:
     """Stack the policies and save them as one tree, with their recipe in plain words."""
     stacked = tree_stack(jax.device_get(policies))
     save_tree(directory, stacked, {"num_explorers": len(policies), "recipe": to_plain(recipe)})
 
 
-def saved_explorers(recipe: Recipe, directory: Path) -> ExplorationPolicySet:
+def saved_explorers(recipe: Recipe, directory: Place) -> ExplorationPolicySet:
     """The explorers that stage 2 saved, if they fit the recipe."""
     return restore_explorers(recipe, open_tree(directory, LARGEST_FILE))
 

@@ -5,9 +5,8 @@ What meta-training has to hand over is a `Start`: explorers that may play, a lea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -15,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from mesax.envs.base import Task
+from mesax.envs.base import Task, TaskFamily
 from mesax.methods.base import Experiment, Purpose, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
 from mesax.store.leaves import is_key
-from mesax.store.trees import load_tree, save_tree
+from mesax.store.reading import PHASE, Evaluation
+from mesax.store.trees import Place, load_tree, save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn, prepare
 from mesax.training.learning_loop import LearningLoop
@@ -120,8 +120,7 @@ class _Adapting:
         group = self.groups[job]
         tasks, keys = self._lanes(group)
         start = _settled(self.start_of(services, tasks))
-        policy = stacked_shape(greedy_shape(self.experiment), len(keys))
-        best: _Best | None = services.kept(_Best(np.zeros(len(keys)), np.zeros(len(keys), int), policy))
+        best: _Best | None = services.kept(lambda: self._best_like(len(keys)))
         all_tasks = self.experiment.split.test
         with keeping_last_good(services):
             for chunk in learn(
@@ -139,6 +138,11 @@ class _Adapting:
                 services.keep(best)
         assert best is not None
         _save_policies(services.directory, group, chunk, best)
+
+    def _best_like(self, lanes: int) -> _Best:
+        """Shapes of the best policies."""
+        policy = stacked_shape(greedy_shape(self.experiment), lanes)
+        return _Best(np.zeros(lanes), np.zeros(lanes, int), policy)
 
     def prepare(self, start: Start) -> None:
         """Compile what the jobs need."""
@@ -193,18 +197,33 @@ def _better(best: _Best | None, returns: np.ndarray, chunk: Chunk) -> _Best:
     return jax.tree.map(chosen, now, best)
 
 
+class _Judge(NamedTuple):
+    """What a family says of rewards on one of its tasks."""
+
+    family: TaskFamily
+    task: Task
+
+    def score(self, rewards: np.ndarray) -> float:
+        """The return."""
+        return float(self.family.score(jnp.asarray(rewards)))
+
+    def breakdown(self, rewards: np.ndarray) -> Mapping[str, float]:
+        """Its parts by group."""
+        return self.family.breakdown(self.task, rewards)
+
+
 def _record(
     experiment: Experiment, services: Services, group: list[Lane], tasks: PyTree, chunk: Chunk, zero_shot: bool
 ) -> list[float]:
     """Rows and progress of one chunk; its returns. `zero_shot`: of a learner as it came, before its first update."""
     evaluations, metrics, returns = [], [], []
     for lane, (task, repeat) in enumerate(group):
-        identity = {"phase": "adapt", "task": task, "repeat": repeat, "step": chunk.step}
+        identity = {"phase": PHASE, "task": task, "repeat": repeat, "step": chunk.step}
         rewards = chunk.rewards[lane]
-        returns.append(float(experiment.family.score(jnp.asarray(rewards))))
-        groups = experiment.family.breakdown(tree_index(tasks, task), rewards)
-        first = {"zero_shot": True} if zero_shot else {}
-        evaluations.append(identity | {"return": returns[-1], "groups": groups} | first)
+        judge = _Judge(experiment.family, tree_index(tasks, task))
+        evaluation = Evaluation.of((task, repeat, chunk.step), rewards, judge, zero_shot)
+        returns.append(evaluation.value)
+        evaluations.append(evaluation.row)
         logged = {name: float(value[lane]) for name, value in chunk.metrics.items()}
         metrics.append(identity | logged | _of_variants(experiment, chunk, lane))
     services.rows("eval", evaluations)
@@ -223,7 +242,7 @@ def _of_variants(experiment: Experiment, chunk: Chunk, lane: int) -> dict[str, f
     return {"uniform_variant_return": float(np.mean(returns)), "best_variant_return": max(returns)}
 
 
-def _save_policies(directory: Path, group: list[Lane], last: Chunk, best: _Best) -> None:
+def _save_policies(directory: Place, group: list[Lane], last: Chunk, best: _Best) -> None:
     """Two greedy policies per lane: of the end, and of the best evaluation."""
     for lane, (task, repeat) in enumerate(group):
         facts = {"task": task, "repeat": repeat}

@@ -26,7 +26,7 @@ from mesax.nets import NetT, Trainable
 from mesax.ranges import at_least, between
 from mesax.rewards.base import RewardModel, TaskReward
 from mesax.store.settings import foreign_modules
-from mesax.store.trees import copy_tree, save_tree
+from mesax.store.trees import Place, copy_tree, save_tree
 from mesax.training.contract import check_learner
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Prioritized, Schedule
@@ -35,7 +35,7 @@ from mesax.types import Key, Metrics, tree_index
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
 MOST_EPISODES = 100_000
-"""Of an evaluation: all of them are held in memory."""
+"""Most episodes of an evaluation: all of them are held in memory."""
 Item = TypeVar("Item")
 
 
@@ -53,6 +53,7 @@ class Purpose(IntEnum):
     PRETRAIN = 8
     FRESH_LEARNER = 9
     META = 11
+    FIT = 12
     # 10 and all others are free.
 
 
@@ -64,30 +65,30 @@ class Services(Keeper, Protocol):
     """What a job may ask of the process that runs it; it also keeps the job's loops (see `Keeper`)."""
 
     @property
-    def directory(self) -> Path:
-        """Where this job writes its outputs."""
+    def directory(self) -> Place:
+        """Where this job saves its outputs."""
 
     @property
-    def scratch(self) -> Path:
+    def scratch(self) -> Place:
         """Where this job puts aside what nobody needs once it is done."""
 
     def put_aside(self, name: str, tree: PyTree, facts: dict[str, object]) -> None:
         """Save a piece there that will not change again."""
 
-    def kept(self, like: PyTree) -> PyTree | None:
-        """What the job last kept before it was stopped; None if it starts anew."""
+    def kept(self, like: Callable[[], PyTree]) -> PyTree | None:
+        """What the job last kept before it was stopped, of these shapes; None if it starts anew."""
 
     def keep(self, state: PyTree) -> None:
         """What the job needs to go on from here, beside its loop; to be said after each chunk."""
 
-    def outputs(self, stage: str) -> list[Path]:
-        """Directories of an earlier stage's jobs, in order."""
+    def outputs(self, stage: str) -> list[Place]:
+        """Where an earlier stage's jobs saved theirs, in order."""
 
     def rows(self, name: str, rows: Iterable[Row]) -> None:
         """Append rows to `eval` or `metrics`."""
 
     def document(self, name: str, content: Row) -> None:
-        """Write `<name>.json` into the run directory; no other job writes one of that name."""
+        """Keep what is said of the whole run (`<name>.json` of its directory); no other job has one of that name."""
 
     def report(self, done_steps: int, note: str = "") -> None:
         """Progress of this job in environment steps."""
@@ -101,6 +102,7 @@ class Stage:
     """A named list of independent jobs."""
 
     name: str
+    """Name of the stage, which its rows have as `phase`."""
     job_steps: tuple[int, ...]
     """Environment steps of each job."""
     run: Callable[[int, Services], None]
@@ -130,14 +132,19 @@ class Experiment:
     """One method on one family: everything that determines a result."""
 
     method: Method
+    """What is compared: MESA, a control or a baseline."""
     family: TaskFamily
+    """The world and its tasks."""
     algorithm: Learner
     """The learner of the test tasks, which the method wraps."""
     schedule: Schedule | Prioritized | Budget
     """Budget of each test task: a `Schedule` for an off-policy learner, a `Budget` for an on-policy one."""
     seed: int = 0
+    """Seed of tasks, nets and all chance."""
     num_train_tasks: int = 10
+    """Tasks of meta-training."""
     num_test_tasks: int = 5
+    """Unseen tasks to learn."""
     num_repeats: int = 1
     """Independent runs of each test task."""
     eval_episodes: int = 8
@@ -256,7 +263,7 @@ class Chunked:
     """What is said of it if it diverges."""
     total: int
     size: int = 1
-    """Of a chunk; the last one may be smaller."""
+    """Size of a chunk; the last one may be smaller."""
     steps: int = 1
     """That rows count for each of the `total`."""
 
@@ -266,15 +273,17 @@ class Updated(Generic[NetT]):
     """A network so far."""
 
     done: int
-    """Of the `total`."""
+    """Finished part of `total`."""
     state: Trainable[NetT]
     figures: dict[str, float] = field(default_factory=dict)
-    """Of the latest chunk."""
+    """Figures of the latest chunk."""
 
 
-def kept_or_begun(services: Services, like: Trainable[NetT], begin: Callable[[], Trainable[NetT]]) -> Updated[NetT]:
+def kept_or_begun(
+    services: Services, like: Callable[[], Trainable[NetT]], begin: Callable[[], Trainable[NetT]]
+) -> Updated[NetT]:
     """Where a job of `in_chunks` was stopped, or its start."""
-    kept = services.kept({"done": 0, "state": like})
+    kept = services.kept(lambda: {"done": 0, "state": like()})
     return Updated(0, begin()) if kept is None else Updated(int(kept["done"]), kept["state"])
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
+from mesax.baselines.counts import KeyMap
+from mesax.baselines.scripts import Script
+from mesax.baselines.tours import TourPlan
 from mesax.envs.goals import Goal
-from mesax.explorers.scripts import Script
-from mesax.explorers.tours import TourPlan
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.nets import NetConfig
 from mesax.rewards.base import RewardModel, TaskReward
-from mesax.rewards.counts import KeyMap
 from mesax.training.schedule import Budget, Schedule, on_policy
 
 
@@ -22,9 +22,11 @@ class NamedLearner:
     """A learner by its name: its settings, its budget, and what it is paid for."""
 
     algorithm: Learner
+    """The learner with its settings."""
     schedule: Schedule | Budget | None = None
     """None: the schedule of MESA's learner; for one without replay, a budget of the same steps."""
     reward_model: RewardModel = TaskReward()
+    """Reward that it learns from."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,19 @@ class Preset:
     mesa: Experiment
     """MESA's experiment; the controls share all of it but the method."""
     learners: Mapping[str, NamedLearner]
+    """Learners of the world, by name."""
     alone: Learner | None = None
-    """MESA's learner with the settings that suit it where nobody shows it anything; None: the same."""
+    """MESA's learner with the settings that suit it alone; None: the same."""
     goal: Goal | None = None
-    """What a task asks for, for baselines that are told; None if nobody says."""
+    """What a task asks for, for baselines that are told; None if it is unknown."""
     goal_net: NetConfig | None = None
     """Actors that make the most of being told, where plain nets could not know what was never asked for."""
     keys: KeyMap | None = None
     """Which states and changes are the same, for exploration by counts; None: whatever fits any observation."""
     tour: TourPlan | None = None
-    """How a team that knows the places goes through them; None if nobody has written it."""
+    """How a team that knows the places goes through them; None without a script."""
     script: Script | None = None
-    """How a team plays that knows the task: the world's ceiling and floor; None if nobody has written it."""
+    """How a team plays that knows the task: the world's ceiling and floor; None without a script."""
     own: Mapping[str, NamedLearner] = field(default_factory=dict)
     """Learners of methods that bring their own, by the method's name; a method knows what to do without."""
 

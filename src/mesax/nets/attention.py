@@ -23,7 +23,7 @@ from mesax.types import Key
 
 
 class AttentionNet(StepByStep[Input]):
-    """Of everyone's view: what it says itself, and what others say, weighed by how much that matters to it.
+    """What an agent sees itself, and what others see, weighed by how much that matters to it.
 
     h       = relu(W own)
     weights = softmax_j((Q h) . (K other_j) / sqrt(size))
@@ -75,7 +75,7 @@ class AttentionOverOthers:
     """Units per layer."""
 
     def __post_init__(self) -> None:
-        """Refuse an actor that has nobody to attend to."""
+        """Refuse an actor without others to attend to."""
         at_least(self, 0, "num_points", "own")
         at_least(self, 1, "num_others", "hidden")
 
@@ -109,11 +109,12 @@ class AttentionOverAgents:
     """For a centralized critic: each agent's view is its observation and action, and it attends to the others."""
 
     num_agents: int = 2
+    """Agents of the team."""
     hidden: int = 128
     """Units per layer."""
 
     def __post_init__(self) -> None:
-        """Refuse a critic of one agent: it has nobody to attend to."""
+        """Refuse a critic of one agent, which has no others to attend to."""
         at_least(self, 2, "num_agents")
         at_least(self, 1, "hidden")
 

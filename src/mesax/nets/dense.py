@@ -105,7 +105,7 @@ def _rounded_product(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array
 def _rounded_gradients(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     x, weight = factors
     rows, outer = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-    # To lay all rows out for a product of rounded ones would take as long as it saves.
+    # To lay all rows out for a product of rounded ones would cost what it saves.
     return _product_of_rounded(gradient, transposed_copy(weight)), jnp.matmul(rows.T, outer)
 
 
@@ -163,8 +163,11 @@ class FeedForward(StepByStep[Input]):
     """ReLU layers and a linear head; no memory."""
 
     layers: tuple[Dense, ...]
+    """Hidden layers."""
     head: Dense
+    """Output layer."""
     octaves: int = eqx.field(static=True, default=0)
+    """Frequencies at which inputs are shown as sines and cosines too; 0: none."""
 
     def start(self) -> Memory:
         """Feed-forward nets remember nothing."""

@@ -14,6 +14,7 @@ from mesax.errors import UsageError
 from mesax.nets.dense import Dense
 from mesax.nets.sequence import Input, Memory, StepByStep
 from mesax.ranges import at_least
+from mesax.store.settings import added
 from mesax.types import Key
 
 
@@ -60,7 +61,7 @@ def mean_and_max(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     return jnp.concatenate([jnp.mean(values, axis=axis), jnp.max(values, axis=axis)], axis=-1)
 
 
-def with_length(vectors: Float[Array, "*shape 2"]) -> Float[Array, "*shape 3"]:
+def with_length(vectors: Float[Array, "*shape size"]) -> Float[Array, "*shape more"]:
     """Vectors with their length appended; the gradient at zero is finite."""
     length = jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-8)
     return jnp.concatenate([vectors, length], axis=-1)
@@ -82,10 +83,14 @@ class Entities:
     """Units per layer and point."""
     ranks: int | None = None
     """Numbers told of each point; None: one for every agent."""
+    size: int = added(2)
+    """Numbers that an observation has of each point, and of each other agent."""
+    order: tuple[int, ...] = added(())
+    """Where the numbers of an observation stand: own, the points', the other agents'; none: in this order."""
 
     def __post_init__(self) -> None:
         """Refuse nets without points."""
-        at_least(self, 1, "num_points", "ranks")
+        at_least(self, 1, "num_points", "ranks", "size")
         at_least(self, 0, "num_others")
         at_least(self, 2, "hidden")
 
@@ -97,28 +102,37 @@ class Entities:
     @property
     def inputs(self) -> int:
         """Length of an observation of this layout."""
-        plain = self.own + 2 * self.num_points + 2 * self.num_others
-        return plain + self.told * self.num_points * self.num_ranks
+        return self._plain + self.told * self.num_points * self.num_ranks
+
+    @property
+    def _plain(self) -> int:
+        return self.own + self.size * (self.num_points + self.num_others)
 
     def for_team(self, num_agents: int) -> Entities:
         """The same net, weight by weight, among another number of agents; what it is told keeps its size."""
+        if self.order:
+            raise UsageError("a net that reads numbers in an order of its own plays with the number of agents it knows")
         return replace(self, num_others=num_agents - 1, ranks=self.num_ranks)
 
     def parts(
         self, x: Float[Array, " inputs"]
-    ) -> tuple[Float[Array, " own"], Float[Array, "points 2"], Float[Array, "others 2"], Float[Array, "points told"]]:
-        """(own, points `[points, 2]`, others `[others, 2]`, told `[points, 3 told]`) of one observation.
+    ) -> tuple[
+        Float[Array, " own"], Float[Array, "points size"], Float[Array, "others size"], Float[Array, "points told"]
+    ]:
+        """(own, points `[points, size]`, others `[others, size]`, told `[points, 3 told]`) of one observation.
 
         What is told of a point comes as one number per rank; the largest, the second and the sum stand for them, so
         that the number of agents does not matter.
         """
-        ends = list(itertools.accumulate([self.own, 2 * self.num_points, 2 * self.num_others]))
+        if self.order:
+            x = jnp.concatenate([x[jnp.asarray(self.order)], x[self._plain :]])
+        ends = list(itertools.accumulate([self.own, self.size * self.num_points, self.size * self.num_others]))
         own, points, others = x[: ends[0]], x[ends[0] : ends[1]], x[ends[1] : ends[2]]
         ranks = x[ends[2] : self.inputs].reshape(self.told, self.num_points, self.num_ranks)
         second = ranks[..., 1] if self.num_ranks > 1 else jnp.zeros_like(ranks[..., 0])
         told = jnp.stack([ranks[..., 0], second, jnp.sum(ranks, axis=-1)], axis=-1)
         told = jnp.moveaxis(told, 0, 1).reshape(self.num_points, 3 * self.told)
-        return own, points.reshape(-1, 2), others.reshape(-1, 2), told
+        return own, points.reshape(-1, self.size), others.reshape(-1, self.size), told
 
     def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> EntityNet:
         """A fresh net with a linear head of the given gain."""
@@ -128,9 +142,9 @@ class Entities:
                 f" inputs, but observations have {inputs}"
             )
         keys = jax.random.split(key, 5)
-        half, token = self.hidden // 2, self.own + 3 + 3 * self.told + 2 * (self.hidden // 2)
+        half, token = self.hidden // 2, self.own + self.size + 1 + 3 * self.told + 2 * (self.hidden // 2)
         return EntityNet(
-            Dense.create(3, half, keys[0]),
+            Dense.create(self.size + 1, half, keys[0]),
             Dense.create(token, self.hidden, keys[1]),
             Dense.create(3 * self.hidden, self.hidden, keys[2]),
             Dense.create(self.hidden, 1, keys[3], 1.0),

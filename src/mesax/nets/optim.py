@@ -21,7 +21,9 @@ class Adam:
     """Adam with clipping by global norm"""
 
     learning_rate: float = 5e-4
+    """Step size."""
     clip_norm: float = 10.0
+    """Largest norm of a gradient; larger ones are scaled down."""
     falling: int | None = None
     """Updates over which the learning rate falls in a straight line to a twentieth; None: it stays."""
 
@@ -45,7 +47,9 @@ class RmsProp:
     """RMSprop with clipping by global norm, as PyMARL has it"""
 
     learning_rate: float = 5e-4
+    """Step size."""
     clip_norm: float = 10.0
+    """Largest norm of a gradient; larger ones are scaled down."""
     decay: float = 0.99
     """What is kept of the mean square of gradients at every update."""
 
@@ -69,7 +73,9 @@ class Trainable(eqx.Module, Generic[NetT]):
     """A network with its optimizer state."""
 
     net: NetT
+    """The net as it is now."""
     optimizer_state: PyTree
+    """Memory of its optimizer."""
 
     @staticmethod
     def create(net: NetT, optimizer: Optimizer) -> Trainable[NetT]:

@@ -151,7 +151,7 @@ def draw_rewards(axes: Axes, rewards: np.ndarray, past: int, horizon: int, safe_
 
 
 def soften(axes: Axes) -> None:
-    """Small ticks and pale edges, for charts beside a picture."""
+    """Small ticks and pale edges, for charts next to a picture."""
     axes.tick_params(length=2, pad=1.5, labelsize=7, color=EDGE)
     axes.spines[["left", "bottom"]].set_color(EDGE)
 

@@ -31,7 +31,7 @@ class Play(Protocol):
         """The same episodes for a player on a page."""
 
     def more(self, coverage: Json) -> dict[str, Figure]:
-        """Other stills by name, beside what meta-training found (empty if there was none)."""
+        """Other stills by name, in addition to what meta-training found (empty if there was none)."""
 
 
 def draw_play(play: Play, base: Path, gif: Path, coverage: Json) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from mesax.results.labels import method_label
 from mesax.results.safe_drawing import draw_comparison_safely
 from mesax.results.summary import (
     OWN_LABEL,
+    Comparison,
     compare_runs,
     finals_by_task,
     identity_of_tasks,
@@ -63,13 +65,23 @@ class FamilyComparison:
     members: Sequence[Sequence[RunResults]] = ()
     """What each of them was pooled from."""
 
+    @cached_property
+    def figures(self) -> list[Json]:
+        """Every run in numbers."""
+        return [run_figures(run) for run in self.runs]
+
+    @cached_property
+    def differences(self) -> list[Comparison]:
+        """What the first run gains over each of the others."""
+        return [compare_runs(self.runs[0], other) for other in self.runs[1:]]
+
     @property
     def tables(self) -> list[Table]:
         """Every run, and what the first one gains over the others."""
-        table = comparison_table(self.runs)
+        table = comparison_table(self.runs, self.figures)
         if len(self.runs) < 2:
             return [table]
-        return [replace(table, note=f"{table.note}{self.warning}"), difference_table(self.runs)]
+        return [replace(table, note=f"{table.note}{self.warning}"), difference_table(self.runs, self.differences)]
 
     @property
     def warning(self) -> str:
@@ -112,13 +124,11 @@ class FamilyComparison:
         """The same as plain numbers."""
         labels = run_labels(self.runs)
         rows = [
-            {"run": label, **{key: run.run[key] for key in ("method", "env", "preset")}, "seeds": _seeds(run)}
-            | run_figures(run)
-            for label, run in zip(labels, self.runs, strict=True)
+            {"run": label, **{key: run.run[key] for key in ("method", "env", "preset")}, "seeds": _seeds(run)} | figures
+            for label, run, figures in zip(labels, self.runs, self.figures, strict=True)
         ]
         differences = []
-        for label, other in zip(labels[1:], self.runs[1:], strict=True):
-            found = compare_runs(self.runs[0], other)
+        for label, found in zip(labels[1:], self.differences, strict=True):
             facts = {"of": labels[0], "against": label, "shared_tasks": found.shared}
             differences.append(facts | vars(found.difference) | {"probability": found.probability})
         return {"family": self.title, "rows": rows, "differences": differences, "warning": self.warning.strip()}

@@ -16,7 +16,6 @@ from mesax.results.safe_drawing import attempt
 from mesax.store.reading import RunResults
 from mesax.suites.base import RunFigure
 from mesax.suites.registry import suite_of_run
-from mesax.suites.renamed import load_run
 
 Draw = Callable[[], Figure]
 
@@ -27,13 +26,12 @@ def world_figures(run: RunResults) -> Sequence[RunFigure]:
     return () if suite is None else suite.figures()
 
 
-def draw_run(directory: Path) -> list[Path]:
+def draw_run(run: RunResults) -> list[Path]:
     """Every figure that the run has data for, into its `figures/`."""
-    run = load_run(directory)
     listed = [figure for figure in (*world_figures(run), *RUN_FIGURES) if figure.applies(run)]
     drawings = [("learning-curves", lambda: learning_curves([run], by_group=True))]
     drawings += [(figure.name, partial(figure.draw, run)) for figure in listed]
-    return _drawn(drawings, directory / "figures")
+    return _drawn(drawings, run.directory / "figures")
 
 
 def draw_comparison(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:

@@ -233,7 +233,43 @@ def meta_training(run: RunResults) -> Figure:
     return figure
 
 
+def _beliefs(run: RunResults) -> list[Json]:
+    """Rows about which entity a learned reward model holds to count in each training task."""
+    return [row for row in run.metrics if row.get("phase") == "assignment"]
+
+
+@styled
+def entity_beliefs(run: RunResults) -> Figure:
+    """A cell for each training task and entity: which one counts, the darker the more high steps say so."""
+    rows = _beliefs(run)
+    (entities,) = {row["entities"] for row in run.metrics if row.get("phase") == "verdict"}
+    steps = np.zeros((entities, len(rows)))
+    for row in rows:
+        steps[row["entity"], row["task"]] = 1 + row["high_steps"]
+    figure = new_figure(min(1.6 + 0.22 * len(rows), 10), 1.1 + 0.22 * entities)
+    axes = figure.subplots()
+    axes.imshow(np.log1p(steps), cmap="Blues", aspect="auto", origin="lower")
+    layouts = np.array([row["layout"] for row in rows])
+    for border in np.flatnonzero(np.diff(layouts)):
+        axes.axvline(border + 0.5, color=SOFT, linewidth=0.7)
+    axes.set_xlabel("training task (lines between layouts)")
+    axes.set_ylabel("entity")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
 RUN_FIGURES: tuple[RunFigure, ...] = (
+    RunFigure(
+        name="what-pays",
+        title="What pays, as learned",
+        caption=(
+            "Which entity the reward model holds to count in each training task; darker where more high steps say so. "
+            "Tasks on one layout should each have an entity of their own."
+        ),
+        applies=lambda run: bool(_beliefs(run)),
+        draw=entity_beliefs,
+    ),
     RunFigure(
         name="meta-training",
         title="Coverage during stage 2",
@@ -247,7 +283,7 @@ RUN_FIGURES: tuple[RunFigure, ...] = (
         absent="logged no training of explorers",
     ),
 )
-"""Of every world; a world's own are in its suite."""
+"""Figures of every world; a world's own are in its suite."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +295,7 @@ class ComparisonFigure:
     caption: str
     draw: Callable[[Sequence[RunResults]], Figure]
     chart: str = ""
-    """The chart of a report that shows it; if empty, it is a file beside the others only."""
+    """The chart of a report that shows it; if empty, it is a file among the others only."""
 
 
 COMPARISON_FIGURES = (

@@ -17,13 +17,14 @@ That of a mean covers at least 90% for normal and for two-level outcomes with co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
 CONFIDENCE = 0.95
 SEED_CONFIDENCE = 0.90
-"""Of the quantile for few seeds: taking the larger of two variances makes up for the rest."""
+"""Confidence of the quantile for few seeds: taking the larger of two variances makes up for the rest."""
 ASSUMED_CORRELATION = 1 / 3
 """Between outcomes of one seed, when only their number is counted: a few seeds cannot tell it."""
 TIE = 1e-6  # single-precision returns closer than this count as equal
@@ -155,14 +156,19 @@ def _nested(scores: np.ndarray, tasks: np.ndarray | None, seeds: np.ndarray | No
     return _Nested(means, seeds[first])
 
 
-def _t_quantile(confidence: float, freedom: int) -> float:
-    from scipy import special  # noqa: PLC0415  (takes every process .2 s, and few draw intervals)
+def _special() -> ModuleType:
+    """Takes every process .2 s to import, and few draw intervals."""
+    from scipy import special  # noqa: PLC0415
 
-    return float(special.stdtrit(freedom, (1 + confidence) / 2))
+    return special
+
+
+def _t_quantile(confidence: float, freedom: int) -> float:
+    return float(_special().stdtrit(freedom, (1 + confidence) / 2))
 
 
 def _half_width(nested: _Nested, freedom: int | None = None) -> np.ndarray:
-    """Of the mean's interval; `freedom`: of its spread, if that is not one less than there are tasks."""
+    """Half the width of the mean's interval; `freedom`: of its spread, if that is not one less than there are tasks."""
     number, num_seeds = len(nested.scores), nested.num_seeds
     if number < 2:
         return np.zeros(nested.scores.shape[1:])
@@ -191,11 +197,9 @@ def _unseen(nested: _Nested, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _wilson(share: np.ndarray, nested: _Nested) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    from scipy import special  # noqa: PLC0415  (takes every process .2 s, and few draw intervals)
-
     number = len(nested.scores)
     worth = number / (1 + (number / nested.num_seeds - 1) * ASSUMED_CORRELATION)
-    squared = float(special.ndtri((1 + CONFIDENCE) / 2)) ** 2 / worth
+    squared = float(_special().ndtri((1 + CONFIDENCE) / 2)) ** 2 / worth
     center = (share + squared / 2) / (1 + squared)
     half = np.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
     return share, np.maximum(center - half, 0.0), np.minimum(center + half, 1.0)

@@ -12,11 +12,11 @@ from mesax.experiments.names import method_and_learner
 from mesax.store.json_values import Json, flatten
 
 PRIVILEGED = "(privileged)"
-"""Beside the name of a method whose learner is told what others have to find out."""
+"""Mark of a method whose learner is told what others have to find out."""
 PUBLISHED = "MESA as published"
 """Every setting as in preset `paper`; docs/deviations.md says where that differs from the paper."""
 OUTDATED = "†"
-"""Beside a result that does not count: it is unverified or stale."""
+"""Mark of a result that does not count: it is unverified or stale."""
 OUTDATED_NOTE = (
     f"{OUTDATED}: unverified (made before settings were recorded) or stale (made with settings that have since"
     " changed); to be rerun."

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
@@ -24,10 +24,9 @@ from mesax.results.comparison import FamilyComparison, by_family, without_repeti
 from mesax.results.figures import COMPARISON_FIGURES, run_colors
 from mesax.results.page.data import coverage_data, embedded, end_intervals, family_data, player_data
 from mesax.results.page.sections import cell_section, note, picture, run_section
-from mesax.results.summary import compare_runs, solved_interval
+from mesax.results.summary import solved_interval
 from mesax.results.tables import run_labels, to_html
 from mesax.store.files import refuse_special, write_file
-from mesax.store.json_files import existing_run
 from mesax.store.json_values import Json
 from mesax.store.reading import RunResults
 from mesax.store.run_directory import RunDirectory, find_runs
@@ -55,6 +54,11 @@ def write_report(run_dirs: Sequence[str | Path], path: str | Path) -> Path:
     target = Path(path)
     runs, left_out = load_evaluated(run_dirs)
     check_page(target)
+    return write_page(runs, target, left_out)
+
+
+def write_page(runs: Sequence[RunResults], target: Path, left_out: Sequence[str] = ()) -> Path:
+    """The same of runs that are loaded; `left_out` says which others are not on the page, and why."""
     page = report_html(runs, target, left_out)
     write_file(target, page.encode(errors="backslashreplace"))  # names need not be valid Unicode
     return target
@@ -76,7 +80,7 @@ def run_directories(paths: Sequence[str | Path]) -> tuple[list[Path], set[Path]]
     for path in map(Path, paths):
         below = [] if (path / "run.json").exists() else [run.path for run in sorted(find_runs(path), key=_rank)]
         found.update(below)
-        named += below or [existing_run(path)]
+        named += below or [path]
     return without_repetition(named), found
 
 
@@ -84,20 +88,25 @@ def _rank(run: RunDirectory) -> tuple[int, str]:
     """MESA first, then as methods are listed everywhere else."""
     try:
         method = str(run.run.get("method"))
-    except StoreError:  # whoever reads it will say so
+    except StoreError:  # its reader says so
         method = ""
     names = list(METHODS)
     name = method_and_learner(method)[0]
     return names.index(name) if name in names else len(names), run.path.name
 
 
-def load_evaluated(paths: Sequence[str | Path]) -> tuple[list[RunResults], list[str]]:
-    """The results of all these runs, and why others that were only found have none yet."""
+def load_evaluated(
+    paths: Sequence[str | Path], load: Callable[[Path, bool], RunResults] = load_run
+) -> tuple[list[RunResults], list[str]]:
+    """The results of all these runs, as far as they go, each loaded once; and why others that were found are left out.
+
+    `load` is told whether a run may be in part only.
+    """
     directories, found = run_directories(paths)
     runs, left_out = [], []
     for directory in directories:
         try:
-            runs.append(load_run(directory))
+            runs.append(load(directory, directory not in found))
         except UsageError as error:
             if directory not in found:
                 raise
@@ -235,7 +244,7 @@ def _family_section(
     page.add(source, family_data(family, [f"#{place}" for place in places]))
     parts = [f"<h2>Results on {escape(family.title)}</h2>"]
     parts += [f'<p class="lead">{escape(family.verdict)}</p>'] if family.verdict else []
-    parts += [_cards(members), _sentences(members)]
+    parts += [_cards(members), _sentences(family)]
     for figure in (figure for figure in COMPARISON_FIGURES if figure.chart):
         still = picture(figure.name, partial(figure.draw, members), figure.caption)
         parts += [
@@ -336,15 +345,14 @@ def _cards(runs: Sequence[RunResults]) -> str:
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
-def _sentences(runs: Sequence[RunResults]) -> str:
+def _sentences(compared: FamilyComparison) -> str:
     """What the first run gains over each other one, in words; an interval that holds zero says so."""
-    labels, family = run_labels(runs), runs[0].family
+    labels, family = run_labels(compared.runs), compared.runs[0].family
     text = [
         f"The optimal return is {format_number(float(family['optimal_return']))}, "
         f"the suboptimal one {format_number(float(family['suboptimal_return']))}."
     ]
-    for label, run in zip(labels[1:], runs[1:], strict=True):
-        comparison = compare_runs(runs[0], run)
+    for label, comparison in zip(labels[1:], compared.differences, strict=True):
         gain = comparison.difference
         size = format_number(abs(gain.value))
         if size == format_number(0.0):

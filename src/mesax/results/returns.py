@@ -9,14 +9,14 @@ from mesax.store.json_values import Json
 
 
 def levels_of(family: Json) -> Levels | None:
-    """The two returns that its tasks usually end with, if it names a safe one; 0 says that nobody knows of any."""
+    """The two returns that its tasks usually end with, if it names a safe one; 0 says that none is known."""
     safe, best = float(family["suboptimal_return"]), float(family["optimal_return"])
     return Levels(safe, best) if safe != 0 else None
 
 
 def level_names(family: Json) -> tuple[str, str]:
     """What the best return and the safe one are called: that of scripted teams, if it says what these lose."""
-    return ("scripted optimum", "scripted safe") if any(family.get("lost", ())) else ("optimal", "suboptimal")
+    return ("scripted optimum", "scripted safe") if any(family.get("lost") or ()) else ("optimal", "suboptimal")
 
 
 def lowest_return(family: Json) -> float | None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from mesax.errors import OneLineError
 
 if TYPE_CHECKING:
     from mesax.results.comparison import FamilyComparison
+    from mesax.store.reading import RunResults
 
 Drawn = TypeVar("Drawn")
 
@@ -29,23 +32,15 @@ def attempt(name: str, draw: Callable[[], Drawn]) -> Drawn | None:
         return None
 
 
-def draw_run_safely(directory: Path) -> list[Path]:
+def draw_run_safely(run: RunResults) -> list[Path]:
     """Draw every figure that a run has data for."""
-
-    def draw() -> list[Path]:
-        from mesax.results.drawing import draw_run  # noqa: PLC0415 (see above)
-
-        return draw_run(directory)
-
-    return attempt("of the run", draw) or []
+    return attempt("of the run", lambda: _drawing().draw_run(run)) or []
 
 
 def draw_comparison_safely(families: Sequence[FamilyComparison], directory: Path) -> list[Path]:
     """Draw the figures of the runs on each family."""
+    return attempt("of the comparison", lambda: _drawing().draw_comparison(families, directory)) or []
 
-    def draw() -> list[Path]:
-        from mesax.results.drawing import draw_comparison  # noqa: PLC0415 (see above)
 
-        return draw_comparison(families, directory)
-
-    return attempt("of the comparison", draw) or []
+def _drawing() -> ModuleType:
+    return import_module("mesax.results.drawing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -50,30 +50,49 @@ def summarize(
     curves = curves_from_rows(run, eval_rows)
     if not curves:
         raise UsageError("there is nothing to summarize: no test task has been evaluated")
-    family, finals = run["family"], np.array([final_return(curve.returns) for curve in curves])
-    interval = returns_interval(family, finals, *places(curves))
-    solved = share_interval(finals >= family["optimal_threshold"], *places(curves))
+    family, figures = run["family"], _returns(run["family"], curves)
     return {
         **{key: run[key] for key in ("method", "env", "preset", "seed")},
         "env_steps": int(env_steps),
         "meta_env_steps": int(meta_env_steps),
+        **figures,
+        "normalized_return": figures["mean_return"] / float(family["optimal_return"]),
+        "per_task": [_task_summary(curve, family["optimal_threshold"]) for curve in curves],
+        "wall_seconds": float(wall_seconds),
+        # The clock is that of all stages, so the steps must be.
+        "env_steps_per_second": float((env_steps + meta_env_steps) / wall_seconds) if wall_seconds > 0 else 0.0,
+        "run_dir": str(run_dir),
+    }
+
+
+def summary_of(
+    run: Json, eval_rows: Iterable[Json], metrics: Iterable[Json], coverage: Json | None, **costs: Any
+) -> Json:
+    """The same of a run with all that it has left, and what is unusual about it."""
+    summary = summarize(run, eval_rows, **costs)
+    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
+    if cut_short > 0:  # counted, not hidden: an engine that diverges, or a time limit of the environment's own
+        summary["largest_cut_short"] = cut_short
+    return summary if coverage is None else summary | {"explorers": explorer_figures(coverage)}
+
+
+def _returns(family: Json, curves: Sequence[Curve]) -> Json:
+    """What final returns come to: the numbers that a summary and a comparison have in common, under their one name."""
+    finals = np.array([final_return(curve.returns) for curve in curves])
+    interval = returns_interval(family, finals, *places(curves))
+    solved = share_interval(finals >= family["optimal_threshold"], *places(curves))
+    return {
         "mean_return": interval.value,
         "std_return": float(finals.std()),
         "ci_low": interval.low,
         "ci_high": interval.high,
         "iqm": float(interquartile_mean(finals)),
-        "normalized_return": interval.value / float(family["optimal_return"]),
         "optimal_fraction": solved.value,
         "optimal_fraction_low": solved.low,
         "optimal_fraction_high": solved.high,
         "area_under_curve": area_under_curves(curves),
         "by_group": group_means(curves),
         **_zero_shot(curves),
-        "per_task": [_task_summary(curve, family["optimal_threshold"]) for curve in curves],
-        "wall_seconds": float(wall_seconds),
-        # The clock is that of all stages, so the steps must be.
-        "env_steps_per_second": float((env_steps + meta_env_steps) / wall_seconds) if wall_seconds > 0 else 0.0,
-        "run_dir": str(run_dir),
     }
 
 
@@ -94,21 +113,9 @@ def solved_runs(run: RunResults) -> int:
 
 def run_figures(run: RunResults) -> Json:
     """What a comparison says of a run, or of several pooled ones: a row of its table as plain numbers."""
-    finals, threshold = run.final_returns, run.family["optimal_threshold"]
-    interval, share = final_interval(run), solved_interval(run)
+    threshold = run.family["optimal_threshold"]
     solved = [steps for curve in run.curves if (steps := steps_to_solve(curve, threshold)) is not None]
-    return {
-        "mean": interval.value,
-        "ci_low": interval.low,
-        "ci_high": interval.high,
-        "iqm": float(interquartile_mean(finals)),
-        "std": float(finals.std()),
-        "by_group": group_means(run.curves),
-        **_zero_shot(run.curves),
-        "optimal_fraction": share.value,
-        "optimal_fraction_low": share.low,
-        "optimal_fraction_high": share.high,
-        "area_under_curve": area_under_curves(run.curves),
+    return _returns(run.family, run.curves) | {
         "steps_to_solve": float(np.median(solved)) if solved else None,
         "steps_to_optimum": mean_steps_to_optimal(run.curves, threshold),
         "wall_seconds": run.summary.get("wall_seconds"),
@@ -119,7 +126,7 @@ def run_figures(run: RunResults) -> Json:
 
 
 def explorer_figures(coverage: Json) -> Json:
-    """What the explorers reach on unseen tasks, beside uniform play, from coverage.json."""
+    """What the explorers reach on unseen tasks, compared with uniform play, from coverage.json."""
     names = ("distinct_visits", "high_reward_steps")
     figures = {
         visitor["name"]: {name: visitor[name] for name in names} | _worst_target(visitor)
@@ -215,7 +222,7 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
 
 
 def _unbounded_interval(run: RunResults) -> Interval:
-    """Of the mean final return, and not cut at the best one: what is cut off there would be missing in a difference."""
+    """Interval of the mean final return, not cut at the best one: a difference would lack what is cut off there."""
     return mean_interval(run.final_returns, run.tasks, run.seeds, levels_of(run.family))
 
 
@@ -238,7 +245,7 @@ def paired_interval(differences: np.ndarray, seeds: np.ndarray, levels: Levels |
 Identity: TypeAlias = Literal["target", "label"]
 """What a task is known by."""
 OWN_LABEL = "own_label"
-"""Of a task whose label names its seed too, because it stands beside tasks of others."""
+"""Entry of a task whose label names its seed too, because it stands among tasks of others."""
 
 
 class TaskFinals(NamedTuple):

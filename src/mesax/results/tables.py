@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from mesax.errors import plain
 from mesax.formatting import (
@@ -18,12 +22,9 @@ from mesax.formatting import (
 )
 from mesax.results.curves import groups_of, steps_to_solve
 from mesax.results.labels import PRIVILEGED, method_label
-from mesax.results.summary import compare_runs, run_figures
+from mesax.results.summary import Comparison, run_figures
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return, final_window
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 WILSON = (
     "Wilson's 95% interval, in which tasks of one seed count for less than independent ones: they may fail together"
@@ -81,7 +82,7 @@ def _seed(run: RunResults) -> str:
 
 
 def _own_settings(runs: Sequence[RunResults]) -> list[str]:
-    """What each was given beside its preset, without what all were given."""
+    """What each was given in addition to its preset, without what all were given."""
     given = [{f"{path}={value}" for path, value in (run.run.get("overrides") or {}).items()} for run in runs]
     shared = {setting for own in given for setting in own if all(setting in other for other in given)}
     return [" ".join(sorted(own - shared)) for own in given]
@@ -91,9 +92,12 @@ def _identity(run: RunResults) -> str:
     return run.directory.name
 
 
-def comparison_table(runs: Sequence[RunResults]) -> Table:
-    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost."""
-    figures = [run_figures(run) for run in runs]
+def comparison_table(runs: Sequence[RunResults], known: Sequence[Json] | None = None) -> Table:
+    """One row for each run: final return over its task runs, by group, at the optimum, and what it cost.
+
+    `known` are the `run_figures` of the runs, if somebody has them already.
+    """
+    figures = known or [run_figures(run) for run in runs]
     groups = groups_of(runs)
     before = ("zero-shot",) if any("zero_shot_return" in own for own in figures) else ()
     columns = (
@@ -146,7 +150,7 @@ def final_words(runs: Sequence[RunResults]) -> str:
 def _comparison_row(label: str, figures: Json, groups: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
     return (
         label,
-        format_number(figures["mean"]),
+        format_number(figures["mean_return"]),
         format_range(figures["ci_low"], figures["ci_high"]),
         format_number(figures["iqm"]),
         *(format_number(figures.get("zero_shot_return")) for _ in before),
@@ -163,13 +167,12 @@ def _format_share(figures: Json) -> str:
     return f"{figures['optimal_fraction']:.0%} [{low:.0f}, {high:.0f}]"
 
 
-def difference_table(runs: Sequence[RunResults]) -> Table:
-    """The first run against each of the others in the same environment."""
+def difference_table(runs: Sequence[RunResults], differences: Sequence[Comparison]) -> Table:
+    """The first run against each of the others in the same environment; `differences` says what it gains over each."""
     labels, rows = run_labels(runs), []
-    for label, other in zip(labels[1:], runs[1:], strict=True):
+    for label, other, comparison in zip(labels[1:], runs[1:], differences, strict=True):
         if _env(other) != _env(runs[0]):
             continue
-        comparison = compare_runs(runs[0], other)
         found = comparison.difference
         interval = format_interval(found.value, found.low, found.high, signed=True)
         kind = "different test tasks"
@@ -275,12 +278,24 @@ def leak_table(run: RunResults) -> Table:
     return Table("Leak check", ("figure", "value"), tuple(rows), note)
 
 
-def to_rich(table: Table) -> "RichTable":
-    """The table for a terminal; cells are literal text, so that no label is read as markup."""
-    from rich import box  # noqa: PLC0415 (only terminals need it)
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+def fit_table(run: RunResults) -> Table:
+    """What a learned reward model is worth on layouts that it has not seen; empty if none was fitted."""
+    found = [row for row in run.metrics if row.get("phase") == "verdict"]
+    names = {
+        "held_out_precision_at_recall_90": "precision where recall is 90%, on training layouts left out",
+        "held_out_log_likelihood": "log-likelihood of a step there",
+        "held_out_log_likelihood_by_chance": "log-likelihood of a step by chance",
+        "held_out_high_steps": "high steps that this was judged by",
+        "high_steps": "high steps of stage 1",
+        "less_steps": "steps of stage 1 that were paid less",
+        "entities": "declared entities",
+    }
+    rows = [(text, format_measured(row.get(name))) for row in found[-1:] for name, text in names.items()]
+    return Table("What pays, as learned", ("figure", "value"), tuple(rows), str(found[-1]["verdict"]) if found else "")
 
+
+def to_rich(table: Table) -> RichTable:
+    """The table for a terminal; cells are literal text, so that no label is read as markup."""
     rich = RichTable(
         title=Text(table.title),
         caption=Text(table.note),
@@ -302,10 +317,8 @@ def to_rich(table: Table) -> "RichTable":
 
 def print_table(table: Table) -> None:
     """The table on standard output."""
-    from rich.console import Console  # noqa: PLC0415 (only terminals need it)
-
     console = Console()
-    if console.width < NARROWEST:  # nobody reads so few columns: the terminal, or $COLUMNS, does not know
+    if console.width < NARROWEST:  # too few columns to read: the terminal, or $COLUMNS, does not know
         console = Console(width=USUAL_WIDTH)
     console.print(to_rich(table))
 

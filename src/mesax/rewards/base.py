@@ -41,7 +41,7 @@ class Restarts(Protocol):
 
     @property
     def restarts(self) -> bool:
-        """Whether it does: `Episode.restarted` then says where, and whoever remembers must forget there."""
+        """Whether it does: `Episode.restarted` then says where, and a memory must be cleared there."""
 
 
 @dataclass(frozen=True)

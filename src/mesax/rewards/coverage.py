@@ -15,7 +15,7 @@
         r_t        = sum_c w_c G_c (B_c' - B_c),   G_c = ((min N + 1) / (N(c) + 1))^power
 
 Either can tell the explorer what is left: the demand of each cluster (its bonus still to be had, between 0 and 1) as a
-point in feature space, sum_c demand_c centroid_c, beside the features of the step just made.
+point in feature space, sum_c demand_c centroid_c, next to the features of the step just made.
 
 An explorer that is told may have wishes, ours: every episode draws an order of the clusters, and the one of rank j is
 worth w = wish_decay^j of its bonus, in Eq. (6) and in records. An explorer without wishes has habits: in some layouts
@@ -31,7 +31,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -47,7 +48,7 @@ from mesax.store.settings import added
 from mesax.types import Action, EnvSpec, Episode, FeatureMap, Key, Label, Transition
 
 WISH_STREAM = 3
-"""Beside the streams that policies draw from at the start of an episode."""
+"""Apart from the streams that policies draw from at the start of an episode."""
 EpisodeMemory = TypeVar("EpisodeMemory")
 Percept = TypeVar("Percept")
 
@@ -125,13 +126,13 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
     tell_demand: bool = False
     """Whether the explorer sees what is left to visit, and the features of its last step."""
     wish_decay: float = 1.0
-    """What a cluster is worth beside the one before it in the episode's order of wishes; 1: there are no wishes."""
+    """What a cluster is worth next to the one before it in the episode's order of wishes; 1: there are no wishes."""
     told: Literal["all", "most wanted"] = added("all")
     """How the demand is told: as the sum of all clusters' centers, each times its demand, or as the center of the one
     that is most wanted. In a few features, such as two angles, sums of many clusters are too much alike."""
 
     def __post_init__(self) -> None:
-        """Refuse a ball without inside, rewards that grow with visits, and wishes that nobody hears of."""
+        """Refuse a ball without inside, rewards that grow with visits, and wishes that no policy sees."""
         above(self, 0, "distance_threshold")
         at_least(self, 0, "decay_power")
         if not 0.0 < self.wish_decay <= 1.0:
@@ -155,7 +156,7 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
     def wishes_of(self, state: CoverageState, label: Label) -> Float[Array, "*batch clusters"]:
         """The wishes in the labels of episodes, behind what the policy itself has drawn.
 
-        Whoever has played without wishes is paid alike for all clusters.
+        A policy that plays without wishes is paid alike for all clusters.
         """
         own = self._own_size(state, label)
         if own < label.latent.shape[-1]:
@@ -198,9 +199,20 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
 
     def feature_size(self, spec: EnvSpec) -> int:
         """Length of the feature vector in an environment of these sizes."""
-        obs, action = jnp.zeros((spec.num_agents, spec.obs_size)), spec.action_space.zeros((spec.num_agents,))
-        vector = jax.eval_shape(lambda: self.features(spec, Transition(obs, action, obs)))
-        return int(vector.shape[0])
+        return _feature_size(self, spec)
+
+    def empty_state(self, spec: EnvSpec, capacity: int, num_clusters: int) -> CoverageState:
+        """A state of the right shapes, with nothing in it."""
+        size, clusters = self.feature_size(spec), num_clusters
+        subspace = HighRewardSet(
+            jnp.zeros((capacity, size)),
+            jnp.zeros(capacity),
+            jnp.zeros(capacity, bool),
+            jnp.zeros(capacity, jnp.int32),
+            jnp.zeros((clusters, size)),
+            jnp.zeros(clusters, bool),
+        )
+        return CoverageState(subspace, jnp.zeros(clusters))
 
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
         """Observations grow by demand and features if they are told."""
@@ -210,9 +222,19 @@ class EpisodeReward(ABC, Generic[EpisodeMemory, Percept]):
         """Features of all steps of stacked episodes."""
         return jax.vmap(lambda episode: jax.vmap(lambda step: self.features(spec, step))(episode.transitions))(episodes)
 
+    def sense(self, spec: EnvSpec, state: CoverageState, transition: Transition) -> Float[Array, " features"]:
+        """What is perceived and told of a step: its features, unless the state says what to make of them."""
+        del state
+        return self.features(spec, transition)
+
+    def sensed(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Float[Array, "envs time features"]:
+        """The same for all steps of stacked episodes."""
+        transitions = jax.vmap(lambda episode: episode.transitions)(episodes)
+        return jax.vmap(jax.vmap(lambda step: self.sense(spec, state, step)))(transitions)
+
     def matches(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Match:
         """Matches of all steps of stacked episodes `[envs, time]`; padding is never near."""
-        features = self.features_of(spec, episodes)
+        features = self.sensed(spec, state, episodes)
         found = jax.vmap(jax.vmap(lambda x: match(state.subspace, x, self.distance_threshold)))(features)
         return eqx.tree_at(lambda m: m.near, found, found.near & episodes.mask)
 
@@ -241,7 +263,7 @@ def _observe(
     reward: EpisodeReward, spec: EnvSpec, state: CoverageState, episodes: Episode
 ) -> tuple[CoverageState, Episode]:
     """Replace the task reward of stacked episodes by an `EpisodeReward`, and tell the demand if wanted."""
-    features = reward.features_of(spec, episodes)
+    features = reward.sensed(spec, state, episodes)
     percepts = jax.vmap(jax.vmap(lambda x: reward.perceive(state.subspace, x)))(features)
 
     def of_episode(
@@ -284,7 +306,7 @@ class Told(eqx.Module):
     spec: EnvSpec = eqx.field(static=True)
 
     def start(self, key: Key) -> Memory:
-        """Nothing visited, no step made; wishes come from a stream beside the policy's own."""
+        """Nothing visited, no step made; wishes come from a stream apart from the policy's own."""
         obs = jnp.zeros((self.spec.num_agents, self.spec.obs_size))
         action = self.spec.action_space.zeros((self.spec.num_agents,))
         wish = self.reward.draw_wish(self.state, jax.random.fold_in(key, WISH_STREAM))
@@ -293,7 +315,7 @@ class Told(eqx.Module):
     def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
         """Account for the step that led here, then let the policy act on what it is told."""
         inner, wish, episode, (last_obs, last_action, moved) = memory
-        features = self.reward.features(self.spec, Transition(last_obs, last_action, obs))
+        features = self.reward.sense(self.spec, self.state, Transition(last_obs, last_action, obs))
         after, _ = self.reward.step(self.state, wish, episode, self.reward.perceive(self.state.subspace, features))
         episode = jax.tree.map(lambda new, old: jnp.where(moved, new, old), after, episode)
         wanted = self.reward.wanted(self.state, self.reward.demand(self.state, wish, episode))
@@ -362,7 +384,7 @@ class RecordReward(EpisodeReward[Record, Array]):
     the time that they take. None: all at once, each by its worth."""
 
     def __post_init__(self) -> None:
-        """Refuse kernels without width, averages that never move, and records that nobody reaches."""
+        """Refuse kernels without width, averages that never move, and records out of reach."""
         super().__post_init__()
         above(self, 0, "width")
         if not 0.0 <= self.stay < 1.0:
@@ -378,7 +400,11 @@ class RecordReward(EpisodeReward[Record, Array]):
 
     def perceive(self, subspace: HighRewardSet, features: Float[Array, " features"]) -> Float[Array, " clusters"]:
         """Nearness kappa to every cluster."""
-        beyond = jnp.maximum(cluster_distances(subspace, features) - self.distance_threshold, 0.0)
+        return self.nearness(cluster_distances(subspace, features))
+
+    def nearness(self, distance: Float[Array, " clusters"]) -> Float[Array, " clusters"]:
+        """kappa of distances."""
+        beyond = jnp.maximum(distance - self.distance_threshold, 0.0)
         if self.kernel == "peaked":
             return jnp.exp(-beyond / self.width)
         return jnp.exp(-0.5 * jnp.square(beyond / self.width))
@@ -428,3 +454,14 @@ def least_visits(state: CoverageState) -> Float[Array, ""]:
 def near_clusters(found: Match, num_clusters: int) -> Bool[Array, "episodes time clusters"]:
     """Whether each step of each episode is near each cluster."""
     return (jax.nn.one_hot(found.cluster, num_clusters) > 0) & found.near[..., None]
+
+
+@lru_cache(maxsize=64)
+def _feature_size(reward: EpisodeReward[Any, Any], spec: EnvSpec) -> int:
+    """Length of a feature vector, traced once: every use of a spec asks for it."""
+
+    def vector() -> Float[Array, " features"]:
+        obs, action = jnp.zeros((spec.num_agents, spec.obs_size)), spec.action_space.zeros((spec.num_agents,))
+        return reward.features(spec, Transition(obs, action, obs))
+
+    return int(jax.eval_shape(vector).shape[0])

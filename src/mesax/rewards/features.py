@@ -1,7 +1,7 @@
 """What distances and clusters see of a joint step: feature maps as values (the paper leaves them open, Sec. 5.3).
 
 A good map keeps what makes a configuration pay and forgets what differs between tasks. `leaks` in
-`methods/mesa/coverage.py` measures, before anything is trained, how well "near M_*" agrees with the truth under a map.
+`ours/coverage.py` measures, before anything is trained, how well "near M_*" agrees with the truth under a map.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class ObsActionFeatures:
     """Weighted joint observation and joint action: the pair (s, a) as a vector under the L2 norm."""
 
     obs_weight: float = 0.0
+    """Factor of observations."""
     action_weight: float = 1.0
+    """Factor of actions."""
     obs_from: int = 0
     """First entry of each agent's observation that counts."""
     obs_to: int | None = None
@@ -55,6 +57,7 @@ class SortedOccupancy:
     """
 
     num_points: int
+    """Points that agents may occupy."""
     obs_from: int = 2
     """Where each agent's observation holds the offsets to the points, two numbers each."""
     radius: float = 0.2
@@ -85,7 +88,7 @@ class SortedOccupancy:
         return replace(self, extremes=True)
 
 
-def descending(rows: list[Float[Array, " row"]]) -> list[Float[Array, " row"]]:
+def descending(rows: list[Float[Array, "*shape"]]) -> list[Float[Array, "*shape"]]:
     """Rows sorted entry by entry, largest first: a network of comparisons, many times faster on a CPU than a sort."""
     rows = list(rows)
     for turn in range(len(rows)):

@@ -21,13 +21,14 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from mesax import clone
 from mesax.errors import MissingLibrary, StoreError, UsageError
 
 Named: TypeAlias = Callable[..., object]
 """What a file may name: a setting's class, or a function that is a setting."""
 Kinds: TypeAlias = Mapping[str, Named]
 """Classes and functions by the names that files use (`name_of`)."""
-HOME = __name__.partition(".")[0]
+HOMES = clone.homes()
 ADDED = "added"
 """Marks the fields that are `added`."""
 UNREADABLE = (Mapping, set, frozenset, Enum, os.PathLike)
@@ -89,7 +90,7 @@ def said(value: object) -> Iterator[tuple[str, object]]:
 def name_of(named: Named) -> str:
     """How files call a class or a function: mesax's own by name alone, others as module:name."""
     module = module_of(named)
-    return named.__qualname__ if module.partition(".")[0] == HOME else f"{module}:{named.__qualname__}"
+    return named.__qualname__ if module.partition(".")[0] in HOMES else f"{module}:{named.__qualname__}"
 
 
 def module_of(named: Named) -> str:
@@ -233,7 +234,7 @@ def _found_under_its_name(named: Named) -> bool:
 
 def foreign_modules(value: object) -> tuple[str, ...]:
     """Modules outside mesax whose classes and functions are among the settings, in the order in which they appear."""
-    return tuple(dict.fromkeys(module for module in _modules(value) if module.partition(".")[0] != HOME))
+    return tuple(dict.fromkeys(module for module in _modules(value) if module.partition(".")[0] not in HOMES))
 
 
 def _modules(value: object) -> Iterator[str]:

@@ -4,6 +4,8 @@
     <directory>/manifest.json        format, the caller's facts, leaves (path, shape, dtype), size and SHA-256 of files
     <directory>/<name>               texts beside them, if there are any
 
+A tree may be kept in memory just as well: `save_tree` and `open_tree` take a `Place`, a directory or an `InMemory`.
+
 A directory is written under another name and renamed into place (`replacing`), so its name always means a whole tree.
 The manifest carries a checksum of itself, because neither JSON nor safetensors notices a flipped bit.
 """
@@ -14,10 +16,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NotRequired, TypedDict, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
+from typing import NotRequired, Protocol, TypedDict, cast, runtime_checkable
 
 import jax
 from jaxtyping import PyTree
@@ -49,22 +52,90 @@ class Manifest(TypedDict):
     """SHA-256 of all the rest."""
 
 
+@runtime_checkable
+class Place(Protocol):
+    """Where a tree is saved, or several below it under their names: a directory, or memory."""
+
+    @property
+    def name(self) -> str:
+        """What it is called where it lies."""
+
+    def __truediv__(self, name: str, /) -> Place:
+        """A place below this one."""
+
+    def glob(self, pattern: str, /) -> Iterable[Place]:
+        """Places right below this one that match a pattern and hold something."""
+
+    def is_dir(self) -> bool:
+        """Whether there is anything."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A place in memory; all places that were made from one share what they hold."""
+
+    path: PurePath = PurePath()
+    _trees: dict[PurePath, SavedTree] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.name
+
+    def __truediv__(self, name: str, /) -> InMemory:
+        """A place below this one."""
+        return InMemory(self.path / name, self._trees)
+
+    def glob(self, pattern: str, /) -> list[InMemory]:
+        """Trees right below this one whose names match."""
+        return [
+            InMemory(path, self._trees)
+            for path in self._trees
+            if path.parent == self.path and fnmatchcase(path.name, pattern)
+        ]
+
+    def is_dir(self) -> bool:
+        """Whether a tree is here, or below."""
+        return any(path.is_relative_to(self.path) for path in self._trees)
+
+    def forget(self) -> None:
+        """Let go of all trees below."""
+        for path in [path for path in self._trees if path.is_relative_to(self.path)]:
+            del self._trees[path]
+
+    def keep(self, saved: SavedTree) -> None:
+        """Take over a tree as it is."""
+        self._trees[self.path] = saved
+
+    @property
+    def saved(self) -> SavedTree:
+        """The tree that is here."""
+        if self.path not in self._trees:
+            raise StoreError(f"no tree was saved under {self.path}")
+        return self._trees[self.path]
+
+
 def save_tree(
-    directory: Path, tree: PyTree, facts: Mapping[str, object], texts: Mapping[str, str] | None = None
+    directory: Place, tree: PyTree, facts: Mapping[str, object], texts: Mapping[str, str] | None = None
 ) -> None:
     """Write `tree`, plain `facts` and `texts`, replacing what `directory` held only once all is safely on disk."""
     _save(directory, *encode(tree), facts, texts or {})
 
 
-def save_again(directory: Path, saved: SavedTree, facts: Mapping[str, object], texts: Mapping[str, str]) -> None:
+def save_again(directory: Place, saved: SavedTree, facts: Mapping[str, object], texts: Mapping[str, str]) -> None:
     """Write a saved tree to another place with other facts and texts; nobody has to know what it means."""
     _save(directory, list(saved._entries.values()), saved._arrays, facts, texts)
 
 
-def copy_tree(source: Path, directory: Path) -> None:
+def copy_tree(source: Path, directory: Place) -> None:
     """Write a saved tree to another place as it is, once it was found intact."""
     saved = open_tree(source)
     save_again(directory, saved, saved.facts, {})
+
+
+def trees_in(place: Place, pattern: str) -> list[Place]:
+    """The trees right below a place whose names match, in the order of their names."""
+    return sorted(place.glob(pattern), key=lambda one: one.name)
 
 
 def exists(directory: Path) -> bool:
@@ -92,9 +163,9 @@ def read_manifest(directory: Path) -> Manifest:
 
 @dataclass(frozen=True)
 class SavedTree:
-    """A tree as it lies on disk, found intact; what it means is up to who asks for it."""
+    """A tree as it was saved, found intact; what it means is up to who asks for it."""
 
-    directory: Path
+    directory: PurePath
     facts: Json
     _entries: dict[str, Entry]
     _arrays: Arrays
@@ -129,9 +200,11 @@ class SavedTree:
         return as_kind_of(decode(entry, self._arrays, self.directory / ARRAYS), like)
 
 
-def open_tree(directory: Path, largest: int | None = None) -> SavedTree:
+def open_tree(directory: Place, largest: int | None = None) -> SavedTree:
     """A saved tree, read and checked once, to be restored as a whole or in parts; of at most `largest` bytes."""
-    directory = settled(directory)
+    if isinstance(directory, InMemory):
+        return directory.saved
+    directory = settled(_on_disk(directory))
     manifest = read_manifest(directory)
     if largest is not None and sum(file["bytes"] for file in manifest["files"].values()) > largest:
         raise StoreError(f"{directory} has files of more than {largest} bytes")
@@ -139,7 +212,7 @@ def open_tree(directory: Path, largest: int | None = None) -> SavedTree:
     return SavedTree(directory, manifest["facts"], {entry["path"]: entry for entry in manifest["leaves"]}, arrays)
 
 
-def load_tree(directory: Path, like: PyTree) -> PyTree:
+def load_tree(directory: Place, like: PyTree) -> PyTree:
     """The saved tree, if it is intact and has the structure, shapes and dtypes of `like`."""
     return open_tree(directory).restore(like)
 
@@ -161,11 +234,21 @@ def verify(directory: Path) -> list[str]:
     return problems
 
 
+def _on_disk(place: Place) -> Path:
+    if not isinstance(place, Path):
+        raise TypeError(f"{type(place).__name__} is neither a directory nor memory")
+    return place
+
+
 def _save(
-    directory: Path, entries: list[Entry], arrays: Arrays, facts: Mapping[str, object], texts: Mapping[str, str]
+    directory: Place, entries: list[Entry], arrays: Arrays, facts: Mapping[str, object], texts: Mapping[str, str]
 ) -> None:
     # Through JSON and back: keys become text before they are sorted, arrays become lists.
     plain_facts = json.loads(json.dumps(facts, default=_to_list, allow_nan=False))
+    if isinstance(directory, InMemory):
+        own = {name: array.copy() for name, array in arrays.items()}  # whoever gave them may use them up
+        directory.keep(SavedTree(directory.path, plain_facts, {entry["path"]: entry for entry in entries}, own))
+        return
 
     def write(place: Path) -> None:
         safetensors_numpy.save_file(arrays, place / ARRAYS)
@@ -178,7 +261,7 @@ def _save(
             file.flush()
             os.fsync(file.fileno())
 
-    replace_directory(directory, write, MANIFEST, SafetensorError)
+    replace_directory(_on_disk(directory), write, MANIFEST, SafetensorError)
 
 
 def _to_list(value: object) -> object:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from mesax.errors import UsageError
 
@@ -53,7 +55,7 @@ class Suite(Protocol):
         """MESA's experiment and every learner there, in one of the presets."""
 
     def figures(self) -> Sequence[RunFigure]:
-        """What is drawn of its runs, beside what is drawn of all; needs no JAX."""
+        """Figures of its runs, besides those of all runs; needs no JAX."""
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
         """Stacked episodes of one task, ready to be drawn."""
@@ -69,6 +71,36 @@ class OpenEnded(Protocol):
 
     def knows(self, environment: str) -> bool:
         """Whether a name is one of these."""
+
+
+def part(module: str) -> ModuleType:
+    """A module of `mesax.suites` by its name there, for example `climb.presets`: imported when it is asked for."""
+    return import_module(f"{__package__}.{module}")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A suite in a folder of this package: `presets.py`, `figures.py` and `render.py` have what it is asked for."""
+
+    name: str
+    folder: ClassVar[str]
+    environments: ClassVar[Mapping[str, str]]
+
+    def family(self, environment: str) -> TaskFamily:
+        """As the table of presets has it."""
+        return part(f"{self.folder}.presets").family_of(environment)
+
+    def preset(self, environment: str, preset: str) -> Preset:
+        """From the table of presets."""
+        return part(f"{self.folder}.presets").preset(environment, preset)
+
+    def figures(self) -> Sequence[RunFigure]:
+        """Those that say where explorers go."""
+        return part(f"{self.folder}.figures").FIGURES
+
+    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+        """As the world is drawn."""
+        return part(f"{self.folder}.render").play(title, family, task, episodes)
 
 
 def expect(kind: type[Kind], value: object) -> Kind:

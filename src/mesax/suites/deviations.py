@@ -13,7 +13,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "agents-on-target": "with three agents two belong on the target, and the third elsewhere",
         "layouts": "`mpe-*`: targets share layouts; test tasks of a seed are on the authors' own map of it",
         "hard-worlds": "`mpe-*-hard`: the authors' difficulty is .3 instead of .1; which they used is not known",
-        "test-tasks": "five by default; the seed determines which",
+        "test-tasks": "`mpe-*`: all targets of the seed's map; elsewhere five by default; the seed determines which",
         "draws": "maps and a seed's first test tasks are the authors' own; starts and all other tasks are our draws",
         "action-order": "`mpe-*`: actions are numbered as in mpe2: stay, -x, +x, -y, +y; the authors have +x first",
         "horizon": "a climb game terminates after its last stage; other worlds are cut, and the cut is bootstrapped",
@@ -41,6 +41,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "quick-learner": "`quick`, `smoke`: MESA wraps a tuned learner; `plain` is that learner alone",
     },
     "Value decomposition": {
+        "published-values": "preset `paper`: QMIX, MAVEN and EMC as in the authors' code, steps and tests too",
         "attention-features": "QPLEX attends by the agent's own observation",
     },
     "Stage 1: the high-reward set": {
@@ -72,11 +73,12 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "explorer-policy": "an explorer samples its actions, as it was trained",
         "explorer-snapshot": "`quick`, `smoke`, particle worlds: the kept explorer is the last that is fair",
         "entropy": "`quick`, `smoke`, climb games: explorers have a bonus for entropy",
-        "structured-explorers": "beside `mesa` there is `structured`, with shared randomness and relations",
+        "structured-explorers": "in addition to `mesa` there is `structured`, with shared randomness and relations",
+        "learned-reward": "in addition to `mesa` there is `learned`, which is paid for what a model has learned to pay",
     },
     "Stage 3: new tasks": {
         "mixing": "linear, over the first part of the rounds after the random phase",
-        "warm-up": "every method begins every task with the same number of random steps",
+        "warm-up": "all methods begin a task with as many random steps; `paper`: learners of values with 32 episodes",
         "true-reward": "explorers' episodes are stored with the task's reward, and count as steps",
     },
     "Swimmer": {
@@ -88,7 +90,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
     },
     "Evaluation": {
         "evaluation": "greedy policies, episodes of their own; final: mean of the last five evaluations or third",
-        "spread": "95% intervals over seeds and tasks beside the standard deviation",
+        "spread": "95% intervals over seeds and tasks next to the standard deviation",
     },
     "Baselines that learn on training tasks": {
         "pretraining-base": "Pretrain and Goal are MAPPO",

@@ -8,13 +8,13 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
+from mesax import clone
 from mesax.errors import UsageError
 from mesax.store.modules import is_reference
 from mesax.suites.base import OpenEnded, Suite
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.foreign.suite import suite_named
 from mesax.suites.particles.suite import ParticlesSuite
-from mesax.suites.proofs.suite import GAMES
 from mesax.suites.swimmer.suite import SwimmerSuite
 
 OF_THE_PAPER: tuple[Suite, ...] = (
@@ -22,6 +22,8 @@ OF_THE_PAPER: tuple[Suite, ...] = (
     ParticlesSuite(),
     SwimmerSuite(),
 )
+GAMES: tuple[Suite, ...] = clone.part("games.suite", "a proof game").GAMES if clone.is_here() else ()
+"""Proof games, in a clone."""
 BUILT_IN: tuple[Suite, ...] = (*OF_THE_PAPER, *GAMES)
 GROUP = "mesax.suites"
 """Entry points of installed packages: each names a `Suite`."""
@@ -77,7 +79,7 @@ def patterns() -> list[str]:
 
 
 def _all_suites() -> Iterator[Suite]:
-    """Built-in suites first: as long as one of these is meant, no other package is imported."""
+    """Built-in suites first: a name of theirs imports no other package."""
     yield from BUILT_IN
     yield from installed()
 

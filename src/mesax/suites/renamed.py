@@ -99,9 +99,9 @@ def open_run(path: Path) -> RunDirectory:
     return Run(RunDirectory.open(path).path)
 
 
-def load_run(path: str | Path) -> RunResults:
-    """The results of a run that has been evaluated."""
-    results = reading.load_run(path)
+def load_run(path: str | Path, partial: bool = False) -> RunResults:
+    """The results of a run that has been evaluated; with `partial`, so far."""
+    results = reading.load_run(path, partial)
     return replace(results, run=named_today(results.run))
 
 

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.base import Learner
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.maven import CodedValues, Maven
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Periodic, ValueDecomposition
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.maven import CodedValues, Maven
 from mesax.methods.preset import NamedLearner
 from mesax.nets import Adam, Entities, Gru, Mlp, RmsProp, WithChange
 from mesax.training.schedule import Schedule
@@ -67,18 +67,31 @@ def columns(*, paper: Entry, quick: Entry) -> dict[str, Entry]:
     return {"paper": paper, "quick": quick, "smoke": quick}
 
 
-def seeing_change(learner: Entry) -> Entry:
-    """The same learner, whose dense nets see what changed since the step before: where velocities are hidden."""
+def with_nets(learner: Entry, change: Callable[[Mlp | Entities], object]) -> Entry:
+    """The same learner with other dense nets, wherever it has them."""
     assert is_dataclass(learner) and not isinstance(learner, type)
     changed: dict[str, object] = {}
     for name, value in ((field.name, getattr(learner, field.name)) for field in fields(learner)):
-        if isinstance(value, Entities):  # observations begin with an offset: its change is the agent's own velocity
-            changed[name] = WithChange(replace(value, own=2))
-        elif isinstance(value, Mlp):
-            changed[name] = WithChange(value)
+        if isinstance(value, Mlp | Entities):
+            changed[name] = change(value)
         elif is_dataclass(value) and not isinstance(value, type):
-            changed[name] = seeing_change(value)
+            changed[name] = with_nets(value, change)
     return replace(learner, **changed)
+
+
+def seeing_change(learner: Entry) -> Entry:
+    """The same learner, whose dense nets see what changed since the step before: where velocities are hidden."""
+
+    def change(net: Mlp | Entities) -> WithChange:
+        # Observations begin with an offset: its change is the agent's own velocity.
+        return WithChange(replace(net, own=2) if isinstance(net, Entities) else net)
+
+    return with_nets(learner, change)
+
+
+def finer(learner: Entry, octaves: int) -> Entry:
+    """The same learner, whose dense nets see inputs at so many frequencies: where rewards change within little."""
+    return with_nets(learner, lambda net: replace(net, octaves=octaves) if isinstance(net, Mlp) else net)
 
 
 def coordinated(own: object) -> Maddpg | Normalized:

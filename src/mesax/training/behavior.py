@@ -24,7 +24,7 @@ class LearnerAlone:
     """The learner's own behavior policy."""
 
     def __call__(self, learner: Policy, explorer: Policy | None, elapsed: Elapsed) -> Policy:
-        """Nobody else plays."""
+        """No other policy plays."""
         del explorer, elapsed
         return learner
 

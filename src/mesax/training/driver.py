@@ -1,8 +1,11 @@
-"""Where the host meets the device.
+"""Runs a loop: where the host meets the device.
 
 A run advances in chunks: the device plays and learns, then the host evaluates, checks that all is finite, and hands the
 chunk to whoever wants it. Chunks are cut into segments of a few seconds: between them a run can be saved and stopped.
 Lanes (tasks and repeats) share a program through `vmap`; a lane's numbers depend on its own task and key only.
+
+One update, from here: `learn` -> `advance`, whose program scans `LearningLoop.round` -> collect, observe, update ->
+the algorithm's `update`. If the host steps the environment, it collects, and `LearningLoop.learn` is called.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from mesax.compiling import compiled
 from mesax.envs.base import AnyEnvironment, Environment, Guarded, HostEnvironment
@@ -24,13 +27,41 @@ from mesax.envs.host import EnvironmentFault
 from mesax.errors import StoreError, TrainingError
 from mesax.policy import Policy
 from mesax.store.trees import SavedTree
-from mesax.training.engines import Log, OnDevice, OnHost, joined, packed, shape_of, shape_of_packed, unpacked
+from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import as_lane, play_on_host
-from mesax.training.loop import Loop, LoopState, Start
+from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import (
+    LoopState,
+    RoundLog,
+    Start,
+    mean_over_rounds,
+    packed,
+    shape_of_packed,
+    struct_like,
+    unpacked,
+)
 from mesax.training.rollout import draw_tasks, play
-from mesax.types import EnvSpec, Episode, Key, Keys, leading_size, to_host, tree_index
+from mesax.training.schedule import round_keys
+from mesax.types import (
+    AnyArray,
+    EnvSpec,
+    Episode,
+    Key,
+    Keys,
+    Metrics,
+    Tree,
+    leading_size,
+    mapped,
+    stacked_shape,
+    to_host,
+    tree_index,
+)
 
 Facts: TypeAlias = dict[str, int]
+Log: TypeAlias = tuple[dict[str, np.ndarray], Episode | None]
+"""Metrics `[lanes, rounds]`, and episodes `[lanes, rounds, envs, ...]` if they are kept."""
+Evaluation: TypeAlias = tuple[np.ndarray, np.ndarray | None]
+"""Mean rewards of the greedy policy `[lanes, time]`, and of every form it may take `[lanes, forms, time]` (or None)."""
 
 
 @runtime_checkable
@@ -84,7 +115,7 @@ class Chunk:
 
 
 def learn(
-    loop: Loop,
+    loop: LearningLoop,
     tasks: PyTree,
     keys: Keys,
     *,
@@ -107,7 +138,7 @@ def learn(
     steps = loop.schedule.steps_per_round(horizon)
     step = loop.schedule.warmup_rounds(horizon) * steps
     eval_env = eval_env or loop.env
-    engine = _engine(loop, eval_env, eval_episodes)
+    side = _side(loop, eval_env, eval_episodes)
 
     def checked(values: dict[str, np.ndarray]) -> PyTree:
         learner = to_host(state.learner)
@@ -116,7 +147,7 @@ def learn(
 
     def chunk(logs: list[Log], seconds: float) -> Chunk:
         metrics, episodes = joined(logs)
-        rewards, forms = engine.evaluate(tasks, state, keys, step) if eval_episodes else (np.zeros((lanes, 0)), None)
+        rewards, forms = side.evaluate(tasks, state, keys, step) if eval_episodes else (np.zeros((lanes, 0)), None)
         learner = checked(metrics | {"rewards": rewards})
         policy = _policies(loop, eval_env.spec, learner, state.reward, lanes)
         reward = to_host(state.reward)
@@ -124,7 +155,7 @@ def learn(
 
     saved = None if keeper is None else keeper.left()
     if saved is None:
-        first, (state, log) = 0, engine.begin(tasks, start, reward_state, keys)
+        first, (state, log) = 0, side.begin(tasks, start, reward_state, keys)
         logs = [log]
     else:
         first, state, logs = _continued(loop, start, reward_state, keys, segment, saved)
@@ -136,7 +167,7 @@ def learn(
             while index and len(logs) * segment < rounds:
                 if keeper is not None:
                     keeper.pause(partial(_left_behind, state, logs, index))
-                state, log = engine.advance(tasks, start.explorer, state, keys, segment)
+                state, log = side.advance(tasks, start.explorer, state, keys, segment)
                 logs.append(log)
                 step += segment * steps
                 last_good = checked(log[0])
@@ -148,7 +179,7 @@ def learn(
 
 
 def prepare(
-    loop: Loop,
+    loop: LearningLoop,
     tasks: PyTree,
     keys: Keys,
     *,
@@ -160,19 +191,19 @@ def prepare(
     """Compile now what `learn` will need with arguments of the same shapes; shapes may stand for any of them."""
     loop.check_lanes(len(keys))
     segment = loop.schedule.segment(loop.env.spec.horizon, len(keys))
-    _engine(loop, eval_env or loop.env, eval_episodes).prepare(tasks, start, reward_state, keys, segment)
+    _side(loop, eval_env or loop.env, eval_episodes).prepare(tasks, start, reward_state, keys, segment)
 
 
-def _engine(loop: Loop, eval_env: AnyEnvironment, eval_episodes: int) -> OnDevice | OnHost:
+def _side(loop: LearningLoop, eval_env: AnyEnvironment, eval_episodes: int) -> _OnDevice | _OnHost:
     """What steps the loop: the device alone, or the host with it."""
     if isinstance(loop.env, HostEnvironment):
         assert isinstance(eval_env, HostEnvironment), "evaluation takes place where training does"
-        return OnHost(loop, loop.env, eval_env, eval_episodes)
+        return _OnHost(loop, loop.env, eval_env, eval_episodes)
     assert not isinstance(eval_env, HostEnvironment), "evaluation takes place where training does"
-    return OnDevice(loop, eval_env, eval_episodes)
+    return _OnDevice(loop, eval_env, eval_episodes)
 
 
-def _policies(loop: Loop, spec: EnvSpec, learner: PyTree, reward: PyTree, lanes: int) -> PyTree:
+def _policies(loop: LearningLoop, spec: EnvSpec, learner: PyTree, reward: PyTree, lanes: int) -> PyTree:
     """Greedy policies, lane by lane, as arrays on the host."""
     each = jax.vmap(lambda learner, reward: loop.greedy(spec, learner, reward), axis_size=lanes)
     return to_host(each(learner, reward))
@@ -185,7 +216,7 @@ def _left_behind(state: LoopState, logs: list[Log], chunk: int) -> tuple[PyTree,
 
 
 def _continued(
-    loop: Loop, start: Start, reward_state: PyTree, keys: Keys, segment: int, saved: SavedTree
+    loop: LearningLoop, start: Start, reward_state: PyTree, keys: Keys, segment: int, saved: SavedTree
 ) -> tuple[int, LoopState, list[Log]]:
     """(next chunk, state, logs of its segments that are done) of an attempt that was stopped."""
     try:
@@ -244,3 +275,264 @@ def _check_finite(values: dict[str, np.ndarray], step: int, last_good: PyTree, e
             lanes = sorted({int(index[0]) for index in np.argwhere(~np.isfinite(value))})
             text = f"{name} is not finite in lane {', '.join(map(str, lanes))} by step {step}; stopped"
             raise NotFiniteError(f"{text}: {env.reason}" if isinstance(env, Guarded) else text, last_good)
+
+
+@dataclass(frozen=True)
+class _OnDevice:
+    """A loop whose environment is JAX: a whole segment is one program."""
+
+    loop: LearningLoop
+    eval_env: Environment
+    eval_episodes: int
+
+    def prepare(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> None:
+        """Compile all that is below, from shapes alone."""
+        begin = _Begin(self.loop)
+        state, _ = jax.eval_shape(begin, tasks, start, reward_state, keys)
+        compiled(begin).lower(tasks, start, reward_state, keys).compile()
+        compiled(_Advance(self.loop, rounds), (2,)).lower(tasks, start.explorer, state, keys).compile()
+        if self.eval_episodes:
+            evaluate = _Evaluate(self.loop, self.eval_env, self.eval_episodes)
+            compiled(evaluate).lower(tasks, state.learner, state.reward, keys, 0).compile()
+
+    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, Log]:
+        """State after the warm-up."""
+        state, log = compiled(_Begin(self.loop))(tasks, start, reward_state, keys)
+        return state, _on_host(log)
+
+    def advance(
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Keys, rounds: int
+    ) -> tuple[LoopState, Log]:
+        """A few rounds; `state` is used up."""
+        state, log = compiled(_Advance(self.loop, rounds), (2,))(tasks, explorer, state, keys)
+        return state, _on_host(log)
+
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> Evaluation:
+        """The greedy policy, and its forms if it has several."""
+        program = compiled(_Evaluate(self.loop, self.eval_env, self.eval_episodes))
+        rewards, forms = program(tasks, state.learner, state.reward, keys, step)
+        return np.asarray(rewards), None if forms is None else np.asarray(forms)
+
+
+def _initial(
+    loop: LearningLoop, learner: PyTree, episodes: Episode | None, reward_state: PyTree, key: Key
+) -> LoopState:
+    """A lane's state before the first round, of the very types that a round gives back.
+
+    A number whose type is weak, as that of `jnp.full(3, 0.5)`, would have the first round compiled for itself alone.
+    """
+
+    def settled(leaf: AnyArray) -> Array:
+        leaf = jnp.asarray(leaf)
+        return jax.lax.convert_element_type(leaf, leaf.dtype) if leaf.weak_type else leaf
+
+    return jax.tree.map(settled, loop.init(Start(learner=learner, episodes=episodes), reward_state, key))
+
+
+@dataclass(frozen=True)
+class _Begin:
+    loop: LearningLoop
+
+    def __call__(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, RoundLog]:
+        def lane(tasks: PyTree, episodes: Episode | None, key: Key) -> tuple[LoopState, RoundLog]:
+            return self.loop.warm_up(tasks, _initial(self.loop, start.learner, episodes, reward_state, key), key)
+
+        return mapped(lane)(tasks, start.episodes, keys)
+
+
+@dataclass(frozen=True)
+class _Advance:
+    loop: LearningLoop
+    rounds: int
+
+    def __call__(self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Keys) -> tuple[LoopState, RoundLog]:
+        def lane(tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
+            return self.loop.advance(tasks, explorer, state, key, self.rounds)
+
+        return mapped(lane)(tasks, state, keys)
+
+
+@dataclass(frozen=True)
+class _Evaluate:
+    loop: LearningLoop
+    env: Environment
+    num_episodes: int
+
+    def __call__(
+        self, tasks: PyTree, learner: PyTree, reward: PyTree, keys: Keys, step: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "lanes time"], Float[Array, "lanes forms time"] | None]:
+        def lane(
+            tasks: PyTree, learner: PyTree, reward: PyTree, key: Key
+        ) -> tuple[Float[Array, " time"], Float[Array, "forms time"] | None]:
+            def rewards(policy: Policy) -> Float[Array, " time"]:
+                return mean_rewards(self.env, tasks, policy, evaluation_key(key, step), self.num_episodes)
+
+            forms = self.loop.variants(self.env.spec, learner, reward)
+            own = rewards(self.loop.greedy(self.env.spec, learner, reward))
+            return own, None if forms is None else jax.vmap(rewards)(forms)
+
+        return mapped(lane)(tasks, learner, reward, keys)
+
+
+@dataclass(frozen=True)
+class _OnHost:
+    """A loop whose environment is stepped by the host: round by round, and all but the playing is compiled."""
+
+    loop: LearningLoop
+    env: HostEnvironment
+    """The loop's own."""
+    eval_env: HostEnvironment
+    eval_episodes: int
+
+    def prepare(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys, rounds: int) -> None:
+        """Nothing: a core that is free steps environments, and these programs are small."""
+
+    def begin(self, tasks: PyTree, start: Start, reward_state: PyTree, keys: Keys) -> tuple[LoopState, Log]:
+        """State after the warm-up."""
+        schedule = self.loop.schedule
+        state = compiled(_Init(self.loop))(start, reward_state, keys)
+        logs = []
+        for _ in range(schedule.warmup_rounds(self.env.spec.horizon)):
+            policy, keys_play = compiled(_WarmupPlayer(self.loop))(state.reward, state.round, keys)
+            played = play_on_host(self.env, tasks, policy, keys_play, schedule.num_envs)
+            state, metrics = compiled(_Store(self.loop), (0,))(state, played, keys)
+            logs.append((metrics, played))
+        return state, self._gathered(logs)
+
+    def advance(
+        self, tasks: PyTree, explorer: PyTree, state: LoopState, keys: Keys, rounds: int
+    ) -> tuple[LoopState, Log]:
+        """A few rounds; `state` is used up."""
+        logs = []
+        for _ in range(rounds):
+            policy, keys_play = compiled(_Player(self.loop))(state.learner, state.reward, state.round, explorer, keys)
+            played = play_on_host(self.env, tasks, policy, keys_play, self.loop.schedule.num_envs)
+            state, metrics = compiled(_Learn(self.loop), (0,))(state, played, keys)
+            logs.append((metrics, played))
+        return state, self._gathered(logs)
+
+    def evaluate(self, tasks: PyTree, state: LoopState, keys: Keys, step: int) -> Evaluation:
+        """The greedy policy, and its forms if it has several."""
+        policy, forms, keys = compiled(_Greedy(self.loop, self.eval_env))(state.learner, state.reward, keys, step)
+        own = self._mean_rewards(tasks, policy, keys)
+        if forms is None:
+            return own, None
+        lanes, number = jax.tree.leaves(forms)[0].shape[:2]
+        side_by_side = jax.tree.map(lambda leaf: leaf.reshape(lanes * number, *leaf.shape[2:]), forms)
+        repeated = jax.tree.map(lambda leaf: np.repeat(leaf, number, axis=0), tasks)
+        rewards = self._mean_rewards(repeated, side_by_side, jnp.repeat(keys, number, axis=0))
+        return own, rewards.reshape(lanes, number, -1)
+
+    def _mean_rewards(self, tasks: PyTree, policy: Policy, keys: Keys) -> np.ndarray:
+        return np.asarray(play_on_host(self.eval_env, tasks, policy, keys, self.eval_episodes).reward).mean(axis=1)
+
+    def _gathered(self, logs: list[tuple[Metrics, Episode]]) -> Log:
+        """All rounds side by side."""
+        if not logs:
+            return {}, None
+        metrics = jax.tree.map(np.asarray, _stacked([metrics for metrics, _ in logs]))
+        return metrics, _stacked([played for _, played in logs]) if self.loop.keep_episodes else None
+
+
+@dataclass(frozen=True)
+class _Init:
+    loop: LearningLoop
+
+    def __call__(self, start: Start, reward_state: PyTree, keys: Keys) -> LoopState:
+        def lane(episodes: Episode | None, key: Key) -> LoopState:
+            return _initial(self.loop, start.learner, episodes, reward_state, key)
+
+        return mapped(lane)(start.episodes, keys)
+
+
+@dataclass(frozen=True)
+class _WarmupPlayer:
+    loop: LearningLoop
+
+    def __call__(self, reward: PyTree, number: Int[Array, " lanes"], keys: Keys) -> tuple[PyTree, Keys]:
+        policy = jax.vmap(lambda reward, _: self.loop.warmup_policy(reward))(reward, keys)
+        return policy, jax.vmap(jax.random.fold_in)(keys, number)
+
+
+@dataclass(frozen=True)
+class _Store:
+    loop: LearningLoop
+
+    def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
+        state, log = mapped(self.loop.store)(state, episodes, keys)
+        return state, log.metrics
+
+
+@dataclass(frozen=True)
+class _Player:
+    loop: LearningLoop
+
+    def __call__(
+        self, learner: PyTree, reward: PyTree, number: Int[Array, " lanes"], explorer: PyTree, keys: Keys
+    ) -> tuple[PyTree, Keys]:
+        def lane(learner: PyTree, reward: PyTree, number: Int[Array, ""], key: Key) -> tuple[PyTree, Key]:
+            return self.loop.player(learner, reward, number, explorer), round_keys(key, number)[0]
+
+        return mapped(lane)(learner, reward, number, keys)
+
+
+@dataclass(frozen=True)
+class _Learn:
+    loop: LearningLoop
+
+    def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
+        state, log = mapped(self.loop.learn)(state, episodes, keys)
+        return state, log.metrics
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    loop: LearningLoop
+    env: HostEnvironment
+
+    def __call__(
+        self, learner: PyTree, reward: PyTree, keys: Keys, step: int | Int[Array, ""]
+    ) -> tuple[Policy, Policy | None, Keys]:
+        """(the policies, every form of each, keys)."""
+
+        def lane(learner: PyTree, reward: PyTree, key: Key) -> tuple[Policy, Policy | None]:
+            del key  # has the lanes, even if learner and reward are empty
+            spec = self.env.spec
+            return self.loop.greedy(spec, learner, reward), self.loop.variants(spec, learner, reward)
+
+        return *mapped(lane)(learner, reward, keys), jax.vmap(lambda key: evaluation_key(key, step))(keys)
+
+
+def joined(logs: list[Log]) -> tuple[dict[str, np.ndarray], Episode | None]:
+    """A chunk's segments together: means of the metrics `[lanes]`, and the episodes one after another."""
+    metrics, episodes = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *logs)
+    means = compiled(_means)(metrics) if metrics else {}
+    return {name: np.asarray(value) for name, value in means.items()}, episodes
+
+
+def shape_of(
+    loop: LearningLoop, start: Start, reward_state: PyTree, keys: Keys, rounds: int
+) -> tuple[LoopState, PyTree]:
+    """Shapes of the loop's state, and of the log of some rounds."""
+    lanes, envs = len(keys), loop.schedule.num_envs
+    state = jax.eval_shape(_Init(loop), start, reward_state, keys)
+    reward = jax.eval_shape(lambda state: tree_index(state.reward, 0), state)
+    episodes = stacked_shape(jax.eval_shape(loop.blank_episode, reward), lanes, envs)
+    _, metrics = jax.eval_shape(_Learn(loop), state, episodes, keys)
+    metrics = {name: jax.ShapeDtypeStruct((lanes, rounds), value.dtype) for name, value in metrics.items()}
+    episodes = jax.tree.map(lambda leaf: struct_like((lanes, rounds, *leaf.shape[1:]), leaf), episodes)
+    return state, (metrics, episodes if loop.keep_episodes else None)
+
+
+def _on_host(log: RoundLog) -> Log:
+    metrics, episodes = jax.tree.map(np.asarray, (log.metrics, log.episodes))
+    return metrics, episodes
+
+
+def _stacked(rounds: list[Tree]) -> Tree:
+    stacked: Tree = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *rounds)
+    return stacked
+
+
+def _means(metrics: Metrics) -> Metrics:
+    return jax.vmap(mean_over_rounds)(metrics)

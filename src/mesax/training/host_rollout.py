@@ -33,7 +33,7 @@ MOST_ASKED = 2_048
 batch of another size. No stage of a preset plays more; beyond, where it would cost too much, last digits may differ."""
 MOST_BATCHES, MOST_OPEN = 8, 2 * MOST_COPIES
 """Batches, and copies of all batches together, that stay open; environments that an adapter keeps for later come on top
-(`IDLE_PER_COPY` in `envs/adapters/foreign.py`)."""
+(`IDLE_PER_COPY` in `bridges/environments/foreign.py`)."""
 REAL = "fiub"
 """Kinds of NumPy's types that are numbers, or truth values."""
 

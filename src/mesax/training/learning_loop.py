@@ -1,9 +1,12 @@
-"""The loop of every learner: play some episodes, take them in, update.
+"""The loop of every learner, which `driver` runs: written for one lane, as pure functions.
 
-    warm_up:  rounds of uniformly random episodes into the replay (off-policy learners only)
-    advance:  per round, `num_envs` episodes by `behavior(...)`, relabeled by the reward model; then
-              off-policy: `updates_per_round` updates from replayed episodes
-              on-policy:  one update from the episodes just played, which are then forgotten
+    warm_up   rounds of uniformly random episodes into the replay (off-policy learners only)
+    advance   rounds, one after another
+
+    round     collect   `num_envs` episodes by `behavior(...)`
+              observe   they are relabeled by the reward model, seen by the learner, and put into the replay
+              update    off-policy: `updates_per_round` times from replayed episodes
+                        on-policy:  once from the episodes just played, which are then forgotten
 
 MESA touches this loop in three places, each a value: who behaves, which reward, who else reads the collected data.
 Round r draws its randomness from `fold_in(key, r)`, so how a run is cut into chunks cannot change it.
@@ -163,67 +166,28 @@ class LearningLoop:
         """`num_rounds` rounds of playing and learning."""
 
         def body(state: LoopState, _: None) -> tuple[LoopState, RoundLog]:
-            key_play = round_keys(key, state.round)[0]
-            policy = self.player(state.learner, state.reward, state.round, explorer)
-            return self.learn(state, play(self._jax_env, tasks, policy, key_play, self.schedule.num_envs), key)
+            return self.round(tasks, explorer, state, key)
 
         return jax.lax.scan(body, state, None, num_rounds)
 
-    @property
-    def _jax_env(self) -> Environment:
-        assert not isinstance(self.env, HostEnvironment), "the host plays these episodes"
-        return self.env
+    def round(self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
+        """One round; on the host somebody else collects, and hands over to `learn`."""
+        return self.learn(state, self.collect(tasks, explorer, state, key), key)
 
-    def elapsed(self, number: Int[Array, ""]) -> Elapsed:
-        """How far the run has come at round `number`."""
-        return self.schedule.elapsed(self.env.spec.horizon, number)
-
-    def warmup_policy(self, reward: PyTree) -> Policy:
-        """Who plays the warm-up."""
-        uniform = Relabeled(UniformPolicy(self.env.spec.action_space), self.prior)
-        return self.reward_model.equip(self.env.spec, reward, uniform)
-
-    def player(self, learner: PyTree, reward: PyTree, number: Int[Array, ""], explorer: PyTree) -> Policy:
-        """Who plays round `number`."""
-        if explorer is not None and not self.algorithm.needs_replay:
-            raise UsageError("an on-policy learner cannot learn from another's episodes")
-        elapsed = self.elapsed(number)
-        own = self.algorithm.behavior(self.learner_spec, learner, elapsed)
-        own = self.reward_model.equip(self.env.spec, reward, own)
-        other = None if explorer is None else Relabeled(explorer, self.prior)
-        return self.behavior(own, other, elapsed)
-
-    def greedy(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy:
-        """The learned policy as it plays in an environment of these sizes."""
-        policy = self.algorithm.greedy(self.reward_model.learner_spec(spec), learner)
-        return self.reward_model.equip(spec, reward, policy)
-
-    def variants(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy | None:
-        """Every form that it may take in an episode, stacked; None if there is one only."""
-        forms = self.algorithm.variants(self.reward_model.learner_spec(spec), learner)
-        return None if forms is None else jax.vmap(lambda form: self.reward_model.equip(spec, reward, form))(forms)
-
-    def store(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
-        """Relabel a round's episodes and put them into the replay."""
-        state, _, log = self._take_in(state, episodes, key)
-        return state, log
+    def collect(self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key) -> Episode:
+        """Episodes side by side, by the learner and whoever else plays."""
+        key_play = round_keys(key, state.round)[0]
+        policy = self.player(state.learner, state.reward, state.round, explorer)
+        return play(self._jax_env, tasks, policy, key_play, self.schedule.num_envs)
 
     def learn(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
-        """Take a round's episodes in, then update from replayed ones or from these."""
+        """Take a round's episodes in, then update; `key` is the lane's own."""
         elapsed, (_, key_learn) = self.elapsed(state.round), round_keys(key, state.round)
-        state, seen, log = self._take_in(state, episodes, key)
-        replay = state.replay
-        if replay is None:
-            learner, metrics = self.algorithm.update(self.learner_spec, state.learner, seen, elapsed, key_learn)
-        elif isinstance(self.schedule, Prioritized):
-            learner, replay, metrics = self._prioritized_updates(state.learner, replay, elapsed, key_learn)
-        else:
-            learner, metrics = self._replayed_updates(state.learner, replay, elapsed, key_learn)
-        check_names(f"{type(self.algorithm).__name__}.update", metrics)
-        state = LoopState(learner, replay, state.reward, state.round)
+        state, seen, log = self.observe(state, episodes, key)
+        state, metrics = self.update(state, seen, elapsed, key_learn)
         return state, RoundLog(log.metrics | metrics, log.episodes)
 
-    def _take_in(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, Episode, RoundLog]:
+    def observe(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, Episode, RoundLog]:
         """(state with the episodes in it, the episodes as the learner sees them, log)."""
         key_store = store_key(key, state.round)
         reward, seen = self.reward_model.observe(self.env.spec, state.reward, episodes, key_store)
@@ -231,6 +195,23 @@ class LearningLoop:
         replay = None if state.replay is None else self._added(state.replay, seen)
         log = RoundLog(returns_of(episodes, seen), episodes if self.keep_episodes else None)
         return LoopState(learner, replay, reward, state.round + 1), seen, log
+
+    def store(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
+        """The same without learning: of the warm-up."""
+        state, _, log = self.observe(state, episodes, key)
+        return state, log
+
+    def update(self, state: LoopState, seen: Episode, elapsed: Elapsed, key: Key) -> tuple[LoopState, Metrics]:
+        """Learn from replayed episodes, or from those just seen."""
+        replay = state.replay
+        if replay is None:
+            learner, metrics = self.algorithm.update(self.learner_spec, state.learner, seen, elapsed, key)
+        elif isinstance(self.schedule, Prioritized):
+            learner, replay, metrics = self._prioritized_updates(state.learner, replay, elapsed, key)
+        else:
+            learner, metrics = self._replayed_updates(state.learner, replay, elapsed, key)
+        check_names(f"{type(self.algorithm).__name__}.update", metrics)
+        return LoopState(learner, replay, state.reward, state.round), metrics
 
     def _replayed_updates(self, learner: PyTree, replay: Replay, elapsed: Elapsed, key: Key) -> tuple[PyTree, Metrics]:
         schedule = self.schedule
@@ -269,3 +250,37 @@ class LearningLoop:
         keys = jax.random.split(key, schedule.updates_per_round)
         (learner, priority), metrics = jax.lax.scan(update, (learner, replay.priority), keys)
         return learner, Replay(replay.episodes, replay.added, priority), jax.tree.map(jnp.mean, metrics)
+
+    @property
+    def _jax_env(self) -> Environment:
+        assert not isinstance(self.env, HostEnvironment), "the host plays these episodes"
+        return self.env
+
+    def elapsed(self, number: Int[Array, ""]) -> Elapsed:
+        """How far the run has come at round `number`."""
+        return self.schedule.elapsed(self.env.spec.horizon, number)
+
+    def warmup_policy(self, reward: PyTree) -> Policy:
+        """Who plays the warm-up."""
+        uniform = Relabeled(UniformPolicy(self.env.spec.action_space), self.prior)
+        return self.reward_model.equip(self.env.spec, reward, uniform)
+
+    def player(self, learner: PyTree, reward: PyTree, number: Int[Array, ""], explorer: PyTree) -> Policy:
+        """Who plays round `number`."""
+        if explorer is not None and not self.algorithm.needs_replay:
+            raise UsageError("an on-policy learner cannot learn from another's episodes")
+        elapsed = self.elapsed(number)
+        own = self.algorithm.behavior(self.learner_spec, learner, elapsed)
+        own = self.reward_model.equip(self.env.spec, reward, own)
+        other = None if explorer is None else Relabeled(explorer, self.prior)
+        return self.behavior(own, other, elapsed)
+
+    def greedy(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy:
+        """The learned policy as it plays in an environment of these sizes."""
+        policy = self.algorithm.greedy(self.reward_model.learner_spec(spec), learner)
+        return self.reward_model.equip(spec, reward, policy)
+
+    def variants(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy | None:
+        """Every form that it may take in an episode, stacked; None if there is one only."""
+        forms = self.algorithm.variants(self.reward_model.learner_spec(spec), learner)
+        return None if forms is None else jax.vmap(lambda form: self.reward_model.equip(spec, reward, form))(forms)

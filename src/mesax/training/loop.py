@@ -1,21 +1,20 @@
-"""What the driver runs: a loop of rounds over a state, as pure functions, and what a test task may start from."""
+"""The data of a loop: what it may start from, its state, what a round logs; and the state as it is saved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from mesax.envs.base import AnyEnvironment
 from mesax.errors import UsageError
-from mesax.policy import LEARNER, Policy
+from mesax.policy import LEARNER
 from mesax.replay import Replay
-from mesax.training.schedule import Budget
-from mesax.types import EnvSpec, Episode, Key, Metrics
+from mesax.store.reading import COLUMNS
+from mesax.types import AnyArray, Episode, Metrics
 
 
 class Start(eqx.Module):
@@ -46,59 +45,7 @@ class RoundLog(eqx.Module):
     episodes: Episode | None
 
 
-@runtime_checkable
-class Loop(Protocol):
-    """A frozen dataclass, so it names its compiled program; functions are written for one lane."""
-
-    @property
-    def env(self) -> AnyEnvironment:
-        """Where episodes are played."""
-
-    @property
-    def schedule(self) -> Budget:
-        """How many rounds there are."""
-
-    @property
-    def keep_episodes(self) -> bool:
-        """Whether the collected episodes are handed back to the host."""
-
-    def check_lanes(self, lanes: int) -> None:
-        """A `UsageError` if so many cannot learn side by side here."""
-
-    def blank_episode(self, reward: PyTree) -> Episode:
-        """An episode of the shapes that players of this loop leave, with nothing in it."""
-
-    def init(self, start: Start, reward_state: PyTree, key: Key) -> LoopState:
-        """State before the first round."""
-
-    def warm_up(self, tasks: PyTree, state: LoopState, key: Key) -> tuple[LoopState, RoundLog]:
-        """The rounds before the first update, in JAX."""
-
-    def advance(
-        self, tasks: PyTree, explorer: PyTree, state: LoopState, key: Key, num_rounds: int
-    ) -> tuple[LoopState, RoundLog]:
-        """`num_rounds` rounds of playing and learning, in JAX."""
-
-    def warmup_policy(self, reward: PyTree) -> Policy:
-        """Who plays the warm-up."""
-
-    def player(self, learner: PyTree, reward: PyTree, number: Int[Array, ""], explorer: PyTree) -> Policy:
-        """Who plays round `number`."""
-
-    def store(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
-        """Take a round's episodes in, without learning from them."""
-
-    def learn(self, state: LoopState, episodes: Episode, key: Key) -> tuple[LoopState, RoundLog]:
-        """Take a round's episodes in and learn; `key` is the lane's own."""
-
-    def greedy(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy:
-        """The learned policy as it plays in an environment of these sizes: for evaluation and to be saved."""
-
-    def variants(self, spec: EnvSpec, learner: PyTree, reward: PyTree) -> Policy | None:
-        """Every form that it may take in an episode, stacked; None if there is one only."""
-
-
-OF_A_ROW = ("phase", "task", "repeat", "policy", "step", "return", "groups", "zero_shot", "rewards")
+OF_A_ROW = (*COLUMNS, "policy", "rewards")
 OF_A_ROUND = ("train_return", "learnt_return", "intrinsic_return", "cut_short", "explorer_share", "explorer_return")
 OF_VARIANTS = ("uniform_variant_return", "best_variant_return")
 
@@ -135,3 +82,46 @@ def mean_over_rounds(metrics: Metrics) -> Metrics:
     means = jax.tree.map(jnp.mean, metrics)
     share = means["explorer_share"]
     return means | {"explorer_return": means["explorer_return"] / jnp.where(share > 0, share, 1.0)}
+
+
+def packed(state: LoopState) -> tuple[LoopState, int]:
+    """The state without the part of its replay that was never written, and the episodes that are left of it."""
+    replay = state.replay
+    if replay is None:
+        return state, 0
+    filled = min(int(np.max(replay.added)), jax.tree.leaves(replay.episodes)[0].shape[1])
+    episodes = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled], replay.episodes)
+    return _with_replayed(state, episodes), filled
+
+
+def unpacked(saved: LoopState, like: LoopState) -> LoopState:
+    """A state as it was before `packed`: what was never written is zero."""
+    if saved.replay is None or like.replay is None:
+        return saved
+
+    def whole(part: AnyArray, like: jax.ShapeDtypeStruct) -> jax.Array:
+        full = np.zeros(like.shape, like.dtype)
+        full[:, : part.shape[1]] = part
+        return jax.device_put(full, may_alias=False)
+
+    episodes = jax.tree.map(whole, saved.replay.episodes, like.replay.episodes)
+    return _with_replayed(saved, episodes)
+
+
+def shape_of_packed(like: LoopState, filled: int) -> LoopState:
+    """Shapes of what `packed` leaves of a state of shapes `like`."""
+    if like.replay is None:
+        return like
+    short = jax.tree.map(lambda leaf: struct_like((leaf.shape[0], filled, *leaf.shape[2:]), leaf), like.replay.episodes)
+    return _with_replayed(like, short)
+
+
+def _with_replayed(state: LoopState, episodes: Episode) -> LoopState:
+    """The state, or its shapes, with other episodes in its replay."""
+    changed: LoopState = eqx.tree_at(lambda state: state.replay.episodes, state, episodes)
+    return changed
+
+
+def struct_like(shape: tuple[int, ...], leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """Another shape of the same type."""
+    return jax.ShapeDtypeStruct(shape, leaf.dtype)

@@ -159,5 +159,5 @@ def round_keys(key: Key, number: Int[Array, ""]) -> tuple[Key, Key]:
 
 
 def store_key(key: Key, number: Int[Array, ""]) -> Key:
-    """For whoever sees the fresh episodes of one round before they are learned from."""
+    """Called with the fresh episodes of one round before they are learned from."""
     return jax.random.fold_in(jax.random.fold_in(key, number), STORE_STREAM)

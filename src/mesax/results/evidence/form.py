@@ -1,4 +1,4 @@
-"""The form of a result: of which kind each entry of its file must be for whoever reads it. Needs no JAX."""
+"""The form of a result: of which kind each entry of its file must be for its readers. Needs no JAX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesax.suites.renamed import RENAMED_FROM
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value is of some kind."""
 LARGEST = 1e100
-"""Of numbers: their squares can still be summed."""
+"""The largest number: squares of such numbers can still be summed."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,7 @@ OTHERS: dict[str, Kind] = {
             dict.fromkeys(FAMILY_NUMBERS, _is_number),
             lowest_return=_or_none(_is_number),
             groups=_or_none(_list_of(_is_text)),
+            lost=_or_none(_list_of(_is_number)),
         ),
     ),
     "test_tasks": Kind("a list of tasks", _list_of(_has({"label": _is_text}, group=_or_none(_is_text)))),

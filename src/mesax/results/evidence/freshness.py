@@ -1,10 +1,10 @@
 """Whether a result that is kept is still one of the settings of today.
 
 fresh        its settings are those that its command has now; settings that did not exist then may have been added,
-             as long as they are at their defaults; explorers that it has borrowed would be trained alike
+             if they are at their defaults; explorers that it has borrowed would be trained alike
 stale        its command has other settings now, or the run whose explorers it has borrowed
-unverified   nobody wrote its settings down, or whose explorers it has borrowed; or its world or its learner, or those
-             of the lender, are of somebody's own module, which is not loaded because a file names it
+unverified   its settings were not recorded, or whose explorers it has borrowed; or its world or its learner, or those
+             of the lender, are of a user's own module, which is not loaded because a file names it
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
+from mesax.experiments.overrides import digest
+from mesax.experiments.request import Request, family_facts
+from mesax.methods.base import Experiment
 from mesax.results.evidence.kept import Kept
-from mesax.results.evidence.zero_shot import name_of, trained_today, training_digest
+from mesax.results.evidence.zero_shot import name_of, training_digest
+from mesax.store.json_values import Json
 from mesax.store.modules import is_reference, refuse_references
-
-if TYPE_CHECKING:
-    from mesax.experiments.request import Request
-    from mesax.methods.base import Experiment
-    from mesax.store.json_values import Json
+from mesax.store.settings import to_plain
+from mesax.suites.registry import suite_of
 
 Freshness = Literal["fresh", "stale", "unverified"]
 
@@ -44,8 +45,6 @@ def freshness(kept: Kept) -> Freshness:
 
 def is_of(kept: Kept, experiment: Experiment) -> bool:
     """Whether a result has been made with these settings."""
-    from mesax.experiments.overrides import digest  # noqa: PLC0415 (needs JAX)
-
     if kept.config_hash == digest(experiment):
         return True
     return "config" in kept.facts and next(changes(experiment, kept.facts["config"]), None) is None
@@ -63,17 +62,29 @@ def borrows_from(kept: Kept, explorers: str) -> bool:
     )
 
 
+def is_of_today(row: Json) -> bool:
+    """Whether explorers of that name would be trained with the same settings today."""
+    return row.get("trained_with") == trained_today(str(row["explorers"]))
+
+
+@cache
+def trained_today(explorers: str) -> str | None:
+    """What stands for the settings of explorers that are called as `name_of` calls them."""
+    words = explorers.replace(",", "").split()
+    if len(words) != 4 or is_reference(explorers):  # nothing is imported because a file names it
+        return None
+    method, env, _, preset = words
+    return training_digest(to_plain(Request(method, env, preset).experiment()))
+
+
 def _trains_as_it_did(lender: Json) -> bool:
-    """Whether a lender would train the same explorers today; nobody can tell if what trained them was not recorded."""
+    """Whether a lender would train the same explorers today; yes if what trained them was not recorded."""
     recorded = lender.get("trained_with")
     return recorded is None or recorded == _training_of(lender)
 
 
 def _training_of(lender: Json) -> str | None:
     """Stands for all settings that explorers of such a run would be trained with today; None: there is no such run."""
-    from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
-    from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
-
     name, learner = method_and_learner(lender["method"])
     overrides = tuple((str(path), str(value)) for path, value in (lender.get("overrides") or {}).items())
     try:
@@ -85,8 +96,6 @@ def _training_of(lender: Json) -> str | None:
 
 def changes(value: object, stored: object, path: str = "") -> Iterator[str]:
     """Paths of settings that are not what they were; one that did not exist then must have its default."""
-    from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
-
     if not (dataclasses.is_dataclass(value) and not isinstance(value, type) and isinstance(stored, Mapping)):
         if to_plain(value) != stored:
             yield path
@@ -106,8 +115,6 @@ def changes(value: object, stored: object, path: str = "") -> Iterator[str]:
 
 def request_of(kept: Kept) -> Request:
     """What would have to be asked for to get the result again."""
-    from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
-
     name, learner = method_and_learner(kept.method)
     overrides = tuple(kept.overrides.items())
     return Request(name, kept.env, kept.preset, kept.seed, kept.num_test_tasks, overrides, learner)
@@ -122,9 +129,6 @@ def requested(request: Request) -> Experiment:
 
 @cache
 def _family_facts(env: str) -> Json:
-    from mesax.experiments.request import family_facts  # noqa: PLC0415 (needs JAX)
-    from mesax.suites.registry import suite_of  # noqa: PLC0415
-
     refuse_references(env)
     return family_facts(suite_of(env).family(env), env)
 

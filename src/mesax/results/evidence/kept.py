@@ -8,7 +8,7 @@
         borrowed                                   whose policies it has used, if they are of another run, and for
                                                    explorers, what stands for the settings that trained them
 
-Files from before there was a store have figures only: they can be read, and nobody can check what they are of.
+Files from before there was a store have figures only: they can be read, and what they are of cannot be checked.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from mesax.errors import DamageError, StoreError, UsageError
+from mesax.experiments.overrides import digest_of_plain
 from mesax.results.evidence.form import NEEDED, malformed
 from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
@@ -38,8 +39,10 @@ ONLY_RESULTS_HAVE = ("mean_return", "per_task", "curves", "made_with")
 """A file with any of these is meant as a result, and damaged if it lacks others; without them it is of another kind."""
 OF_THE_RUN = ("label", "privileged", "suite", "overrides", "request", "config", "family", "test_tasks")
 """What run.json says that a comparison or a table may need."""
+OF_A_RUN = ("run.json", "STATUS", "checksums.json", "jobs")
+"""A directory with any of these is a run."""
 DECIMALS = 4
-"""Of returns and angles."""
+"""Decimals of returns and angles."""
 ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
 LENDER = ("method", "env", "preset", "seed", "overrides")
@@ -80,13 +83,13 @@ class Kept:
 
     @property
     def config_hash(self) -> str | None:
-        """Of all its settings; None if nobody wrote them down."""
+        """Hash of all its settings; None if they were not recorded."""
         found = (self.facts.get("made_with") or {}).get("config_hash")
         return None if found is None else str(found)
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Settings that were given beside the preset."""
+        """Settings that were given in addition to the preset."""
         return {str(path): str(value) for path, value in (self.facts.get("overrides") or {}).items()}
 
     @property
@@ -96,7 +99,7 @@ class Kept:
 
     @property
     def core_seconds(self) -> float | None:
-        """What it cost: processor time of all its jobs, or where nobody kept that, their seconds, each on one core;
+        """What it cost: processor time of all its jobs, or where that was not kept, their seconds, each on one core;
         None if there is no clock at all."""
         clocks = self.facts.get("clocks") or {}
         seconds = clocks.get("cpu_seconds", clocks.get("job_seconds"))
@@ -114,7 +117,7 @@ class Kept:
         return RunResults(self.path, run, tuple(self._curves()), summary, (), None, "done")
 
     def _curves(self) -> list[Curve]:
-        """Of files without curves, a single point for each task: its final return."""
+        """One point for each task, its final return: for files without curves."""
         whole = {(curve["task"], curve["repeat"]): curve for curve in self.facts.get("curves") or ()}
         steps = self.facts["env_steps"] // max(len(self.facts["per_task"]), 1)
         found = []
@@ -130,7 +133,7 @@ class Kept:
 
 
 def read_kept(path: Path) -> Kept:
-    """A result; a `DamageError` if the file holds none, or one that nobody could make use of."""
+    """A result; a `DamageError` if the file holds none, or one of no use."""
     return _checked(path, read_json(path))
 
 
@@ -146,6 +149,20 @@ def _checked(path: Path, facts: Json) -> Kept:
 def is_meant_as_result(facts: Json) -> bool:
     """Whether a file is one of the results, be it damaged, and not a document of another kind."""
     return any(name in facts for name in ONLY_RESULTS_HAVE)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a directory holds results, if only damaged ones, and is no run itself, not even a damaged one."""
+    if not path.is_dir() or any((path / name).exists() for name in OF_A_RUN):
+        return False
+    return any(_is_result(file) for file in sorted(path.glob("*.json")))
+
+
+def _is_result(path: Path) -> bool:
+    try:
+        return is_meant_as_result(read_json(path))
+    except StoreError:
+        return False
 
 
 def all_kept(directory: Path, tell: Callable[[str], None] = lambda problem: None) -> list[Kept]:
@@ -172,7 +189,7 @@ def load_results(path: Path) -> RunResults:
         raise UsageError(f"{path} is not a stored result; name the run directory: {path.parent}")
     kept = read_kept(path)
     if "family" not in kept.facts:
-        raise DamageError(f"{path} is from before results had their settings beside them: run it again to compare it")
+        raise DamageError(f"{path} is from before results had their settings with them: run it again to compare it")
     return kept.results
 
 
@@ -223,8 +240,6 @@ def _without_places(facts: Json) -> Json:
     places = borrowed_from(method)
     if not places:
         return facts
-    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
     paths = {f"method.{name}".replace("_", "-") for name in places}
 
     def hidden(path: str, value: object) -> object:

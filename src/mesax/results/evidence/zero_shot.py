@@ -7,25 +7,24 @@ rows   one for each run that explorers are of, world they play in, seed of its t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 from mesax.errors import DamageError
+from mesax.experiments.overrides import digest_of_plain
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_text
-from mesax.store.modules import is_reference
 
 FILE = "zero-shot.json"
 COMMAND = "python benchmarks/zero_shot.py RUN_DIR --env ENV --keep"
 UNIFORM = "uniform play"
-"""The way of whoever has no explorers."""
+"""The way without explorers."""
 PLACE = ("explorers", "explorer_seed", "number", "env", "seed")
 """What a row is of; another measurement of the same takes its place, and keeps ways that it has not."""
 NOT_TRAINING = ("num_explorers", "mixing", "explorers_from", "transfer", "rest", "turn")
 """Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
 TRAINING = ("family", "num_train_tasks", "training_horizon")
-"""Settings beside those of the method that explorers depend on."""
+"""Settings, apart from those of the method, that explorers depend on."""
 
 
 def measured(store: Path) -> list[Json]:
@@ -55,28 +54,8 @@ def keep_row(store: Path, row: Json) -> Path:
 
 def training_digest(config: Mapping[str, Json]) -> str:
     """Stands for all settings of an experiment that its explorers depend on."""
-    from mesax.experiments.overrides import digest_of_plain  # noqa: PLC0415 (needs JAX)
-
     method = {name: value for name, value in config["method"].items() if name not in NOT_TRAINING}
     return digest_of_plain([method, *(config[name] for name in TRAINING)])
-
-
-def is_of_today(row: Json) -> bool:
-    """Whether explorers of that name would be trained with the same settings today."""
-    return row.get("trained_with") == trained_today(str(row["explorers"]))
-
-
-@cache
-def trained_today(explorers: str) -> str | None:
-    """What stands for the settings of explorers that are called as `name_of` calls them."""
-    from mesax.experiments.request import Request  # noqa: PLC0415 (needs JAX)
-    from mesax.store.settings import to_plain  # noqa: PLC0415 (may need JAX)
-
-    words = explorers.replace(",", "").split()
-    if len(words) != 4 or is_reference(explorers):  # nothing is imported because a file names it
-        return None
-    method, env, _, preset = words
-    return training_digest(to_plain(Request(method, env, preset).experiment()))
 
 
 def name_of(run: Json) -> str:

@@ -16,7 +16,7 @@ from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import RUN_FIGURES
 from mesax.results.safe_drawing import attempt
 from mesax.results.summary import signs
-from mesax.results.tables import Table, dataset_table, explorer_table, leak_table, task_table, to_html
+from mesax.results.tables import Table, dataset_table, explorer_table, fit_table, leak_table, task_table, to_html
 from mesax.store.json_values import flatten
 from mesax.store.reading import RunResults
 from mesax.suites.base import RunFigure
@@ -33,7 +33,7 @@ def run_section(label: str, run: RunResults) -> str:
     parts = [f"<h2>{escape(label)}: {escape(str(run.run['env']))}</h2>"]
     parts += ["<h3>Test tasks</h3>", to_html(task_table(run)), *(note(f"Note: {sign}.") for sign in signs(run))]
     parts += _figures(run, world_figures(run))
-    for table in (explorer_table(run), leak_table(run)):
+    for table in (explorer_table(run), leak_table(run), fit_table(run)):
         parts += [f"<h3>{escape(table.title)}</h3>", to_html(table)] if table.rows else []
     parts += _figures(run, RUN_FIGURES)
     parts += ["<h3>High-reward dataset</h3>", _dataset(run)]

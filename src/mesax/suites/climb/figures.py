@@ -1,4 +1,4 @@
-"""Figures of climb games: which joint actions uniform play and the explorers try, beside what pays."""
+"""Figures of climb games: which joint actions uniform play and the explorers try, next to what pays."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ FIGURES = (
         name="explorer-coverage",
         title=VISITS_TITLE,
         caption=(
-            "What uniform play, each explorer and all explorers together visit, beside the payoff of one test task."
+            "What uniform play, each explorer and all explorers together visit, next to the payoff of one test task."
         ),
         applies=are_in_a_plane,
         draw=explorer_coverage,

@@ -9,22 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.baselines.counts import ActionKeys
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.rnd import Rnd
+from mesax.baselines.scripts import ToldActions
+from mesax.baselines.tours import SameActions
+from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily, SpecialAction
-from mesax.explorers.scripts import ToldActions
-from mesax.explorers.tours import SameActions
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp, PerAction
-from mesax.rewards.counts import ActionKeys
 from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
-from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
     PYMARL_EMC_IN_GAMES,
     PYMARL_MAVEN,
@@ -129,7 +130,7 @@ class Game:
 
     family: ClimbFamily
     schedule: Schedule
-    """Of the paper; a round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
+    """Schedule of the paper; a round is 50 environment steps and two updates in both games (see docs/deviations.md)."""
     learner: Maddpg
     """What MESA wraps in the quick preset, as all that follows."""
     updates_per_round: int
@@ -184,6 +185,11 @@ GAMES = {
         num_test_tasks=10,
     ),
 }
+
+
+def family_of(environment: str) -> TaskFamily:
+    """All games of one size."""
+    return GAMES[environment].family
 
 
 def preset(environment: str, name: str) -> Preset:

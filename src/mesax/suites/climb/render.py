@@ -14,11 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.rendering import canvas
 from mesax.rendering.canvas import EDGE, OPTIMAL, PAYOFF_COLORS
 from mesax.rendering.scene import Role, Scene, Shape, Take, choice_board, since
 from mesax.store.json_values import Json
+from mesax.suites.base import expect
 from mesax.types import Episode
 
 MOST_STAGES = 20
@@ -92,7 +94,7 @@ class ClimbPlay:
         return Scene(about, view, tuple(takes), shapes, trails=False, mean_return=True)
 
     def _payoffs(self, stage: int) -> Iterator[Shape]:
-        """The areas of two agents' payoffs: nobody plays the special action, one does, both do."""
+        """The areas of two agents' payoffs: neither plays the special action, one does, both do."""
         count, special = self.targets[stage]
         number, step = self.num_actions, stage + 1 if self.num_stages > 1 else None
         middle = (number - 1) / 2
@@ -148,6 +150,11 @@ class ClimbPlay:
         return counts
 
 
+def play(title: str, family: TaskFamily, task: ClimbTask, episodes: Episode) -> ClimbPlay:
+    """Stacked episodes of one task, ready to be drawn."""
+    return ClimbPlay.of(title, expect(ClimbFamily, family), task, episodes)
+
+
 @dataclass(frozen=True)
 class Moment:
     """What one picture shows: an episode up to a stage, and the visits of so many episodes."""
@@ -184,7 +191,7 @@ def moments(play: ClimbPlay) -> Iterator[Moment]:
 
 @canvas.styled
 def draw(play: ClimbPlay, moment: Moment) -> Figure:
-    """One picture: a panel per stage with its payoffs and what was played; below or beside it all visits."""
+    """One picture: a panel per stage with its payoffs and what was played; below it or next to it all visits."""
     figure, panels = _layout(play)
     norm = LogNorm(1, max(10, *(int(play.visits(s, len(play.actions)).max()) for s in range(len(panels)))))
     for stage, (payoffs, visited) in enumerate(panels):

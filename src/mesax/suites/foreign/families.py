@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
-from mesax.envs.adapters.family import ForeignFamily
-from mesax.envs.adapters.foreign import PROBE_SEED, ForeignEnvironment, Running, UnlikeTask, close, made_by
-from mesax.envs.adapters.jaxmarl import JaxMarlEnvironment
-from mesax.envs.adapters.layout import Layout
-from mesax.envs.adapters.limits import LIMITS, own_limit
-from mesax.envs.adapters.parallel import is_jaxmarl
+from mesax.bridges.environments.family import ForeignFamily
+from mesax.bridges.environments.foreign import PROBE_SEED, ForeignEnvironment, Running, UnlikeTask, close, made_by
+from mesax.bridges.environments.jaxmarl import JaxMarlEnvironment
+from mesax.bridges.environments.layout import Layout
+from mesax.bridges.environments.limits import LIMITS, own_limit
+from mesax.bridges.environments.parallel import is_jaxmarl
 from mesax.envs.base import TaskFamily
 from mesax.envs.contract import OF_A_FAMILY, check_family
 from mesax.envs.host import EnvironmentFault
@@ -23,11 +23,11 @@ from mesax.runtime import staying
 from mesax.store.settings import is_setting, to_plain
 
 LONGEST_PROBE = 1_000
-"""Steps after which nobody waits any longer for an episode to end."""
+"""Steps after which an episode is taken to have no end."""
 PROBES = 16
 """Episodes that are played at most, each on a task of its own."""
 ENOUGH_CUTS = 4
-"""Episodes that are cut at the same step, as long as no other is: then all are taken to be."""
+"""Episodes that are cut at one step, and none at another: then all are taken to be."""
 LEAST_OF_A_FAMILY = 3
 """Members of a family that something must have to be meant as one, though it may lack others."""
 HOW_TO_GIVE_A_HORIZON = (
@@ -156,7 +156,7 @@ def around(env: ForeignEnvironment | JaxMarlEnvironment) -> ForeignFamily:
 
 
 def best_is_guessed(found: object) -> bool:
-    """Whether nobody has said how good what a user names can be at best, so that `around` takes something for it."""
+    """Whether the best return of what a user names is unknown, so that `around` guesses it."""
     return isinstance(found, ForeignEnvironment | JaxMarlEnvironment) or not is_family(found)
 
 

@@ -1,6 +1,6 @@
 """Any environment in every preset: settings that ask nothing but its sizes, for a first result to improve upon.
 
-Nobody knows in what units observations come, so learners standardize them, and explorers measure distances as shares of
+The units of observations are unknown, so learners standardize them, and explorers measure distances as shares of
 how far apart the observations of random play are. Budgets are counted in episodes.
 """
 
@@ -15,24 +15,24 @@ import numpy as np
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.binned import Binned
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
-from mesax.algorithms.maven import Maven, Reinforce
 from mesax.algorithms.mixers import Duplex, MixerConfig, Monotonic
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.baselines.counts import ProjectedKeys
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.maven import Maven, Reinforce
+from mesax.baselines.rnd import Rnd
 from mesax.envs.base import TaskFamily
+from mesax.mesa.high_reward import Threshold
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
 from mesax.policy import UniformPolicy
-from mesax.rewards.counts import ProjectedKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
-from mesax.rewards.high_reward import Threshold
-from mesax.rewards.rnd import Rnd
 from mesax.runtime import configure
 from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven
 from mesax.training.behavior import Mixing
@@ -115,7 +115,7 @@ def searching(spec: EnvSpec) -> dict[str, Normalized]:
 
 
 def emc(spec: EnvSpec) -> dict[str, Normalized]:
-    """EMC around QPLEX; the last action is seen, because nobody knows whether an observation tells what was done."""
+    """EMC around QPLEX; the last action is seen, because an observation may not tell what was done."""
     published, quick = published_and_quick(Duplex())
     curiosity, memory = Curiosity(Falling(0.01, 0.9, 20_000)), BestReturns(0.1, tolerance=0.2, at_least=True)
     eager = replace(curiosity, head_gain=0.1, optimizer=Adam(1e-3))

@@ -42,7 +42,7 @@ class ForeignPlay:
     title: str
     task: str
     rewards: np.ndarray
-    """`[time]`, of the first episode, as long as it lasted."""
+    """`[time]`: the first episode, to its end."""
     returns: np.ndarray
     """`[episodes]`."""
     actions: np.ndarray

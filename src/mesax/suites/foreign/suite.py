@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mesax.errors import UsageError
 from mesax.store.modules import attribute_of, split_reference
-from mesax.suites.base import RunFigure, Suite
+from mesax.suites.base import RunFigure, Suite, part
 
 if TYPE_CHECKING:
     from mesax.envs.base import Task, TaskFamily
@@ -96,25 +96,19 @@ class ForeignSuite:
 
     def family(self, environment: str) -> TaskFamily:
         """Tasks that seeds stand for, unless they come as a family."""
-        from mesax.suites.foreign.families import family_of
-
-        return family_of(self.reference, self.found, EXPECTED)
+        return part("foreign.families").family_of(self.reference, self.found, EXPECTED)
 
     def preset(self, environment: str, preset: str) -> Preset:
         """From the table for all environments."""
-        from mesax.suites.foreign import presets
-
-        return presets.preset(self.family(environment), preset)
+        return part("foreign.presets").preset(self.family(environment), preset)
 
     @property
     def guesses_best(self) -> bool:
         """Whether the best return of its tasks is a guess."""
-        from mesax.suites.foreign.families import best_is_guessed
-
-        return best_is_guessed(self.found)
+        return part("foreign.families").best_is_guessed(self.found)
 
     def figures(self) -> Sequence[RunFigure]:
-        """None beside those of all runs."""
+        """None but those of all runs."""
         return ()
 
     def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
@@ -124,6 +118,4 @@ class ForeignSuite:
 
 def drawn_plainly(title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
     """Episodes of any world: rewards and actions over time."""
-    from mesax.suites.foreign.render import ForeignPlay
-
-    return ForeignPlay.of(title, family, task, episodes)
+    return part("foreign.render").ForeignPlay.of(title, family, task, episodes)

@@ -11,11 +11,16 @@ import re
 from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.baselines.counts import PlaceKeys
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.rnd import Rnd
+from mesax.baselines.scripts import ToldLandmarks
+from mesax.baselines.tours import Landmarks
+from mesax.envs.base import TaskFamily
 from mesax.envs.particle_climb import (
     PAPER_WORLD,
     JammedFamily,
@@ -23,16 +28,12 @@ from mesax.envs.particle_climb import (
     ParticleClimbFamily,
     TargetLandmark,
 )
-from mesax.explorers.scripts import ToldLandmarks
-from mesax.explorers.tours import Landmarks
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Entities, Gru, Mlp
-from mesax.rewards.counts import PlaceKeys
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import SortedOccupancy
-from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
     PYMARL_CURIOSITY,
     PYMARL_MAVEN,
@@ -74,7 +75,7 @@ LEARNER = Maddpg(
 # With an agent left over, an additive critic learns faster. Where all must meet (k = n), what an agent's move is worth
 # depends on the others', and an additive critic stays at the safe equilibrium.
 ADDITIVE_LEARNER = replace(LEARNER, additive_critic=True, discount=0.95, actor_batch_size=None)
-# Without explorers three agents are hardly ever paid, and whoever is paid for being undecided stays so. One actor net
+# Without explorers three agents are hardly ever paid, and one that is paid for being undecided stays so. One actor net
 # learns from all of them; an additive critic would leave half of the tasks unsolved.
 UNAIDED_LEARNER = replace(LEARNER, share_actors=True, entropy_bonus=0.005)
 # Where rewards are rarer still, one actor net learns from all agents, and rates fall, so that what was found stays.
@@ -121,7 +122,7 @@ QMIX = columns(
 )
 LATENTS = 2
 """Ways to play of MAVEN, as released."""
-# What QPLEX is told beside its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
+# What QPLEX is told besides its own targets. Random play is paid .006 a step: news that is worth more drowns the task.
 EMC = columns(
     paper=(PYMARL_CURIOSITY, PYMARL_MEMORY),
     quick=(
@@ -179,6 +180,11 @@ class World:
         return self.family.world.num_landmarks
 
     @property
+    def num_test_tasks(self) -> int:
+        """All targets of the one layout of a seed; where every task has a layout of its own, five."""
+        return self.num_landmarks if isinstance(self.family, JammedFamily) else 5
+
+    @property
     def occupancy(self) -> SortedOccupancy:
         """The features that distances are measured on."""
         world = self.family.world
@@ -197,10 +203,14 @@ class World:
         return PlaceKeys(world.num_landmarks, world.num_own, world.radius)
 
 
-def jammed(num_agents: int, num_landmarks: int, *, count: int = 2, difficulty: float = 0.1) -> JammedFamily:
+def jammed(num_agents: int, num_landmarks: int, *, count: int = 2) -> JammedFamily:
     """A world of the paper."""
-    world = replace(PAPER_WORLD, num_agents=num_agents, num_landmarks=num_landmarks, difficulty=difficulty)
-    return JammedFamily(world, count)
+    return JammedFamily(replace(PAPER_WORLD, num_agents=num_agents, num_landmarks=num_landmarks), count)
+
+
+def harder(family: JammedFamily) -> JammedFamily:
+    """Its hard world: landmarks within .27 of their center instead of .09, starts within .85 of one instead of .28."""
+    return replace(family, world=replace(family.world, difficulty=0.3), lost=(6.9, 5.7))
 
 
 def wide(num_agents: int, num_landmarks: int, *, count: int = 2, half_width: float = 1.0) -> ParticleClimbFamily:
@@ -215,8 +225,6 @@ WIDE_TWO = World(wide(2, 5), 3_000_000, 2, LEARNER, 1_200_000, 12, 500_000, 0.85
 WIDE_THREE = replace(THREE, family=wide(3, 5), explore_decisions=1_600_000, action_repeat=2, alone=UNAIDED_LEARNER)
 # Harder ones, for explorers of easier worlds; an additive critic left some of these tasks unsolved.
 HARD = replace(WIDE_THREE, learner=HARD_LEARNER, updates_per_round=12, explorers_leave=0.6, alone=None)
-HARDER = 0.3
-"""Difficulty of the hard worlds: landmarks within .27 of their center instead of .09, starts as much farther."""
 
 WORLDS = {
     "mpe-2a3l": replace(TWO, family=jammed(2, 3)),
@@ -224,9 +232,9 @@ WORLDS = {
     "mpe-2a6l": replace(TWO, family=jammed(2, 6), steps=1_600_000),
     "mpe-3a5l": THREE,
     "mpe-3a6l": replace(THREE, family=jammed(3, 6), steps=3_500_000),
-    "mpe-2a5l-hard": replace(TWO, family=jammed(2, 5, difficulty=HARDER)),
-    "mpe-3a5l-hard": replace(THREE, family=jammed(3, 5, difficulty=HARDER)),
-    "mpe-3a5l-hard-k3": replace(THREE, family=jammed(3, 5, count=3, difficulty=HARDER)),
+    "mpe-2a5l-hard": replace(TWO, family=harder(jammed(2, 5))),
+    "mpe-3a5l-hard": replace(THREE, family=harder(jammed(3, 5))),
+    "mpe-3a5l-hard-k3": replace(THREE, family=harder(jammed(3, 5, count=3))),
     "wide-2a3l": replace(WIDE_TWO, family=wide(2, 3)),
     "wide-2a5l": WIDE_TWO,
     "wide-2a6l": replace(WIDE_TWO, family=wide(2, 6), steps=1_600_000, explore_decisions=750_000),
@@ -253,6 +261,11 @@ def world_named(environment: str) -> World:
         else wide(agents, landmarks, count=count, half_width=width)
     )
     return replace(nearest, family=family, alone=None)
+
+
+def family_of(environment: str) -> TaskFamily:
+    """Layouts and targets of one world."""
+    return world_named(environment).family
 
 
 def preset(environment: str, name: str) -> Preset:
@@ -312,6 +325,20 @@ def _preset(world: World, name: str) -> Preset:
     )
 
 
+def _experiment(world: World, method: Mesa, learner: Maddpg, schedule: Schedule) -> Experiment:
+    """With the paper's numbers of tasks."""
+    return Experiment(
+        method,
+        world.family,
+        learner,
+        schedule,
+        num_train_tasks=30,
+        num_test_tasks=world.num_test_tasks,
+        eval_episodes=32,
+        lanes=1,
+    )
+
+
 def _paper(world: World) -> Experiment:
     schedule = Schedule(
         world.paper_steps,
@@ -332,7 +359,7 @@ def _paper(world: World) -> Experiment:
         num_explorers=world.paper_explorers,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
     )
-    return Experiment(method, world.family, PAPER_MADDPG, schedule, num_train_tasks=30, eval_episodes=32, lanes=1)
+    return _experiment(world, method, PAPER_MADDPG, schedule)
 
 
 def _quick(world: World) -> Experiment:
@@ -364,7 +391,7 @@ def _quick(world: World) -> Experiment:
         coverage_episodes=300,
         mixing=Mixing(Linear(0.9, 0.0, world.explorers_leave)),
     )
-    return Experiment(method, world.family, world.learner, schedule, num_train_tasks=30, eval_episodes=32, lanes=1)
+    return _experiment(world, method, world.learner, schedule)
 
 
 def _smoke(world: World) -> Experiment:

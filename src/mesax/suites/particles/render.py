@@ -15,13 +15,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 
-from mesax.envs.base import configurations_of
+from mesax.envs.base import TaskFamily, configurations_of
 from mesax.envs.particle_climb import ParticleClimb, ParticleTask, TasksAmongLandmarks
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
 from mesax.rendering.canvas import AGENTS, EDGE, INK, OPTIMAL, OPTIMAL_AREA, SOFT
 from mesax.rendering.scene import Scene, Shape, Take, changes, moments, since
 from mesax.store.json_values import Json
+from mesax.suites.base import expect
 from mesax.types import Episode
 
 STILL_EPISODES = 4
@@ -74,7 +75,7 @@ class ParticlePlay:
     count: int
     """k: agents that belong on the target."""
     radius: float
-    """Of a landmark's disc."""
+    """Radius of a landmark's disc."""
     agent_size: float
     wall: float | None
     safe_reward: float
@@ -174,6 +175,11 @@ class ParticlePlay:
             yield draw(self, [Moment(0, time, TRAIL)]), seconds
 
 
+def play(title: str, family: TaskFamily, task: ParticleTask, episodes: Episode) -> ParticlePlay:
+    """Stacked episodes of one task, ready to be drawn."""
+    return ParticlePlay.of(title, expect(TasksAmongLandmarks, family), task, episodes)
+
+
 @dataclass(frozen=True)
 class Moment:
     """What one arena shows: an episode up to a time."""
@@ -248,7 +254,7 @@ def _draw_world(axes: Axes, play: ParticlePlay, moment: Moment, view: View) -> N
             zorder=0.5,
         )
         axes.add_patch(disc)
-        # Beside the center, where the agents meet.
+        # Next to the center, where the agents meet.
         x, y = place[0] - 0.62 * play.radius, place[1]
         axes.text(x, y, str(number), color=SOFT, ha="center", va="center", path_effects=outline, zorder=3.8)
     x, y = play.landmarks[play.target]

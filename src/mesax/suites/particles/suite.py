@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
-from mesax.suites.base import RunFigure, expect
-
-if TYPE_CHECKING:
-    from mesax.envs.base import Task, TaskFamily
-    from mesax.methods.preset import Preset
-    from mesax.rendering.episode import Play
-    from mesax.types import Episode
+from mesax.suites.base import Folder
 
 
 @dataclass(frozen=True)
-class ParticlesSuite:
+class ParticlesSuite(Folder):
     """The climb game among landmarks (paper, Sec. 6.3)."""
 
     name: str = "particles"
-
-    @property
-    def environments(self) -> Mapping[str, str]:
-        """Worlds by their numbers of agents and landmarks: the paper's own, and wider ones of ours."""
-        return {
-            "mpe-2a3l": "particle world: 2 agents among 3 landmarks (the paper's visualization)",
-            "mpe-2a5l": "particle world: 2 agents meet at one of 5 landmarks",
-            "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
-            "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
-            "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
-            "mpe-2a5l-hard": "mpe-2a5l at difficulty .3 instead of .1: agents start twice as far from the landmarks",
-            "mpe-3a5l-hard": "mpe-3a5l at difficulty .3",
-            "mpe-3a5l-hard-k3": "the same, but all 3 agents must meet",
-            "wide-2a3l": "wide world: 2 agents among 3 large landmarks, spread over an arena with walls",
-            "wide-2a5l": "wide world: 2 agents meet at one of 5 landmarks",
-            "wide-2a6l": "wide world: 2 agents meet at one of 6 landmarks",
-            "wide-3a5l": "wide world: 2 of 3 agents meet at one of 5 landmarks",
-            "wide-3a6l": "wide world: 2 of 3 agents meet at one of 6 landmarks",
-            "wide-2a5l-hard": "wide-2a5l in an arena half as large again",
-            "wide-3a5l-hard": "wide-3a5l in an arena half as large again",
-            "wide-3a5l-hard-k3": "the same, but all 3 agents must meet",
-        }
+    folder: ClassVar[str] = "particles"
+    environments: ClassVar[Mapping[str, str]] = {
+        "mpe-2a3l": "particle world: 2 agents among 3 landmarks (the paper's visualization)",
+        "mpe-2a5l": "particle world: 2 agents meet at one of 5 landmarks",
+        "mpe-2a6l": "particle world: 2 agents meet at one of 6 landmarks",
+        "mpe-3a5l": "particle world: 2 of 3 agents meet at one of 5 landmarks",
+        "mpe-3a6l": "particle world: 2 of 3 agents meet at one of 6 landmarks",
+        "mpe-2a5l-hard": "mpe-2a5l at difficulty .3 instead of .1: agents start twice as far from the landmarks",
+        "mpe-3a5l-hard": "mpe-3a5l at difficulty .3",
+        "mpe-3a5l-hard-k3": "the same, but all 3 agents must meet",
+        "wide-2a3l": "wide world: 2 agents among 3 large landmarks, spread over an arena with walls",
+        "wide-2a5l": "wide world: 2 agents meet at one of 5 landmarks",
+        "wide-2a6l": "wide world: 2 agents meet at one of 6 landmarks",
+        "wide-3a5l": "wide world: 2 of 3 agents meet at one of 5 landmarks",
+        "wide-3a6l": "wide world: 2 of 3 agents meet at one of 6 landmarks",
+        "wide-2a5l-hard": "wide-2a5l in an arena half as large again",
+        "wide-3a5l-hard": "wide-3a5l in an arena half as large again",
+        "wide-3a5l-hard-k3": "the same, but all 3 agents must meet",
+    }
 
     @property
     def pattern(self) -> str:
@@ -52,28 +43,3 @@ class ParticlesSuite:
     def knows(self, environment: str) -> bool:
         """For example `wide-16a40l`; its settings are those of the nearest world above, and were not tuned there."""
         return re.fullmatch(r"(mpe|wide)-[1-9]\d{0,2}a[1-9]\d{0,2}l", environment) is not None
-
-    def family(self, environment: str) -> TaskFamily:
-        """Layouts and targets of one world."""
-        from mesax.suites.particles.presets import world_named
-
-        return world_named(environment).family
-
-    def preset(self, environment: str, preset: str) -> Preset:
-        """From the table of particle worlds."""
-        from mesax.suites.particles import presets
-
-        return presets.preset(environment, preset)
-
-    def figures(self) -> Sequence[RunFigure]:
-        """Where explorers meet."""
-        from mesax.suites.particles.figures import FIGURES
-
-        return FIGURES
-
-    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
-        """Agents among the landmarks, and their rewards."""
-        from mesax.envs.particle_climb import TasksAmongLandmarks
-        from mesax.suites.particles.render import ParticlePlay
-
-        return ParticlePlay.of(title, expect(TasksAmongLandmarks, family), task, episodes)

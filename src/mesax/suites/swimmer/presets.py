@@ -12,23 +12,24 @@ from dataclasses import dataclass, replace
 
 from mesax.algorithms.actor_updates import GumbelGradient
 from mesax.algorithms.binned import Binned
-from mesax.algorithms.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, MixerConfig
 from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
+from mesax.baselines.counts import BinnedEntries
+from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
+from mesax.baselines.rnd import Rnd
+from mesax.baselines.scripts import ToldAngles
+from mesax.baselines.tours import Angles
+from mesax.envs.base import TaskFamily
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
-from mesax.explorers.scripts import ToldAngles
-from mesax.explorers.tours import Angles
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
-from mesax.methods.mesa.method import Mesa
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
-from mesax.rewards.counts import BinnedEntries
 from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import JointAngles
-from mesax.rewards.rnd import Rnd
 from mesax.suites.tables import (
     PYMARL_EMC_BY_SUM,
     PYMARL_MAVEN,
@@ -37,6 +38,7 @@ from mesax.suites.tables import (
     by_mixer,
     columns,
     coordinated,
+    finer,
     maven,
     one_by_one,
 )
@@ -141,6 +143,18 @@ class World:
 
     family: SwimmerFamily
     num_test_tasks: int
+    octaves: int
+    """Frequencies at which quick learners see angles: the narrower the band, the more."""
+    num_clusters: int
+    """One for every few degrees of the targets' range."""
+    near: float
+    """Radians from a cluster within which an explorer is there."""
+    stay: float
+    """Long stays show a learner what an angle is worth."""
+    least_std: float
+    """Noise of explorers at the end of their training: it is to keep them in the band."""
+    explore_decisions: int
+    """What explorers take to learn."""
 
     @property
     def keys(self) -> BinnedEntries:
@@ -166,9 +180,29 @@ WORLDS = {
             lost=(4.0, 0.0),
         ),
         num_test_tasks=5,
+        octaves=5,
+        num_clusters=40,
+        near=0.005,
+        stay=0.95,
+        least_std=0.05,
+        explore_decisions=480_000,
     ),
-    "swimmer-wide": World(SwimmerFamily(), num_test_tasks=6),
+    "swimmer-wide": World(
+        SwimmerFamily(),
+        num_test_tasks=6,
+        octaves=4,
+        num_clusters=20,
+        near=0.02,
+        stay=0.85,
+        least_std=0.15,
+        explore_decisions=320_000,
+    ),
 }
+
+
+def family_of(environment: str) -> TaskFamily:
+    """Targets on both sides of a straight body."""
+    return WORLDS[environment].family
 
 
 def preset(environment: str, name: str) -> Preset:
@@ -180,17 +214,23 @@ def preset(environment: str, name: str) -> Preset:
     if name == "paper":
         alone = one_by_one(5_000_000, world.family.world.horizon, tested_every=10_000)
         by_priority = Prioritized(**vars(replace(alone, updates_per_round=2)))
+    learners = {
+        "maddpg": NamedLearner(MADDPG[name]),
+        "coordinated": NamedLearner(coordinated(mesa.algorithm)),
+        **by_mixer(lambda mixer: _values(mixer)[name], alone),
+        "maven": NamedLearner(MAVEN[name], alone),
+        "emc": NamedLearner(EMC[name], by_priority),
+        "mappo": NamedLearner(MAPPO[name], budget),
+        "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
+    }
+    if name != "paper":
+        learners = {
+            key: replace(learner, algorithm=finer(learner.algorithm, world.octaves))
+            for key, learner in learners.items()
+        }
     return Preset(
         mesa,
-        {
-            "maddpg": NamedLearner(MADDPG[name]),
-            "coordinated": NamedLearner(coordinated(mesa.algorithm)),
-            **by_mixer(lambda mixer: _values(mixer)[name], alone),
-            "maven": NamedLearner(MAVEN[name], alone),
-            "emc": NamedLearner(EMC[name], by_priority),
-            "mappo": NamedLearner(MAPPO[name], budget),
-            "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
-        },
+        learners,
         goal=TargetAngle(),
         keys=world.keys,
         tour=world.tour,
@@ -252,22 +292,22 @@ def _quick(world: World) -> Experiment:
         replay_capacity=3_000,
     )
     method = Mesa(
-        explorer=EXPLORER,
+        explorer=replace(EXPLORER, largest_std=replace(EXPLORER.largest_std, end=world.least_std)),
         collect=replace(schedule, total_steps=35_200, warmup_steps=32_000, num_evaluations=1, updates_per_round=1),
-        explore=Budget(320_000, num_envs=32, num_evaluations=5),
+        explore=Budget(world.explore_decisions, num_envs=32, num_evaluations=5),
         least_value=0.1,
         capacity=256,
-        num_clusters=20,
+        num_clusters=world.num_clusters,
         # Without wishes explorers sweep one side of the angles first and have little time for the other. With all of
         # them at once they are content with a place some degrees short of the outermost angles.
         reward=RecordReward(
             JointAngles(),
-            distance_threshold=0.02,
+            distance_threshold=world.near,
             tell_demand=True,
             wish_decay=0.5,
             told="most wanted",
             width=0.2,
-            stay=0.85,
+            stay=world.stay,
             kernel="peaked",
             fulfilled=0.8,
         ),
@@ -280,7 +320,7 @@ def _quick(world: World) -> Experiment:
     return Experiment(
         method,
         world.family,
-        LEARNER,
+        finer(LEARNER, world.octaves),
         schedule,
         num_train_tasks=30,
         num_test_tasks=world.num_test_tasks,

@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Wedge
 
-from mesax.envs.base import configurations_of
+from mesax.envs.base import TaskFamily, configurations_of
 from mesax.envs.swimmer_climb import LINK_LENGTH, NUM_AGENTS, SwimmerFamily, SwimmerTask
 from mesax.formatting import format_tenths
 from mesax.rendering import canvas
 from mesax.rendering.canvas import OPTIMAL, OPTIMAL_AREA, SOFT, place_axes
 from mesax.rendering.scene import Scene, Take, changes, moments, since
 from mesax.store.json_values import Json
+from mesax.suites.base import expect
 from mesax.suites.swimmer.figures import joint_angle_plane
 from mesax.types import Episode
 
@@ -33,7 +34,7 @@ FRAME_SECONDS, FIRST_SECONDS, LAST_SECONDS = 0.1, 0.8, 3.0
 REACH = 1.75 * LINK_LENGTH
 """Half the side of the square that shows a body: any pose fits, centered on its middle link."""
 WIDTH, LEFT, RIGHT = 7.4, 0.6, 0.2
-"""Inches: the picture, and the room beside its charts."""
+"""Inches: the picture, and the room next to its charts."""
 TOP, BOTTOM = 0.62, 0.35
 """Inches above the first episode, if the picture's title takes one line, and for the legend."""
 TITLE_ROOM, CHART, STRIP, LABELS, GAP = 0.3, 1.35, 0.4, 0.5, 0.12
@@ -55,9 +56,9 @@ class SwimmerPlay:
     band: float
     safe_reward: float
     angles: np.ndarray
-    """Of the joints: `[episodes, time + 1, agents]`."""
+    """Angles of the joints: `[episodes, time + 1, agents]`."""
     headings: np.ndarray
-    """Of the head link: `[episodes, time + 1]`."""
+    """Headings of the head link: `[episodes, time + 1]`."""
     rewards: np.ndarray
     """`[episodes, time]`."""
     lengths: np.ndarray
@@ -139,7 +140,7 @@ class SwimmerPlay:
         )
 
     def more(self, coverage: Json) -> dict[str, Figure]:
-        """The plane of joint angles: this policy's paths, and the explorers' beside them over M_*."""
+        """The plane of joint angles: this policy's paths, and the explorers' with them over M_*."""
         ends = np.arange(self.angles.shape[1])[None] <= self.lengths[:, None]
         own = np.deg2rad(np.where(ends[..., None], self.angles, np.nan))[:SHOWN_PATHS]
         others = {one["name"]: np.array(one["path"], float) for one in coverage.get("visitors", ()) if one.get("path")}
@@ -158,6 +159,11 @@ class SwimmerPlay:
         last = int(self.lengths[0])
         for time in frame_times(last):
             yield draw_frame(self, time), {0: FIRST_SECONDS, last: LAST_SECONDS}.get(time, FRAME_SECONDS)
+
+
+def play(title: str, family: TaskFamily, task: SwimmerTask, episodes: Episode) -> SwimmerPlay:
+    """Stacked episodes of one task, ready to be drawn."""
+    return SwimmerPlay.of(title, expect(SwimmerFamily, family), task, episodes)
 
 
 def frame_times(length: int) -> list[int]:

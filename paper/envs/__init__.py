@@ -1,0 +1,1 @@
+"""Worlds of proof games (see `paper.games`)."""

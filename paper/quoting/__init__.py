@@ -1,0 +1,1 @@
+"""Pages that quote the store of results: blocks and numbers, each held against the store."""

@@ -1,0 +1,392 @@
+"""Every figure and table of the paper as a value: which runs it needs, what these cost, how it is drawn.
+
+`mesax reproduce NAME` looks for the results among those stored, says which are missing and what to type for them, runs
+them if asked, and draws from what there is. To add a figure or a table: one function, one entry of `PIECES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from mesax.errors import UsageError
+from mesax.rendering.canvas import save
+from mesax.results.drawing import world_figures
+from mesax.results.evidence.freshness import is_of_today
+from mesax.results.evidence.kept import ELSEWHERE
+from mesax.results.evidence.zero_shot import UNIFORM, measured
+from mesax.results.labels import OUTDATED, PRIVILEGED, PUBLISHED
+from mesax.results.profiles import profile_figure
+from mesax.results.tables import Table, to_markdown
+from mesax.store.reading import RunResults
+from paper.ablation import ablation_figure
+from paper.cells import Cell, Draw, Found, Kind, Piece, Sources
+from paper.curves import curves_of_all
+from paper.generalization import Reached, generalization_figure
+from paper.table import Paper, controls_table, gain_table, result_table
+from paper.theory.shown import draw_theory, write_document
+from paper.theory.study import study
+
+
+def piece_named(name: str) -> Piece:
+    """The figure or table of that name."""
+    for piece in PIECES:
+        if piece.name == name:
+            return piece
+    raise UsageError(f"unknown figure or table '{name}'; choose one of {', '.join(piece.name for piece in PIECES)}")
+
+
+def _saved(figure: Figure, directory: Path, name: str) -> list[Path]:
+    return list(save(figure, directory / name))
+
+
+def _curves(name: str) -> Draw:
+    """Learning curves of all runs, a panel per environment, seeds pooled."""
+
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+        del sources
+        return _saved(curves_of_all(found), directory, name)
+
+    return draw
+
+
+def _visits(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+    """Where uniform play and the explorers of each run go."""
+    del sources
+    paths = []
+    for one in found:
+        for seed, run in one.runs.items():
+            for figure in world_figures(run):
+                if figure.name == "explorer-coverage" and figure.applies(run):
+                    paths += _saved(figure.draw(run), directory, f"figure-1-{one.cell.env}-seed{seed}")
+    return paths
+
+
+def _episodes(*policies: str) -> Draw:
+    """Episodes of policies of each run, as a still and a GIF."""
+
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+        runs = [run for one in found for run in one.runs.values()]
+        return [path for run in runs[:1] for policy in policies for path in sources.render(run, policy, directory)]
+
+    return draw
+
+
+def _generalization(name: str, kind: str) -> Draw:
+    """Left: what explorers of simpler worlds reach before anything is learned; right: learning curves."""
+
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+        rows = [row for row in measured(sources.store) if row["env"] == f"{kind}-{HARD}" and is_of_today(row)]
+        reached = [
+            Reached(label, row["number"], row["ways"][way]["tasks"])
+            for label, (simpler, way) in ZERO_SHOT.items()
+            for row in rows
+            if row["explorers"] == _lender(kind, simpler) and way in row["ways"]
+        ]
+        random = [Reached(UNIFORM, 0, row["ways"][UNIFORM]["tasks"]) for row in rows if UNIFORM in row["ways"]]
+        curves = [run for one in found for run in one.pooled]
+        return _saved(generalization_figure([*random, *reached], curves), directory, name)
+
+    return draw
+
+
+def _ablated(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+    """A row for each environment: learning curves of the paper's arms, final returns of all."""
+    del sources
+    return _saved(
+        ablation_figure([(one.label, run) for one in found for run in one.pooled], PAPER_ARMS), directory, "figure-9"
+    )
+
+
+def _theory(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+    del found, sources
+    document = study()
+    return [write_document(document, directory), *draw_theory(document, directory)]
+
+
+def _table_2(found: Sequence[Found]) -> list[Table]:
+    return [result_table(found, PAPER_TABLE_2), gain_table(found), controls_table(found)]
+
+
+def _written(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+    """The tables as a page, and how often each method reaches which share of the best return."""
+    del sources
+    directory.mkdir(parents=True, exist_ok=True)
+    page = directory / "table-2.md"
+    page.write_text("\n".join(to_markdown(table) for table in _table_2(found)), encoding="utf-8")
+    return [page, *_saved(profile_figure(_by_row(found)), directory, "table-2-profiles")]
+
+
+def _by_row(found: Sequence[Found]) -> dict[str, list[RunResults]]:
+    """Results of every method, a run for each environment; methods that have some of them only would look too good."""
+    envs = {one.cell.env for one in found}
+    rows = {label: [one for one in found if one.label == label] for label in dict.fromkeys(one.label for one in found)}
+    whole = {label: own for label, own in rows.items() if {one.cell.env for one in own if one.shown} == envs}
+    return {
+        _named(label, [one for one in own if one.shown]): [one.shown[0] for one in own if one.shown]
+        for label, own in (whole or rows).items()
+        if any(one.shown for one in own)
+    }
+
+
+def _named(label: str, shown: Sequence[Found]) -> str:
+    """The label of a row, marked if some of it is to be rerun or lacks seeds."""
+    label += "" if all(one.runs for one in shown) else OUTDATED
+    return f"{label} (not all seeds)" if any(one.fewer_seeds for one in shown) else label
+
+
+def _row(
+    label: str, method: str, kind: Kind = "baseline", *settings: tuple[str, str], only: Iterable[str] | None = None
+) -> Iterator[Cell]:
+    """A method in every environment, or only in some."""
+    for env in FAMILIES if only is None else only:
+        tasks, minutes, world = FAMILIES[env]
+        yield Cell(method, env, minutes * COSTS[method][world], label, settings, num_test_tasks=tasks, kind=kind)
+
+
+def _published(label: str, method: str, minutes: Mapping[str, float]) -> Iterator[Cell]:
+    """A method in preset `paper`, in the environments whose minutes are given."""
+    for env, estimate in minutes.items():
+        yield Cell(method, env, estimate, label, (), "paper", FAMILIES[env][0], "published")
+
+
+def _of(*envs: str) -> tuple[Cell, ...]:
+    """The cells of the table in some environments; as published MESA has many more steps but in climb games."""
+    return tuple(cell for cell in TABLE_2 if cell.env in envs and (cell.preset == "quick" or cell.env in CLIMB))
+
+
+COLUMNS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-2a6l", "wide-3a5l", "wide-3a6l", "swimmer-wide")
+"""Columns of Table 2."""
+ONE_STEP, MULTI_STAGE, TWO_AGENTS, _, THREE_AGENTS, _, SWIMMER = COLUMNS
+CLIMB, PARTICLES = COLUMNS[:2], COLUMNS[2:6]
+VISUALIZED = "wide-2a3l"
+FAMILIES: dict[str, tuple[int, float, int]] = dict(
+    zip(
+        COLUMNS,
+        ((10, 0.05, 0), (10, 0.85, 0), (5, 0.4, 1), (5, 0.7, 1), (5, 1.9, 1), (5, 2.3, 1), (6, 5.0, 2)),
+        strict=True,
+    )
+)
+"""Test tasks; about what MESA's learner alone costs, in minutes of a seed on two quiet cores (by clocks of stored
+results, but for the last two: by those of MESA's test tasks); column of `COSTS`."""
+COSTS = {
+    "mesa": (1.8, 1.8, 1.8),
+    "maddpg": (0.8, 0.75, 0.55),
+    "mappo": (0.4, 2.0, 0.5),
+    "mappo-rnd": (0.45, 2.2, 0.6),
+    "qmix": (0.9, 0.6, 0.8),
+    "maven": (2.6, 1.5, 1.1),
+    "emc": (3.0, 2.2, 1.8),
+    "pretrain": (0.45, 3.0, 0.8),
+    "cbet": (0.5, 3.2, 0.9),
+    "goal": (1.6, 3.2, 0.8),
+    "maesn": (0.3, 1.5, 1.5),
+    "plain": (1.0, 1.0, 1.0),
+    "uniform": (1.0, 1.0, 1.0),
+    "tour": (1.0, 1.0, 1.0),
+}
+"""Times that, about: in climb games, particle worlds, and on the swimmer. Clocks of stored results are better."""
+RAW = (
+    ("method.reward.features", "ObsActionFeatures"),
+    ("method.reward.features.obs-weight", "1"),
+    ("method.reward.features.action-weight", "0"),
+    ("method.reward.features.obs-from", "2"),
+    ("method.reward.features.after-step", "true"),
+    ("method.reward.distance-threshold", "0.5"),
+    ("method.explorer.actor-net", "Mlp"),
+    ("method.explorer.critic-net", "Mlp"),
+)
+"""Distances between joint observations, and nets that know no landmarks, in place of features that know the radius."""
+BUFFER = ("algorithm.actor-update.partners", "buffer")
+TABLE_2: tuple[Cell, ...] = (
+    *_row("MESA (ours)", "mesa", "ours"),
+    # In `wide-2a5l` half of 56,000 updates of .55 s on each of two cores.
+    *_published(PUBLISHED, "mesa", {ONE_STEP: 6, MULTI_STAGE: 12, TWO_AGENTS: 270, SWIMMER: 120}),
+    *_published("as published, without explorers", "maddpg", {ONE_STEP: 1, MULTI_STAGE: 3}),
+    *_published("as published, random episodes", "uniform", {ONE_STEP: 1, MULTI_STAGE: 3}),
+    *_row("MADDPG", "maddpg"),
+    *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only=(*CLIMB, TWO_AGENTS)),
+    *_row("MAPPO", "mappo"),
+    *_row("MAPPO-RND", "mappo-rnd"),
+    *_row("QMIX", "qmix"),
+    *_row("MAVEN", "maven"),
+    *_row("EMC", "emc"),
+    *_row("Pretrain", "pretrain"),
+    *_row("C-BET", "cbet"),
+    *_row("MA-MAESN", "maesn", only=CLIMB),
+    *_row(f"Goal {PRIVILEGED}", "goal", "privileged"),
+    *_row("learner alone", "plain", "control"),
+    *_row("learner and random episodes", "uniform", "control"),
+    *_row(f"learner and a scripted tour {PRIVILEGED}", "tour", "control"),
+    *_row("MESA (ours), raw positions", "mesa", "control", *RAW, only=PARTICLES),
+)
+"""Same seeds and tasks for every row, and the same environment steps on them in all of preset `quick`; rows of `paper`
+have the paper's, and take hours, but for climb games."""
+PAPER_TABLE_2: Paper = {
+    name: dict(zip(COLUMNS, values, strict=True))
+    for name, values in {
+        "MESA": (
+            (0.83, 0.20),
+            (0.81, 0.06),
+            (61.32, 8.24),
+            (58.73, 10.16),
+            (51.83, 13.37),
+            (44.71, 15.92),
+            (599.32, 35.93),
+        ),
+        "MADDPG": (
+            (0.74, 0.25),
+            (0.50, 0.0),
+            (21.09, 23.07),
+            (19.44, 18.41),
+            (5.45, 6.49),
+            (3.16, 5.73),
+            (499.33, 0.52),
+        ),
+        "EMC": ((0.50, 0.0), (0.50, 0.0), (50.49, 17.26), (50.61, 17.41), (36.63, 0.11), (36.47, 0.28), (499.66, 0.20)),
+    }.items()
+}
+"""MESA, its base learner, and the strongest baseline of the particle worlds: mean and ±."""
+BORROWED = (("method.explorers-from", ELSEWHERE), ("method.turn", "true"))
+HARD = "3a5l-hard"
+"""Of the worlds of a kind, the one in which generalization is tried."""
+TWO_TO_THREE, EASY_TO_HARD = "2 to 3 agents", "easy to hard"
+ZERO_SHOT = {
+    TWO_TO_THREE: ("2a5l", "sub-teams, rest tours, turned"),
+    EASY_TO_HARD: ("3a5l", "same team, turned"),
+    "2 agents drive all 3": ("2a5l", "whole team, turned"),
+}
+"""In which simpler world explorers were trained, and how they play; the last is the negative control."""
+
+
+def _lender(kind: str, simpler: str) -> str:
+    """What explorers of a simpler world are called."""
+    return f"mesa {kind}-{simpler}, preset quick"
+
+
+def _harder(name: str, title: str, kind: str) -> Piece:
+    """MESA in the harder world with explorers that are measured there before anything is learned, and its controls."""
+    env = f"{kind}-{HARD}"
+    borrowing = (
+        Cell("mesa", env, 8.0, label, (*BORROWED, ("method.transfer", how)), lender=_lender(kind, ZERO_SHOT[label][0]))
+        for label, how in ((TWO_TO_THREE, "subteams"), (EASY_TO_HARD, "same"))
+    )
+    cells = (*borrowing, Cell("uniform", env, 5.0), Cell("plain", env, 4.0))
+    return Piece(name, title, cells, _generalization(name, kind))
+
+
+# Explorers as MESA's learner of the test tasks would train them, with the net that PPO's have, for as many decisions.
+OFF_POLICY = (
+    ("method.explorer", "Maddpg"),
+    ("method.explorer.actor-net", "Entities"),
+    ("method.explorer.actor-net.told", "2"),
+    ("method.explorer.critic-net.hidden", "128,128"),
+    ("method.explorer.share-actors", "true"),
+    ("method.explorer.actor-update", "ExpectedGradient"),
+    ("method.explorer.trace", "0.8"),
+    ("method.explorer.discount", "0.95"),
+    ("method.explorer.target-rate", "0.02"),
+    ("method.explorer.entropy-bonus", "0.01"),
+    ("method.explorer.actor-optimizer.learning-rate", "0.002"),
+    ("method.explorer.critic-optimizer.learning-rate", "0.002"),
+    ("method.explore", "Schedule"),
+    ("method.explore.warmup-steps", "25_600"),
+    ("method.explore.updates-per-round", "8"),
+    ("method.explore.batch-size", "16"),
+    ("method.explore.replay-capacity", "12_500"),
+)
+UNTOLD = (
+    ("method.reward.tell-demand", "false"),
+    ("method.reward.wish-decay", "1"),
+    ("method.explorer.actor-net.told", "0"),
+    ("method.explorer.critic-net.told", "0"),
+)
+"""Explorers that are told nothing cannot know of wishes either."""
+EQ_6 = (
+    ("method.reward", "CoverageReward"),
+    ("method.reward.distance-threshold", "0.3"),
+    ("method.reward.normalize", "true"),
+)
+"""The published reward, with the same features, wishes and told demand."""
+FILLED = {
+    "filled, own labels": (("method.labels", "own"),),
+    "filled, relabeled": (("method.labels", "test"),),
+    "filled, own labels, a fifth": (("method.labels", "own"), ("method.share", "0.0064")),
+}
+"""The last: at most a fifth of what the replay holds when learning begins, 160 episodes against 640 random ones."""
+
+
+OURS, ALONE = "MESA", "learner alone"
+PAPER_ARMS = (OURS, ALONE, *FILLED)
+"""Arms of Figure 9; the others say what each part that we added is worth."""
+
+
+def _ablation() -> Iterator[Cell]:
+    """Figure 9 and what each part that we added is worth, on a particle world; the paper's arms on a climb game too."""
+    env, tasks = TWO_AGENTS, 5
+    yield Cell("mesa", env, 2.0, OURS, num_test_tasks=tasks, kind="ours")
+    yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
+    for label, settings in FILLED.items():
+        yield Cell("filled", env, 1.3, label, settings, num_test_tasks=tasks)
+    changed = {
+        "without wishes": (("method.reward.wish-decay", "1"),),
+        "told nothing": UNTOLD,
+        "Eq. (6) for records": EQ_6,
+        "MADDPG for PPO": OFF_POLICY,
+        "raw positions": RAW,
+        "two explorers": (("method.num-explorers", "2"),),
+    }
+    for label, settings in changed.items():
+        yield Cell("mesa", env, 2.0, label, settings, num_test_tasks=tasks)
+    env, tasks = MULTI_STAGE, 10
+    yield Cell("mesa", env, 1.7, OURS, num_test_tasks=tasks, kind="ours")
+    yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
+    for label, settings in tuple(FILLED.items())[:2]:
+        yield Cell("filled", env, 1.5, label, settings, num_test_tasks=tasks)
+    # Its explorers are four, trained by MADDPG with Eq. (6), without wishes and told demand: nothing else to leave out.
+    yield Cell("mesa", env, 1.3, "one explorer", (("method.num-explorers", "1"),), num_test_tasks=tasks)
+
+
+PIECES: tuple[Piece, ...] = (
+    Piece(
+        "figure-1",
+        "Figure 1: structured and unstructured exploration",
+        (Cell("mesa", ONE_STEP, 1.3, num_test_tasks=10),),  # as in Table 2, so that its runs will do
+        _visits,
+        shows_play=True,
+    ),
+    Piece("figure-3", "Figure 3: learning curves on the climb games", _of(*CLIMB), _curves("figure-3")),
+    Piece(
+        "figure-4",
+        "Figure 4: learning curves on particle worlds and the swimmer",
+        _of(*PARTICLES, SWIMMER),
+        _curves("figure-4"),
+    ),
+    Piece(
+        "figure-6",
+        "Figure 6: an explorer visits all landmarks",
+        (Cell("mesa", VISUALIZED, 6.0),),
+        _episodes("explorer-1"),
+        shows_play=True,
+    ),
+    _harder("figure-7", "Figure 7: explorers of simpler worlds in a harder one", "mpe"),
+    _harder("figure-7-wide", "Figure 7 in wide worlds", "wide"),
+    Piece(
+        "figure-8",
+        "Figure 8: two explorers in a particle world",
+        (Cell("mesa", VISUALIZED, 9.0, overrides=(("method.num-explorers", "2"),)),),
+        _episodes("explorer-1", "explorer-2"),
+        shows_play=True,
+    ),
+    Piece(
+        "figure-9",
+        "Figure 9: explorers against a replay filled from M_*, and without each part",
+        tuple(_ablation()),
+        _ablated,
+    ),
+    Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
+    Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
+)
+"""Figures and tables of the paper, and one of ours; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

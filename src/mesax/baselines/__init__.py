@@ -1,0 +1,1 @@
+"""What MESA is compared with: learners that search, learning on training tasks first, controls."""

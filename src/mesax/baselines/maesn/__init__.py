@@ -1,0 +1,1 @@
+"""MA-MAESN: its learner, its rounds of meta-training, its stages."""

@@ -1,0 +1,1 @@
+"""Other libraries: their environments, Ray, trackers; each behind its extra."""

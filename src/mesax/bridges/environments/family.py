@@ -1,0 +1,140 @@
+"""A family of tasks whose environments come from elsewhere: a task is a seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt32
+
+from mesax.envs.base import AnyEnvironment, TaskInfo, TaskSplit
+from mesax.errors import UsageError
+from mesax.types import Transition
+
+SEEDS = 2**31
+"""Seeds that tasks are drawn from, for training and for testing each."""
+
+
+@runtime_checkable
+class PaysAgents(Protocol):
+    """An environment that makes one reward for the team out of those of its agents."""
+
+    @property
+    def team_reward(self) -> str:
+        """How."""
+
+
+@dataclass(frozen=True)
+class ForeignFamily:
+    """Seeds as tasks of a `ForeignEnvironment` or a `JaxMarlEnvironment`, disjoint between training and testing."""
+
+    env: AnyEnvironment
+    """The environment all tasks live in."""
+    optimal_return: float
+    """Best possible sum of rewards of an episode; results are reported relative to it."""
+    suboptimal_return: float = 0.0
+    """Return of what learners get stuck in."""
+    high_reward: float | None = None
+    """The highest reward of a step; None: what stage 1 finds to be high. For logs and tables only."""
+    num_tasks: int | None = None
+    """If given, tasks are the seeds 0 to num-tasks - 1; None: any seed."""
+    configuration_of: Callable[[Transition], Array] | None = None
+    """Number of the configuration that a step visits, -1 for none, as a JAX function; for pictures and logs only."""
+    rewarding: Callable[[np.ndarray], np.ndarray] | None = None
+    """From task seeds to the numbers of the configurations that pay in at least one of them."""
+
+    def __post_init__(self) -> None:
+        """Refuse scores that results cannot be read by."""
+        for name in ("optimal_return", "suboptimal_return", "high_reward"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise UsageError(f"{name.replace('_', '-')} must be a finite number, not {value}")
+        if self.optimal_return == 0:
+            raise UsageError("optimal-return must not be 0, for results are divided by it; shift the rewards")
+        if self.suboptimal_return >= self.optimal_return:
+            raise UsageError(
+                f"suboptimal-return {self.suboptimal_return} must be below optimal-return {self.optimal_return}"
+            )
+        if self.num_tasks is not None and self.num_tasks < 1:
+            raise UsageError(f"num-tasks must be at least 1, not {self.num_tasks}")
+
+    @property
+    def optimal_threshold(self) -> float:
+        """95% of the way from the suboptimal to the optimal return."""
+        return self.suboptimal_return + 0.95 * (self.optimal_return - self.suboptimal_return)
+
+    @property
+    def configuration_shape(self) -> tuple[int, ...] | None:
+        """No layout for pictures."""
+        return None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def facts(self) -> dict[str, object]:
+        """Plain facts for run.json."""
+        spec = self.env.spec
+        known = {"num_agents": spec.num_agents, "horizon": spec.horizon, "return_is": "sum"}
+        return known | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysAgents) else {})
+
+    def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
+        """Disjoint seeds to train and to test on."""
+        train, test = self.seeds(seed, num_train, num_test)
+        return TaskSplit(jnp.asarray(train.astype(np.uint32)), jnp.asarray(test.astype(np.uint32)))
+
+    def seeds(self, seed: int, num_train: int, num_test: int) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the lower half to train and of the upper to test on, or the two ends of a shuffled list.
+
+        Not even and odd ones: a factory that takes `seed % n` would then train on half of its tasks, test on the other.
+        """
+        if self.num_tasks is None:
+            train = self.draw_seeds(seed, 0, num_train)
+            test = self.draw_seeds(seed, 1, num_test) + SEEDS
+        else:
+            if num_train + num_test > self.num_tasks:
+                raise UsageError(
+                    f"this family has {self.num_tasks} tasks, fewer than {num_train} for training"
+                    f" + {num_test} for testing"
+                )
+            shuffled = np.random.default_rng((seed, 0xF0E1)).permutation(self.num_tasks)
+            train, test = shuffled[:num_train], shuffled[::-1][:num_test]
+        return train, test
+
+    def draw_seeds(self, seed: int, which: int, number: int) -> np.ndarray:
+        """Different numbers; asking for more keeps those that came before."""
+        random = np.random.default_rng((seed, 0xF0E1, which))
+        drawn: dict[int, None] = {}
+        while len(drawn) < number:
+            drawn.setdefault(int(random.integers(SEEDS)))
+        return np.array(list(drawn), np.int64)
+
+    def describe(self, task: UInt32[Array, ""]) -> TaskInfo:
+        """The seed."""
+        return TaskInfo(f"seed {int(task)}", None, [[int(task)]])
+
+    def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
+        """Sum over the episode."""
+        return jnp.sum(rewards)
+
+    def breakdown(self, task: UInt32[Array, ""], rewards: np.ndarray) -> dict[str, float]:
+        """No groups."""
+        del task, rewards
+        return {}
+
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
+        """What the user's function says; -1 without one."""
+        if self.configuration_of is None:
+            return jnp.full((), -1, jnp.int32)
+        return jnp.asarray(self.configuration_of(transition), jnp.int32)
+
+    def rewarding_configurations(self, tasks: UInt32[Array, " tasks"]) -> np.ndarray | None:
+        """What the user's function says; None without one."""
+        if self.rewarding is None or self.configuration_of is None:
+            return None
+        return np.unique(np.asarray(self.rewarding(np.asarray(tasks)), np.int64))

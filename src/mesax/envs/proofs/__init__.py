@@ -1,1 +1,0 @@
-"""Worlds of proof games (see `mesax.suites.proofs`)."""

@@ -1,1 +1,0 @@
-"""MESA: meta-learned exploration around any off-policy learner."""

@@ -1,1 +1,0 @@
-"""Figures and tables that belong to this paper alone."""

@@ -1,0 +1,149 @@
+"""MESA in a small particle world: records, an on-policy explorer that is told what is left, explorers that travel."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.mappo import Mappo
+from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
+from mesax.errors import UsageError
+from mesax.explorers.recipe import saved_explorers
+from mesax.mesa.method import Mesa, borrowed_explorers
+from mesax.methods.base import Experiment
+from mesax.nets import Entities, Mlp
+from mesax.ours.coverage import leaks, visit_order
+from mesax.policy import Repeated
+from mesax.rewards.coverage import RecordReward
+from mesax.rewards.features import SortedOccupancy
+from mesax.training.driver import play_episodes
+from mesax.training.schedule import Budget, Schedule
+from mesax.types import tree_index
+from methods.helpers import MemoryServices, run, same_bits
+
+WORLD = ParticleClimb(2, 2, horizon=8, radius=0.4)
+FAMILY = ParticleClimbFamily(WORLD)
+NET = Entities(2, 1, told=2, hidden=4)
+TINY = Schedule(640, num_envs=20, num_evaluations=1, warmup_steps=320, updates_per_round=1, batch_size=4)
+METHOD = Mesa(
+    Mappo(NET, NET, values_of="own", epochs=1, minibatches=2),
+    collect=TINY,
+    explore=Budget(160, 8, 2),
+    action_repeat=2,
+    capacity=16,
+    num_clusters=2,
+    reward=RecordReward(SortedOccupancy(2, radius=0.4), distance_threshold=0.1, tell_demand=True, width=0.5),
+    num_explorers=2,
+    coverage_episodes=10,
+    enough_coverage=2.0,
+)
+LEARNER = Maddpg(Mlp((4,)), Mlp((4,)))
+EXPERIMENT = Experiment(METHOD, FAMILY, LEARNER, TINY, seed=3, num_train_tasks=6, num_test_tasks=2, lanes=1)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> MemoryServices:
+    """What all three stages left behind."""
+    return run(EXPERIMENT, tmp_path_factory.mktemp("particles"))
+
+
+def test_all_stages_run_and_steps_count_every_repetition(host: MemoryServices):
+    explore = host.phase("explore")
+    spec = WORLD.spec
+    assert METHOD.explore_steps(EXPERIMENT) % 2 == 0
+    assert [row["step"] for row in explore if "union_coverage" in row] == [METHOD.explore_steps(EXPERIMENT)] * 2
+    rounds = METHOD.explore.rounds(spec.horizon // 2)
+    assert METHOD.explore_steps(EXPERIMENT) == rounds * 8 * spec.horizon
+    assert {row["policy"] for row in explore} == {0, 1}
+    assert all(0.0 <= row["distinct_visits"] <= 2.0 for row in explore)
+    assert {row["task"] for row in host.eval} == {0, 1}
+
+
+def test_the_leak_check_is_logged_before_any_explorer(host: MemoryServices):
+    phases = [row["phase"] for row in host.metrics]
+    assert phases.index("leaks") < phases.index("explore")
+    found = host.documents["coverage"]["leaks"]
+    assert found["rewarding_steps"] > 0 and 0.0 <= found["precision"] <= 1.0 and 0.0 <= found["recall"] <= 1.0
+    assert found["steps"] == 20 * METHOD.coverage_episodes * WORLD.horizon
+
+
+def test_leaks_by_hand():
+    distance = np.array([0.0, 0.05, 0.1, 0.2, 0.3, 0.4])
+    true = np.array([True, True, False, True, False, False])
+    found = leaks(distance, true, 0.1)
+    assert found["precision"] == 1.0  # 0.1 itself is not near
+    assert found["recall"] == pytest.approx(2 / 3)
+    assert found["distance_at_recall_90"] == pytest.approx(0.17)
+    assert found["precision_at_recall_90"] == pytest.approx(2 / 3)
+    nothing = leaks(distance, np.zeros(6, bool), 0.1)
+    assert (nothing["recall"], nothing["precision"], nothing["precision_at_recall_90"]) == (None, 0.0, None)
+
+
+def test_orders_are_first_visits_to_what_pays():
+    assert visit_order(np.array([-1, 2, 2, 0, 2, 1, 0]), np.array([0, 2])) == [2, 0]
+
+
+def test_every_visitor_says_where_it_goes_first(host: MemoryServices):
+    visitors = host.documents["coverage"]["visitors"]
+    assert [visitor["name"] for visitor in visitors] == ["uniform", "explorer 1", "explorer 2", "all explorers"]
+    assert all(set(order) <= {0, 1} for visitor in visitors for order in visitor["orders"])
+    assert all(len(visitor["orders"]) == 4 for visitor in visitors)
+
+
+def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryServices):
+    spec = WORLD.spec
+    explorers = saved_explorers(METHOD.recipe(spec), host.outputs("gather")[0] / "explorers")
+    assert bool(explorers.policies.state.subspace.valid.any())
+    np.testing.assert_array_equal(explorers.policies.state.visits[0], 0.0)
+    deployed = METHOD.recipe(spec).deployed(tree_index(explorers.policies, 0))
+    assert isinstance(deployed, Repeated)
+    tasks = FAMILY.split(0, 0, 1).test
+    actions = play_episodes(WORLD, tasks, deployed, jax.random.key(0), 4).action
+    np.testing.assert_array_equal(actions[:, ::2], actions[:, 1::2])
+
+
+def test_borrowed_explorers_are_used_as_they_are(host: MemoryServices, tmp_path: Path):
+    finished = tmp_path / "run"
+    (finished / "policies").mkdir(parents=True)
+    (finished / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
+    borrowing = replace(EXPERIMENT, method=replace(METHOD, explorers_from=str(finished)))
+    assert [stage.name for stage in borrowing.method.stages(borrowing)] == ["borrow", "adapt"]
+    again = run(borrowing, tmp_path / "again")
+    assert again.eval == host.eval
+    assert same_bits(
+        borrowed_explorers(METHOD, WORLD.spec, finished).policies,
+        saved_explorers(METHOD.recipe(WORLD.spec), host.outputs("gather")[0] / "explorers").policies,
+    )
+
+
+def test_explorers_that_do_not_fit_are_refused_in_one_line(host: MemoryServices, tmp_path: Path):
+    with pytest.raises(UsageError, match="no exploration policies"):
+        borrowed_explorers(METHOD, WORLD.spec, tmp_path)
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
+    with pytest.raises(UsageError, match="do not fit this environment") as refused:
+        borrowed_explorers(replace(METHOD, capacity=32), WORLD.spec, tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_explorers_that_were_trained_otherwise_are_refused_though_they_fit(host: MemoryServices, tmp_path: Path):
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
+    borrowing = replace(METHOD, explorers_from=str(tmp_path))
+    borrowing.check(replace(EXPERIMENT, method=borrowing))
+    for other, setting in (
+        (replace(borrowing, action_repeat=4), "method.action-repeat 2, and 4"),
+        (replace(borrowing, reward=replace(METHOD.reward, width=0.25)), r"method.reward.width 0.5, and 0.25"),
+    ):
+        with pytest.raises(UsageError, match=rf"were trained with {setting} is asked for: say --method") as refused:
+            other.check(replace(EXPERIMENT, method=other))
+        assert "\n" not in str(refused.value)
+
+
+def test_nets_that_do_not_fit_are_refused_before_anything_runs():
+    wider = replace(EXPERIMENT, family=ParticleClimbFamily(replace(WORLD, num_landmarks=3)))
+    with pytest.raises(UsageError, match="needs"):
+        wider.method.check(wider)
