@@ -53,7 +53,7 @@ def test_a_bundle_has_a_card_and_plays_as_the_run_does(finished, tmp_path, capsy
 def test_verify_names_the_file_that_is_damaged(finished, tmp_path, capsys, name):
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     assert command_line("verify", run) == 0
-    assert "status 'done'" in capsys.readouterr().out
+    assert "state 'done'" in capsys.readouterr().out
     data = (run / name).read_bytes()
     (run / name).write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
     assert command_line("verify", run) == IO_ERROR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mesax.bridges.tracking import follow
@@ -15,6 +16,7 @@ from mesax.results.comparison import by_family, show_comparison
 from mesax.results.evidence.kept import load_results
 from mesax.results.report import REPORT, check_page, load_evaluated, shown_players, write_page
 from mesax.results.tables import print_table
+from mesax.store.reading import NOT_EVALUATED, RunResults
 from mesax.suites.renamed import names_of_before, open_run
 
 
@@ -42,10 +44,17 @@ def report(options: argparse.Namespace) -> int:
             if directory.status == "done" and not has_episodes(directory.path):
                 with_jax("mesax.cli.playing").keep_episodes(directory, options)
     path = write_page(runs, target, left_out)
-    for line in names_of_before((run.directory, run.run) for run in runs):
+    for line in (*unfinished(runs), *names_of_before((run.directory, run.run) for run in runs)):
         print(f"note     {line}")
     print(f"written  {path}")
     return 0
+
+
+def unfinished(runs: Sequence[RunResults]) -> Iterator[str]:
+    """Why some of these runs are shown in part only, in a line each."""
+    for run in runs:
+        if (why := NOT_EVALUATED.get(open_run(run.directory).state)) is not None:
+            yield f"{run.directory} is shown as far as it is: {why}"
 
 
 def status(options: argparse.Namespace) -> int:
