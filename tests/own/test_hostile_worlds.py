@@ -92,10 +92,13 @@ from mesax.store.run_directory import RunDirectory
 run = RunDirectory(Path(sys.argv[1]))
 with run.lock():
     run.attend()
+    told, tell = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(tell, b"!")
         time.sleep(60)
         os._exit(0)
+    os.read(told, 1)  # it is at work
     print(child, flush=True)
     os._exit(9)
 """
