@@ -3,6 +3,8 @@
     python benchmarks/checkpoints.py cost         share of a run's time that went into saving, at the default interval
     python benchmarks/checkpoints.py sigterm      seconds from SIGTERM to exit code 75, once the replay has filled
     python benchmarks/checkpoints.py formats      one learner's state: seconds to save and to load, and a flipped bit
+    python benchmarks/checkpoints.py checks       share of a smoke run's time that goes into looking whether its files
+                                                  are what it has written
 
 The run is `plain` on `wide-3a6l` in preset `quick`, whose state is the largest of all families. Orbax is measured if it
 is installed (`pip install orbax-checkpoint`); mesax itself does not need it.
@@ -34,7 +36,7 @@ import numpy as np  # noqa: E402
 from mesax.store.trees import load_tree, save_tree  # noqa: E402
 
 RUN = ["plain", "wide-3a6l", "--preset", "quick", "--num-test-tasks", "2", "--quiet"]
-COST_BAR, STOP_BAR = 0.05, 10.0
+COST_BAR, STOP_BAR, CHECKS_BAR = 0.05, 10.0, 0.01
 
 
 def start(run: Path) -> subprocess.Popen[bytes]:
@@ -143,10 +145,52 @@ def formats(out: Path, after: float) -> None:
         )
 
 
+def checks(out: Path, after: float) -> None:
+    """MESA's smoke run in this process, twice: once compiled, it is short, and checks weigh more."""
+    del after
+    from mesax.cli.parser import main as command_line
+    from mesax.execution import jobs, runner
+    from mesax.store.checkpoints import Checkpoints
+    from mesax.store.run_directory import RunDirectory
+
+    spent, depth = [0.0], [0]
+
+    def counted(place: Any, name: str) -> None:
+        check = getattr(place, name)
+
+        def clocked(*args: Any, **options: Any) -> Any:
+            depth[0] += 1
+            begun = time.perf_counter()
+            try:
+                return check(*args, **options)
+            finally:
+                depth[0] -= 1
+                spent[0] += (time.perf_counter() - begun) * (not depth[0])
+
+        setattr(place, name, clocked)
+
+    for place, name in (
+        *((Checkpoints, name) for name in ("wrote", "rows")),
+        *((jobs, name) for name in ("tree_checksums", "file_checksum")),
+        *((RunDirectory, name) for name in ("check_job", "identity_of")),
+        (runner, "undo_damaged"),
+    ):
+        counted(place, name)
+    for number in range(3):
+        spent[0] = 0.0
+        words = ["run", "mesa", "climb-one", "--preset", "smoke", "--quiet", "--workers", "1"]
+        seconds = timed(lambda: command_line([*words, "--out", str(out / f"run-{number}")]))  # noqa: B023
+        share = spent[0] / seconds
+        print(
+            f"checks took {1000 * spent[0]:.1f} ms of {seconds:.1f} s: {share:.2%}   bar <= {CHECKS_BAR:.0%}", end="  "
+        )
+        print(verdict(share <= CHECKS_BAR))
+
+
 def main() -> None:
     """Measure what is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    measures = {function.__name__: function for function in (cost, sigterm, formats)}
+    measures = {function.__name__: function for function in (cost, sigterm, formats, checks)}
     parser.add_argument("what", choices=measures)
     parser.add_argument("--after", type=float, default=150.0, help="seconds until the signal (default 150)")
     options = parser.parse_args()

@@ -13,11 +13,13 @@ import contextlib
 import json
 import os
 import random
+import re
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -125,13 +127,15 @@ def prepared(out: Path) -> Path:
     (material / "world.py").write_text(WORLD)
     for name, seed in (("finished", "0"), ("other", "1")):
         assert command(["run", *RUN, "--seed", seed, "--out", name], material, stdout=subprocess.DEVNULL) == 0
-    words = [sys.executable, "-m", "mesax.cli", "run", *RUN, "--out", "stopped"]
-    frequent = os.environ | {"MESAX_CHECKPOINT_SECONDS": "0"}
-    with subprocess.Popen(words, cwd=material, env=frequent, stdout=subprocess.DEVNULL) as process:
-        while not any((material / "stopped" / "jobs" / "adapt").glob("*/checkpoints/0*")) and process.poll() is None:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-    assert process.returncode == 75, "the run was to be stopped before its end"
+    for name, seed in (("stopped", "0"), ("stopped-other", "1")):
+        words = [sys.executable, "-m", "mesax.cli", "run", *RUN, "--seed", seed, "--out", name]
+        frequent = os.environ | {"MESAX_CHECKPOINT_SECONDS": "0"}
+        with subprocess.Popen(words, cwd=material, env=frequent, stdout=subprocess.DEVNULL) as process:
+            while not any((material / name / "jobs" / "adapt").glob("*/checkpoints/00000[3-9]")):
+                assert process.poll() is None, "the run was to be stopped before its end"
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+        assert process.returncode == 75, "the run was to be stopped before its end"
     (material / "results").mkdir()
     subprocess.run([sys.executable, "-c", KEEP, "finished", "results"], cwd=material, check=True)
     assert command(["export", "finished", "--out", "bundle"], material, stdout=subprocess.DEVNULL) == 0
@@ -379,6 +383,67 @@ def attack(out: Path, calls: int, seed: int, only: int | None) -> int:
     server.close()
     print(json.dumps({"calls": sum(ends.values()), "seed": seed, "codes": dict(ends), "failures": failures}))
     return 1 if failures else 0
+
+
+DETERMINED = ("eval.jsonl", "metrics.jsonl", "coverage.json")
+HOWS = ("cut", "flipped", "another run's", "deleted")
+WHEN = ("at rest", "while it runs", "while it runs")
+
+
+def damage_unfinished(out: Path, seed: int) -> int:
+    """Every kind of file of a run that was stopped, in every way, before and while it goes on: none gives a wrong
+    number with code 0."""
+    material, place, server = prepared(out), out / "call" / "here", Server()
+    expected = [(material / "finished" / name).read_bytes() for name in DETERMINED]
+    draw, wrongs, ends, started = random.Random(seed), 0, Counter[str](), time.monotonic()
+    stopped = material / "stopped"
+    files = sorted(path.relative_to(stopped) for path in stopped.rglob("*") if path.is_file())
+    kinds = {re.sub(r"\d+", "N", str(name)): name for name in files}
+    copied(material, place)
+    assert server.call(["resume", "stopped", "--quiet", "--workers", "1"], place, {}) == 0
+    begun = time.monotonic()
+    copied(material, place)
+    assert server.call(["resume", "stopped", "--quiet", "--workers", "1"], place, {}) == 0
+    usual = time.monotonic() - begun
+    for name in kinds.values():
+        for how in HOWS:
+            for when in WHEN:
+                copied(material, place)
+                run = place / "stopped"
+                harm = threading.Timer(draw.uniform(0.0, usual) * (when != "at rest"), spoil, (run, name, how, draw))
+                harm.start()
+                if when == "at rest":
+                    harm.join()
+                code = server.call(["resume", "stopped", "--quiet", "--workers", "1"], place, {})
+                harm.cancel()
+                harm.join()
+                told = (place.parent / "err").read_text(errors="replace")
+                is_right = code == 0 and [(run / name).read_bytes() for name in DETERMINED] == expected
+                ends[f"{when}: {'the same bytes' if is_right else code}"] += 1
+                if not is_right and (code not in (2, 74) or wrong(code, "", told, ["resume"])):
+                    wrongs += 1
+                    print(f"{name} {how} {when}: {code} {told[-400:]}", flush=True)
+    server.close()
+    print(f"{len(kinds)} kinds of files x {len(HOWS)} ways x {len(WHEN)} times: {dict(ends)}, {wrongs} wrong", end="; ")
+    print(f"{time.monotonic() - started:.0f} s")
+    return 1 if wrongs else 0
+
+
+def spoil(run: Path, name: Path, how: str, draw: random.Random) -> None:
+    """Do that to a file, if it is there at this moment."""
+    path = run / name
+    others = [run.parent / other / name for other in ("stopped-other", "other")]
+    with contextlib.suppress(FileNotFoundError):
+        data = path.read_bytes()
+        if how == "deleted":
+            path.unlink()
+        elif how == "cut":
+            os.truncate(path, draw.randrange(len(data) + 1))
+        elif how == "flipped" and data:
+            where = draw.randrange(len(data))
+            path.write_bytes(data[:where] + bytes([data[where] ^ (1 << draw.randrange(8))]) + data[where + 1 :])
+        elif how == "another run's":
+            path.write_bytes(next((other.read_bytes() for other in others if other.is_file()), b""))
 
 
 def copied(material: Path, place: Path) -> None:

@@ -30,6 +30,7 @@ RUNS = {
     "cbet": ["cbet", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
     "goal": ["goal", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
     "maesn": ["maesn", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
+    "plain": ["plain", "climb-one", "--preset", "smoke", "--schedule.total-steps", "3000"],
 }
 USUAL = ("climb-one", "wide-2a3l", "swimmer-wide")
 """Without being asked for others."""
@@ -40,14 +41,18 @@ STAGES = {
     "mesa": ("collect", "explore", "adapt"),
     **dict.fromkeys(("pretrain", "goal", "cbet"), ("pretrain", "adapt")),
     "maesn": ("meta", "adapt"),
+    "plain": ("adapt",),
 }
 """Of each method."""
+PAGES = {"report": ("report.html", "episodes.json"), "compare": ("pages",)}
+"""What verbs that look write into a run."""
 DETERMINED = ("eval.jsonl", "metrics.jsonl", "coverage.json")
 
 
-def start(arguments: list[str], workers: int, seconds: float, log: Path) -> subprocess.Popen[bytes]:
-    """A process group of its own, so that nothing of it survives a kill."""
-    command = [sys.executable, "-m", "mesax.cli", *arguments, "--workers", str(workers), "--quiet"]
+def start(arguments: list[str], workers: int | None, seconds: float, log: Path) -> subprocess.Popen[bytes]:
+    """A process group of its own, so that nothing of it survives a kill; `workers` None: of a verb that has none."""
+    own = [] if workers is None else ["--workers", str(workers), "--quiet"]
+    command = [sys.executable, "-m", "mesax.cli", *arguments, *own]
     environment = os.environ | {"MESAX_CHECKPOINT_SECONDS": str(seconds)}
     with log.open("ab") as file:
         return subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
@@ -118,8 +123,38 @@ def same(one: Path, other: Path) -> list[str]:
     return [name for name in there if (one / name).read_bytes() != (other / name).read_bytes()]
 
 
-def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random) -> dict[str, object]:
-    """Kill runs of one family, each once in every stage, until there were enough kills; then let them end."""
+def written(run: Path, verb: str) -> dict[str, bytes]:
+    """What a verb that looks has written, by name."""
+    roots = [run / name for name in PAGES[verb]]
+    files = [path for root in roots for path in (sorted(root.rglob("*")) if root.is_dir() else [root])]
+    return {str(path.relative_to(run)): path.read_bytes() for path in files if path.is_file()}
+
+
+def disturb_pages(run: Path, verb: str, log: Path, draw: random.Random) -> list[str]:
+    """Kill a verb that looks at a random moment: what it had written is whole, and in the end it is the same."""
+    words = [verb, str(run), *(["--out", str(run / "pages")] if verb == "compare" else [])]
+    begun = time.monotonic()
+    assert start(words, None, 60.0, log).wait() == 0, f"see {log}"
+    seconds, expected = time.monotonic() - begun, written(run, verb)
+    for name in PAGES[verb]:
+        shutil.rmtree(run / name, ignore_errors=True)
+        (run / name).unlink(missing_ok=True)
+    process = start(words, None, 60.0, log)
+    time.sleep(draw.uniform(0.3, 1.0) * seconds)
+    kill(process)
+    half = written(run, verb)
+    assert start(words, None, 60.0, log).wait() == 0, f"see {log}"
+    bad = [f"{verb} leaves half of {name}" for name, data in half.items() if data != expected.get(name)]
+    return bad if written(run, verb) == expected else [*bad, f"{verb} does not end in the same"]
+
+
+def disturb(
+    name: str, kills: int, out: Path, workers: int, draw: random.Random, change: bool = False, pages: bool = False
+) -> dict[str, object]:
+    """Kill runs of one family, each once in every stage, until there were enough kills; then let them end.
+
+    Every attempt may have another number of workers. Of runs that have ended, `report` and `compare` may be killed.
+    """
     whole = out / f"{name}-whole"
     log = out / f"{name}.log"
     if not (whole / "checksums.json").is_file():
@@ -133,7 +168,7 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
         arguments = ["run", *RUNS[name], "--out", str(run)]
         left = list(stages_of(name))
         while True:
-            process = start(arguments, workers, 0.05, log)
+            process = start(arguments, draw.randint(1, workers) if change else workers, 0.05, log)
             stage = left.pop(0) if left and done < kills else None
             if stage and reaches(process, run, stage, tuple(left), draw.randint(1, 8)):
                 time.sleep(draw.uniform(0.0, 0.3))
@@ -148,6 +183,12 @@ def disturb(name: str, kills: int, out: Path, workers: int, draw: random.Random)
             resumed += (run / "run.json").is_file()
             arguments = ["resume", str(run)] if (run / "run.json").is_file() else arguments
         different += same(whole, run)
+        for verb in PAGES if pages else ():
+            if done < kills:
+                different += disturb_pages(run, verb, log, draw)
+                done += 1
+                places.append(verb)
+                print(f"{name}: kill {done} of {kills} in {verb}", flush=True)
     return {
         "kills": done,
         "resumed": resumed,
@@ -189,24 +230,34 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30, help="in all, over the families")
     parser.add_argument("--families", nargs="+", choices=RUNS, default=list(USUAL))
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--change-workers", action="store_true", help="each attempt has another number, up to --workers"
+    )
+    parser.add_argument("--pages", action="store_true", help="kill `report` and `compare`, too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/soak"))
     parser.add_argument("--no-watch", action="store_true", help="leave the long run out")
     text = "random calls on damaged runs, with wrong words and worlds that misbehave, instead of kills (`hostile.py`)"
     parser.add_argument("--hostile", action="store_true", help=text)
     parser.add_argument("--calls", type=int, default=500, help="of --hostile")
+    parser.add_argument("--damage", action="store_true", help="instead, every file of a run that is not finished")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="of --hostile: this call alone")
     options = parser.parse_args()
     if options.hostile:
         from hostile import attack
 
         return attack(options.out.resolve() / "hostile", options.calls, options.seed, options.only)
+    if options.damage:
+        from hostile import damage_unfinished
+
+        return damage_unfinished(options.out.resolve() / "hostile", options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
     draw = random.Random(options.seed)
     share = -(-options.kills // len(options.families))
     found: dict[str, object] = {}
     for name in options.families:
-        found[name] = disturb(name, share, options.out, options.workers, draw)
+        more = (options.change_workers, options.pages)
+        found[name] = disturb(name, share, options.out, options.workers, draw, *more)
         print(json.dumps({name: found[name]}), flush=True)
     bad = [name for name in options.families if found[name]["unreadable"] or found[name]["different"]]  # type: ignore[index]
     leaks = False

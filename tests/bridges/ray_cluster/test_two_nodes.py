@@ -1,5 +1,6 @@
 """Runs on a real Ray cluster of two nodes, which are killed, stopped, filled up and of another version."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ import pytest
 from benchmarks.two_nodes import ADDRESS, Cluster, inner, kill, started, why_not
 
 from mesax.cli.parser import main
-from mesax.errors import IO_ERROR, PREEMPTED, USAGE
+from mesax.errors import FAILED, IO_ERROR, PREEMPTED, USAGE, WORKER_LOST
 from mesax.store.run_directory import RunDirectory
+from own import hostile_worlds
 
+TESTS = Path(__file__).resolve().parents[2]
 LONGEST = 600.0
 """A run takes less than a minute, but a machine may have much else to do."""
 pytestmark = pytest.mark.timeout(3 * LONGEST)
@@ -172,3 +175,62 @@ def test_a_worker_that_hangs_is_given_up(cluster: Cluster, tmp_path, tmp_path_fa
     assert "was silent for 10 seconds: once more" in log.read_text()
     assert_same(undisturbed, run)
     assert cluster.await_nothing_but_nodes() == []
+
+
+WORLDS = {
+    "leaves": (WORKER_LOST, "4 times in a row; continue with: mesax resume"),
+    "shouts": (FAILED, r"step raised RuntimeError: \x1b[31mred"),
+    "moves": (0, ""),
+    "forks": (0, ""),
+    "stays": (0, ""),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("more", [[], ["--shared"]], ids=["files travel", "shared"])
+def test_what_a_world_does_on_a_node(cluster: Cluster, tmp_path, tmp_path_factory, world, more):
+    """It leaves, it shouts, it goes elsewhere, it forks: the run ends in the usual bytes, or says what has happened."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    own = ["--num-test-tasks", "2", "--lanes", "1", "--schedule.total-steps", "400"]
+    words = ["vdn", f"own.hostile_worlds:{world}", *own]
+    variables = {
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+        hostile_worlds.AT: "150",
+        hostile_worlds.ELSEWHERE: str(elsewhere),
+    }
+    run, log = tmp_path / "run", tmp_path / "log"
+    code, told = WORLDS[world]
+    assert done(cluster, ["run", *words, *SMOKE, "--out", str(run), *ON, *more], log, **variables) == code, (
+        log.read_text()
+    )
+    assert told in last_line(log) if told else True
+    assert not any(elsewhere.iterdir()) and cluster.await_nothing_but_nodes() == []
+    if code:
+        variables[hostile_worlds.AT] = "0"
+        words = ["resume", str(run), "--load", "own.hostile_worlds", "--quiet", *ON, *more]
+        assert done(cluster, words, log, **variables) == 0, log.read_text()
+    assert_same(whole(tmp_path_factory, ["vdn", "own.hostile_worlds:leaves", *own]), run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["eval.jsonl", "metrics.jsonl"])
+@pytest.mark.parametrize("more", [[], ["--shared"]], ids=["files travel", "shared"])
+def test_rows_of_a_node_are_what_it_has_written(cluster: Cluster, tmp_path, tmp_path_factory, name, more):
+    """Whoever cuts them while the run goes on, at the driver or where the attempt is at work."""
+    words = [*QUICK, "--schedule.total-steps", "50000", "--num-test-tasks", "1"]
+    run, log = tmp_path / "run", tmp_path / "log"
+    driver = begin(cluster, ["run", *words, *SMOKE, "--out", str(run), *ON, *more], log)
+
+    def rows() -> list[Path]:
+        return [path for path in run.rglob(name) if path.stat().st_size and path.parent.name == "000"]
+
+    until(rows, "rows")
+    for path in rows():
+        os.truncate(path, path.stat().st_size // 2)
+    code = driver.wait(LONGEST)
+    assert code in (0, IO_ERROR), log.read_text()
+    if code:
+        assert name in last_line(log)
+        assert done(cluster, ["resume", str(run), "--quiet", *ON, *more], log) == 0, log.read_text()
+    assert_same(whole(tmp_path_factory, words), run)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mesax.errors import StoreError
-from mesax.store.files import open_regular_file, store_errors
+from mesax.store.files import held_alone, open_regular_file, store_errors
 
 SCRATCH = "MESAX_SCRATCH_DIR"
 """An environment variable: where attempts work that have no shared files."""
@@ -38,14 +38,14 @@ def own_directory(name: str) -> Iterator[Path]:
         descriptor = open_regular_file(lock, os.O_RDWR | os.O_CREAT)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     path = root / name
-    try:
-        with store_errors(path, "created"):
-            path.mkdir()
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)
+    with held_alone(descriptor):
+        try:
+            with store_errors(path, "created"):
+                path.mkdir()
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            lock.unlink(missing_ok=True)
 
 
 def remove_abandoned(root: Path) -> None:
