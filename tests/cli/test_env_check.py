@@ -363,7 +363,9 @@ def test_bad_targets(module, target, message):
         load_target(target.format(module=module))
 
 
-@pytest.mark.parametrize(("option", "value"), [("--seeds", "0"), ("--steps", "1")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--seeds", "0"), ("--steps", "1"), ("--seeds", "1001"), ("--steps", "1000000")]
+)
 def test_bad_numbers(module, option, value, capsys):
     assert main(["env", "check", f"{module}:make", option, value]) == 2
     assert f"mesax: {option} must be at least" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import pytest
 import mesax
 from hosted import Hosted
 from mesax.algorithms.base import OffPolicy, OnPolicy
+from mesax.algorithms.mappo import Mappo
 from mesax.baselines.controls import Plain
 from mesax.envs.base import Guarded, Step
 from mesax.envs.climb import ClimbFamily
@@ -227,6 +228,25 @@ def test_numbers_are_held_to_their_box(played: float, paid: float | None, hosted
     else:
         episodes = play_episodes(world, jnp.zeros(1), policy, jax.random.key(0), 3)
         assert episodes.reward.tolist() == [[paid]] * 3
+
+
+@dataclass(frozen=True)
+class Summed(ClimbFamily):
+    """A family of a user's own with numbers as actions."""
+
+    @property
+    def env(self) -> Any:
+        return Sum()
+
+
+def test_worlds_of_a_users_own_need_not_hold_actions_to_their_box():
+    """The documentation says that they are within it, and MAPPO plays beyond."""
+
+    def env(family: Any) -> Any:
+        return Experiment(Plain(), family, Mappo(), Budget(80, 4, 2), num_train_tasks=1, num_test_tasks=2, lanes=2).env
+
+    assert env(Summed(2, 3, 2, counts=(2,))) == Guarded(Sum())
+    assert env(TWO_STAGE) == TWO_STAGE.env
 
 
 @pytest.mark.parametrize("name", BAD)

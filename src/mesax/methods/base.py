@@ -30,7 +30,7 @@ from mesax.store.trees import Place, copy_tree, save_tree
 from mesax.training.contract import check_learner
 from mesax.training.driver import Keeper, LearningStopped
 from mesax.training.schedule import Budget, Prioritized, Schedule
-from mesax.types import Key, Metrics, tree_index
+from mesax.types import Box, Key, Metrics, tree_index
 
 LARGEST_SEED = 2**32 - 1
 """JAX's keys keep 32 bits: a larger seed would silently equal a smaller one."""
@@ -209,10 +209,15 @@ class Experiment:
         return method.told(self.family.env) if isinstance(method, TellsMore) else self.family.env
 
     def _guarded(self, env: AnyEnvironment) -> AnyEnvironment:
-        """An environment in JAX asks policies of a user's own whether they play actions; the host asks all policies."""
-        kinds = (type(self.method), type(self.algorithm), type(self.reward_model))
-        own = foreign_modules((*kinds, self.method, self.algorithm, self.reward_model))
-        return Guarded(env) if own and not isinstance(env, HostEnvironment) else env
+        """An environment in JAX asks policies of a user's own whether they play actions; the host asks all policies.
+
+        So does one of a user's own with numbers as actions: a Gaussian policy of anybody's plays beyond their box.
+        """
+        if isinstance(env, HostEnvironment):
+            return env
+        parts: list[object] = [self.method, self.algorithm, self.reward_model]
+        parts += [self.family] if isinstance(env.spec.action_space, Box) else []
+        return Guarded(env) if foreign_modules((*map(type, parts), *parts)) else env
 
     @property
     def split(self) -> TaskSplit:

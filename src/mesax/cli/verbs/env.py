@@ -5,6 +5,9 @@ import argparse
 from mesax.cli import arguments as shared
 from mesax.cli.telling import with_jax
 
+MOST_SEEDS, MOST_STEPS = 1_000, 100_000
+"""All that is played is held in memory."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
@@ -16,8 +19,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument(
         "factory", metavar="MODULE:ATTRIBUTE", help="a function from a seed to an environment, or a task family"
     )
-    check.add_argument("--seeds", type=shared.number("--seeds", 1), default=3, help="tasks to play (default 3)")
-    check.add_argument("--steps", type=shared.number("--steps", 2), default=500, help="steps on each (default 500)")
+    seeds, steps = shared.number("--seeds", 1, MOST_SEEDS), shared.number("--steps", 2, MOST_STEPS)
+    check.add_argument("--seeds", type=seeds, default=3, help="tasks to play (default 3)")
+    check.add_argument("--steps", type=steps, default=500, help="steps on each (default 500)")
     shared.json(check)
 
 
