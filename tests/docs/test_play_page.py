@@ -1,4 +1,4 @@
-"""The page to play with: it is what its parts say, computes what Python computes, and works by mouse, touch and keys."""
+"""The page to play with: it is what its parts say, computes what Python computes, works by mouse, touch and keys."""
 
 import json
 import shutil
@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tools import three_panels
+from tools.play_page import PAGE, PARTS, Json, data_in, explorer_of, page_with, recipe_of, teams_of
 
 import mesax
 from browser import Browser, find_browser, opened_browser
 from mesax.envs.particle_climb import ParticleClimb, ParticleState, ParticleTask
 from mesax.rewards.coverage import Told
-from tools.play_page import PAGE, PARTS, Json, data_in, explorer_of, page_with, recipe_of, teams_of
 
 STEPS, CLOSE, MOST_BYTES = 80, 1e-5, 200_000
 WISH = (0.25, 1.0, 0.0625, 0.5, 0.125)
@@ -229,3 +230,8 @@ def test_landmarks_move_by_touch_and_by_key_and_come_back(browser: Browser, data
     browser.click("[data-do=reset]")
     assert browser.js("page.landmarks") == data["layout"]
     assert browser.complaints() == []
+
+
+def test_the_animation_shows_the_same_nets(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.argv", ["three_panels.py", "--check"])
+    assert three_panels.main() == 0, capsys.readouterr().out
