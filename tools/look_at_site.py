@@ -37,10 +37,10 @@ FOUND = """(() => {
   }
   for (const math of document.querySelectorAll('.arithmatex')) {
     if (!math.querySelector('math')) found.push(`formula ${math.textContent.slice(0, 30)} is not set`);
-    else if (math.scrollWidth > math.clientWidth + 1 && getComputedStyle(math).overflowX === 'visible' && math.tagName === 'DIV')
-      found.push(`formula ${math.textContent.slice(0, 30)} is cut`);
+    else if (math.getBoundingClientRect().right > wide + 1) found.push(`formula ${math.textContent.slice(0, 30)} is cut`);
   }
-  for (const image of document.images) if (image.complete && !image.naturalWidth) found.push(`${image.src} is no picture`);
+  for (const image of document.images)
+    if (image.complete && !image.naturalWidth) found.push(`${image.src} is no picture`);
   return found;
 })()"""
 
@@ -85,7 +85,9 @@ def main() -> int:
     options = parser.parse_args()
     command = find_browser()
     if not command or not options.site.is_dir():
-        parser.error("there is no Chromium ($MESAX_BROWSER names one)" if options.site.is_dir() else "run make docs first")
+        parser.error(
+            "there is no Chromium ($MESAX_BROWSER names one)" if options.site.is_dir() else "run make docs first"
+        )
     if options.pictures:
         options.pictures.mkdir(parents=True, exist_ok=True)
     with opened_browser(command) as browser:
