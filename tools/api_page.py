@@ -73,6 +73,7 @@ GROUPS = {
             "HostStep",
             "TaskFamily",
             "Step",
+            "PlainFamily",
             "TaskInfo",
             "TaskSplit",
             "EnvSpec",
