@@ -4,7 +4,7 @@
 (() => {
   const LETTERS = {
     alpha: "α", beta: "β", gamma: "γ", delta: "δ", epsilon: "ε", lambda: "λ", kappa: "κ", pi: "π", sigma: "σ", tau: "τ", phi: "φ",
-    infty: "∞", hat: "^", bar: "¯",
+    infty: "∞", Delta: "Δ", hat: "^", bar: "¯",
   };
   const SIGNS = {
     cdot: "·", times: "×", le: "≤", ge: "≥", in: "∈", to: "→", gets: "←", approx: "≈", ne: "≠", sum: "∑", prod: "∏", ldots: "…", mid: "|", pm: "±",
@@ -12,7 +12,7 @@
   const WORDS = ["max", "min", "log", "exp", "softmax", "arg"];
   const escape = (text) => text.replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
 
-  // TeX of the few kinds that these pages use: fractions, roots, indices, Greek letters, signs, words.
+  // TeX of the few kinds that these pages use: fractions, roots, indices, Greek letters, signs, single words.
   function mathml(tex) {
     const parts = tex.match(/\\[a-zA-Z]+|\\.|[0-9][0-9.,]*|[a-zA-Zα-ω]|\S/g) || [];
     let at = 0;
@@ -26,6 +26,7 @@
       const part = parts[at++];
       if (part === "{") return row("}");
       if (part === "\\frac") return `<mfrac>${single()}${single()}</mfrac>`;
+      if (part === "\\left" || part === "\\right") return `<mo stretchy="true">${escape(parts[at++])}</mo>`;
       if (part === "\\sqrt") return `<msqrt>${single()}</msqrt>`;
       if (part === "\\hat" || part === "\\bar") return `<mover accent="true">${single()}<mo>${LETTERS[part.slice(1)]}</mo></mover>`;
       if (part === "\\text") {
@@ -38,7 +39,7 @@
       if (part[0] === "\\" && LETTERS[name]) return `<mi>${LETTERS[name]}</mi>`;
       if (part[0] === "\\") return SIGNS[name] ? `<mo>${SIGNS[name]}</mo>` : `<mspace width=".3em"/>`;
       if (/[0-9]/.test(part)) return `<mn>${part}</mn>`;
-      return /[a-zA-Zα-ω]/.test(part) ? `<mi>${part}</mi>` : `<mo>${escape(part)}</mo>`;
+      return /[a-zA-Zα-ω]/.test(part) ? `<mi>${part}</mi>` : `<mo>${escape(part === "-" ? "−" : part)}</mo>`;
     };
     const scripts = (base) => {
       const found = {};
