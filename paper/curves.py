@@ -19,6 +19,7 @@ from paper.cells import Found, Kind
 COLUMNS = 3
 OURS, *OTHERS = PALETTE
 BASELINES = tuple((color, line) for line, color in product(("-", "--"), OTHERS))
+AS_OURS = tuple((color, "-", 2.4) for color in (OURS, "#001F3F"))
 AS_PUBLISHED = tuple((OURS, line) for line in ("--", ":", "-."))
 ASIDE = tuple((color, line) for line, color in product((":", "-.", "--"), (INK, SOFT)))
 """Styles of what is not compared: controls, and methods that are told more."""
@@ -35,14 +36,11 @@ class Look:
 
 def looks(labels: Sequence[tuple[str, Kind]]) -> dict[str, Look]:
     """Ours stands out, as published it has the same color, baselines have others, all others are gray."""
-    others = {"published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
+    others = {"ours": cycle(AS_OURS), "published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
     aside = cycle(ASIDE)
     found: dict[str, Look] = {}
     for label, kind in dict(labels).items():
-        if kind == "ours":
-            found[label] = Look(OURS, "-", 2.4)
-        else:
-            found[label] = Look(*next(others.get(kind, aside)))
+        found[label] = Look(*next(others.get(kind, aside)))
     return found
 
 

@@ -302,8 +302,8 @@ def _preset(world: World, name: str) -> Preset:
         alone = one_by_one(3_000_000, world.family.world.horizon, tested_every=10_000)
         often = replace(alone, updates_per_round=2)
     else:
-        # It has other reasons to explore, and a quicker start; with three agents its values would not settle so fast, and
-        # where agents start close to what pays, values that may exceed what is remembered make them leave.
+        # It has other reasons to explore, and a quicker start; with three agents its values would not settle so fast.
+        # Where agents start close to what pays, values that may exceed what is remembered make them leave.
         rate = Adam(2e-3) if world.num_agents == 2 and not world.is_jammed else qmix.optimizer
         emc = replace(emc, memory=replace(EMC[name][1], at_least=not world.is_jammed))
         sooner = replace(emc.control, optimizer=rate, exploration=LinearSteps(1.0, 0.05, steps // 2))
