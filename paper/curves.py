@@ -78,7 +78,7 @@ def _draw(axes: Axes, members: Sequence[tuple[Found, RunResults]], look: dict[st
         steps, mean, low, high = mean_curve(run)
         own, is_ours = look[one.label], one.cell.kind == "ours"
         axes.plot(steps, mean, own.line, color=own.color, linewidth=own.width, zorder=4 if is_ours else 3)
-        if is_ours:
+        if is_ours and len(one.runs) > 1:  # one seed says nothing of others
             axes.fill_between(steps, low, high, color=own.color, alpha=0.15, linewidth=0)
     reference_lines(axes, members[0][1])
     returns_axis(axes)

@@ -26,7 +26,7 @@ from paper.cells import Cell, Draw, Found, Piece, Sources
 from paper.costs import break_even_table, cost_table
 from paper.curves import curves_of_all
 from paper.generalization import Reached, generalization_figure
-from paper.rows import CLIMB, IN_THE_PAPER, ONE_STEP, PAPER_ROW, PARTICLES, RAW, SWIMMER, TABLE_2, TABLE_WIDE
+from paper.rows import CLIMB, IN_THE_PAPER, ONE_STEP, PAPER_ROW, PARTICLES, RAW, SWIMMER, TABLE_2, TABLE_WIDE, YARDSTICK
 from paper.side_by_side import side_by_side_figure, side_by_side_table
 from paper.table import controls_table, gain_table, result_table
 from paper.theory.shown import draw_theory, write_document
@@ -111,7 +111,7 @@ def _theory(found: Sequence[Found], directory: Path, sources: Sources) -> list[P
 
 def _table_2(found: Sequence[Found]) -> list[Table]:
     return [
-        result_table(found, IN_THE_PAPER),
+        result_table(found, YARDSTICK),
         side_by_side_table(found, IN_THE_PAPER, PAPER_ROW),
         gain_table(found),
         controls_table(found),

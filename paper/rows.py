@@ -154,6 +154,8 @@ IN_THE_PAPER: Mapping[str, Mapping[str, tuple[float, float]]] = {
     }.items()
 }
 """Table 2 as printed: mean and ±, of which the paper does not say what it is."""
+YARDSTICK = {"MESA": IN_THE_PAPER["MESA"]}
+"""The row that stands among ours."""
 PAPER_ROW = dict.fromkeys((LEARNED, OURS, PUBLISHED), "MESA") | {
     label: label.removesuffix(f" {PRIVILEGED}") for label in (*list(IN_THE_PAPER)[1:-1], f"Goal {PRIVILEGED}")
 }

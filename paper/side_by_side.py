@@ -80,7 +80,7 @@ def side_by_side_table(found: Sequence[Found], paper: Paper, rows: Mapping[str, 
         f" {len(others) - agree - higher} lower."
     )
     note += f" {NOTHING}: no run of it is planned." * any(NOTHING in row for row in cells)
-    note += f" Empty: {NOT_RUN}" * any("" in row for row in cells)
+    note += f" {NOT_RUN}" * any("" in row for row in cells)
     return Table("Ours beside the paper's", ("method", *envs), cells, note)
 
 

@@ -13,8 +13,8 @@ from mesax.results.tables import WILSON, Table
 from mesax.store.reading import RunResults
 from paper.cells import SEEDS, Found
 
-MISSING = "missing"
-NOT_RUN = f"{MISSING}: not run yet."
+MISSING = ""
+NOT_RUN = "Empty: not run yet; `mesax reproduce NAME --plan` has the command and the cost of each."
 NOT_PLANNED = "no run of it is planned"
 THRESHOLDS = (
     "0.95 or more in climb games, 54.05 or more in particle worlds, 60 or more in wide ones, 748 or more on the"

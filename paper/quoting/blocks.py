@@ -24,7 +24,7 @@ from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY
 from paper.cells import Found, cost_lines, results_for
 from paper.costs import break_even_table, cost_table
 from paper.reproduce import piece_named
-from paper.rows import IN_THE_PAPER, PAPER_ROW
+from paper.rows import IN_THE_PAPER, PAPER_ROW, YARDSTICK
 from paper.side_by_side import side_by_side_table
 from paper.table import (
     controls_table,
@@ -95,7 +95,7 @@ Block = Callable[[Evidence, Sequence[str]], str]
 def _table_2(evidence: Evidence, words: Sequence[str]) -> str:
     """The whole table; with `means`, without intervals, and without rows that were not run."""
     table = mean_table if "means" in words else result_table
-    return to_markdown(table(evidence.cells(words), {} if "wide" in words else {"MESA": IN_THE_PAPER["MESA"]}))
+    return to_markdown(table(evidence.cells(words), {} if "wide" in words else YARDSTICK))
 
 
 def _side_by_side(evidence: Evidence, words: Sequence[str]) -> str:

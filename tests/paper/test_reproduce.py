@@ -162,7 +162,7 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert cells["MESA (ours)"]["climb-one"] == "1.00 [0.67, 1.00]† (2 seeds)"
     assert cells["learner alone"]["climb-one"] == "0.75† (1 seed)", "one seed says nothing of others"
-    assert cells["QMIX"]["climb-one"] == "missing" and cells["MESA as published"]["mpe-3a5l"] == "–"
+    assert cells["QMIX"]["climb-one"] == "" and cells["MESA as published"]["mpe-3a5l"] == "–"
     assert "Goal (privileged)" in cells and cells["MESA, in the paper"]["swimmer"] == "599.32 ± 35.93"
     fresh = results_for(piece, runs, store)
     ours, alone = (next(one for one in fresh if one.label == label) for label in ("MESA (ours)", "learner alone"))
@@ -172,7 +172,7 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
     assert gains["climb-one", "MESA (ours)"][3:] == ("–",) * 3
     assert gains["swimmer", "MESA (ours)"] == ("–",) * 6
     means = mean_table(fresh, IN_THE_PAPER)
-    assert means.rows[0][:3] == ("MESA (ours)", "1.00 (2 seeds)", "missing") and "missing: not run yet." in means.note
+    assert means.rows[0][:3] == ("MESA (ours)", "1.00 (2 seeds)", "") and "Empty: not run yet;" in means.note
     published = [replace(one, runs=ours.runs) if one.label == "MESA as published" else one for one in fresh]
     planned = mean_table(published, IN_THE_PAPER)
     assert dict(zip(planned.columns, planned.rows[1], strict=True))["mpe-3a5l"] == "–"
