@@ -301,7 +301,15 @@ def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path
     kinds = {"mesa": "ours", "qmix": "baseline", "plain": "control"}
     cells = [Cell(method, env, 1.0, method.upper(), kind=kinds[method]) for env, method in product(CLIMB, kinds)]
     runs = {(run.run["method"], run.run["env"]): run for run in map(load_run, tmp_path.iterdir())}
-    found = [Found(cell, {0: runs[key]} if (key := (cell.method, cell.env)) in runs else {}) for cell in cells]
+    found = [
+        Found(
+            cell,
+            {0: runs[key], 1: replace(runs[key], run={**runs[key].run, "seed": 1})}
+            if (key := (cell.method, cell.env)) in runs
+            else {},
+        )
+        for cell in cells
+    ]
     figure = curves_of_all(found)
     one, multi = figure.axes
     drawn = [[line for line in axes.get_lines() if len(line.get_xdata()) > 2] for axes in (one, multi)]
