@@ -37,7 +37,8 @@ FOUND = """(() => {
   }
   for (const math of document.querySelectorAll('.arithmatex')) {
     if (!math.querySelector('math')) found.push(`formula ${math.textContent.slice(0, 30)} is not set`);
-    else if (math.getBoundingClientRect().right > wide + 1) found.push(`formula ${math.textContent.slice(0, 30)} is cut`);
+    else if (math.getBoundingClientRect().right > wide + 1)
+      found.push(`formula ${math.textContent.slice(0, 30)} is cut`);
   }
   for (const image of document.images)
     if (image.complete && !image.naturalWidth) found.push(`${image.src} is no picture`);
