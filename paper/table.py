@@ -129,17 +129,13 @@ def gain_table(found: Sequence[Found]) -> Table:
 
 
 def _by_env(ours: Sequence[Found]) -> list[Found]:
-    """World by world, in the order of rows; where one of a world's methods has been run, those that have."""
+    """Those that have been run, world by world."""
     envs = list(dict.fromkeys(one.cell.env for one in ours))
-    own = [[one for one in ours if one.cell.env == env] for env in envs]
-    return [one for cells in own for one in [cell for cell in cells if cell.shown] or cells[:1]]
+    return sorted((one for one in ours if one.shown), key=lambda one: envs.index(one.cell.env))
 
 
 def _gain(ours: Found, found: Sequence[Found]) -> tuple[str, ...]:
-    where = ours.cell.env, ours.label
-    if not ours.shown:
-        return (*where, *[NOTHING] * 6)
-    run = ours.shown[0]
+    where, run = (ours.cell.env, ours.label), ours.shown[0]
     share, number = solved_interval(run), len(run.curves)
     solved = f"{solved_runs(run)} of {number}{'' if _is_one_seed(ours) else f' [{share.low:.0%}, {share.high:.0%}]'}"
     solved += _mark(ours)
