@@ -21,6 +21,7 @@ from mesax.baselines.scripts import ToldLandmarks
 from mesax.baselines.tours import Landmarks
 from mesax.envs.base import TaskFamily
 from mesax.envs.particle_climb import (
+    LOST,
     PAPER_WORLD,
     JammedFamily,
     ParticleClimb,
@@ -214,7 +215,7 @@ def jammed(num_agents: int, num_landmarks: int, *, count: int = 2) -> JammedFami
 
 def harder(family: JammedFamily) -> JammedFamily:
     """Its hard world: landmarks within .27 of their center instead of .09, starts within .85 of one instead of .28."""
-    return replace(family, world=replace(family.world, difficulty=0.3), lost=(6.9, 5.7))
+    return replace(family, world=replace(family.world, difficulty=0.3), lost=LOST[0.3])
 
 
 def wide(num_agents: int, num_landmarks: int, *, count: int = 2, half_width: float = 1.0) -> ParticleClimbFamily:
