@@ -1,4 +1,4 @@
-"""How well exploration policies cover what is worth visiting: measured against the truth, not the intrinsic reward."""
+"""What policies visit of all that is worth visiting: measured against the truth, not by what explorers are paid."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from jaxtyping import Array, Float, PyTree
 from mesax.compiling import compiled
 from mesax.envs.base import TaskFamily, TaskSplit, configurations_of, step_configurations
 from mesax.formatting import NOT_MEASURED
-from mesax.methods.base import Experiment, Purpose
-from mesax.ours.targets import TargetVisits, count_targets
+from mesax.methods.base import Experiment, Purpose, Services
+from mesax.methods.targets import TargetVisits, count_targets
 from mesax.policy import Policy, UniformPolicy
-from mesax.rewards.coverage import CoverageModel, CoverageState, near_clusters
+from mesax.rewards.base import ExplorersReward
+from mesax.rewards.subspace import CoverageState, HighRewardSet
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY
 from mesax.training.driver import play_episodes, tasks_played
 from mesax.types import EnvSpec, Episode, Key
 
 LARGEST_PICTURE = 20_000
+MOST_LEAK_EPISODES, MOST_PICTURE_EPISODES = 2_000, 1_000
+"""Enough for two digits, however many episodes a coverage figure has."""
 SHOWN_ORDERS = 4
 """Episodes of each visitor whose order of visits is told."""
 
@@ -73,89 +76,114 @@ class CoverageReport:
         return f"{distinct}, {self.worst_steps:.1f} steps on the least visited"
 
 
-class Visits(NamedTuple):
-    """What stacked episodes visit."""
+class _Seen(NamedTuple):
+    """What stacked episodes visit, and in truth."""
 
     near: Array
     """Whether a step is near each cluster, `[episodes, time, clusters]`."""
+    distance: Array
+    """To all that is to be visited, `[episodes, time]`."""
     configuration: Array
     """In truth, `[episodes, time]`; -1 for none and for padding."""
-    distance: Array
-    """To the nearest member of M_*, `[episodes, time]`."""
-    reward: Array
-    """What the coverage reward pays, `[episodes, time]`."""
+    paid: Array
+    """What the explorers' reward pays, `[episodes, time]`."""
 
 
 @dataclass(frozen=True)
-class _Visits:
-    reward: CoverageModel
+class _See:
+    reward: ExplorersReward
     family: TaskFamily
 
-    def __call__(self, state: CoverageState, episodes: Episode) -> Visits:
-        found = self.reward.matches(self.family.env.spec, state, episodes)
-        near = near_clusters(found, state.visits.shape[0])
-        paid = self.reward.paid(self.family.env.spec, state, episodes)
-        return Visits(near, step_configurations(self.family, episodes), found.distance, paid)
+    def __call__(self, state: PyTree, episodes: Episode) -> _Seen:
+        spec = self.family.env.spec
+        found = self.reward.visits(spec, state, episodes)
+        paid = self.reward.observe(spec, state, episodes, jax.random.key(0))[1].reward
+        return _Seen(found.near, found.distance, step_configurations(self.family, episodes), paid)
 
 
 @dataclass(frozen=True)
 class _Features:
-    reward: CoverageModel
+    reward: ExplorersReward
     spec: EnvSpec
 
-    def __call__(self, state: CoverageState, episodes: Episode) -> Float[Array, "envs time features"]:
-        return self.reward.sensed(self.spec, state, episodes)
+    def __call__(self, episodes: Episode) -> Float[Array, "envs time features"]:
+        return self.reward.features_of(self.spec, episodes)
 
 
-def coverage_of(
-    experiment: Experiment,
-    reward: CoverageModel,
-    state: CoverageState,
-    policy: Policy,
-    tasks: PyTree,
-    high_reward: float,
-    key: Key,
-    num_episodes: int,
-) -> CoverageReport:
-    """Play a policy on stacked tasks and count what it visits."""
-    family = experiment.family
-    episodes = play_episodes(experiment.training_env, tasks, policy, key, num_episodes)
-    visits = compiled(_Visits(reward, family))(state, episodes)
-    near = np.asarray(visits.near)
-    counts = near.sum(axis=1, dtype=np.float32)
-    which, number = tasks_played(tasks, key, num_episodes)
-    clusters = np.flatnonzero(np.asarray(state.subspace.cluster_valid))
-    distinct = _distinct(np.asarray(visits.configuration), family.rewarding_configurations(tasks))
-    return CoverageReport(
-        visit_chance=np.mean(counts > 0, axis=0),
-        mean_visits=np.mean(counts, axis=0).astype(float),
-        clusters_visited=float(np.mean(np.sum(counts > 0, axis=1))),
-        distinct_visits=distinct.mean,
-        distinct_union=distinct.union,
-        high_reward_steps=_high_reward_steps(episodes, high_reward),
-        coverage_return=float(np.mean(np.sum(visits.reward, axis=1))),
-        worst_steps=count_targets(which, near[..., clusters], clusters, number).worst_tenth,
-    )
+@dataclass(frozen=True)
+class Survey:
+    """What policies visit of all that explorers are to visit."""
 
+    experiment: Experiment
+    reward: ExplorersReward
+    num_episodes: int
+    """Behind each figure while explorers are trained; behind those of all of them together, ten times as many."""
+    state: PyTree = None
+    """State of the reward."""
+    high_reward: float = np.inf
+    """Rewards from here on are high."""
 
-def leak_check(
-    experiment: Experiment, reward: CoverageModel, state: CoverageState, num_episodes: int
-) -> dict[str, float | None]:
-    """Does "near M_*" mean what it should? Against the truth, on uniformly random episodes of the *unseen* tasks.
+    def of(self, policy: Policy, tasks: PyTree, key: Key) -> CoverageReport:
+        """Play a policy on stacked tasks and count what it visits."""
+        family = self.experiment.family
+        episodes = play_episodes(self.experiment.training_env, tasks, policy, key, self.num_episodes)
+        seen = compiled(_See(self.reward, family))(self.state, episodes)
+        near = np.asarray(seen.near)
+        counts = near.sum(axis=1, dtype=np.float32)
+        which, number = tasks_played(tasks, key, self.num_episodes)
+        clusters = np.flatnonzero(np.asarray(self.reward.clusters(self.state)))
+        distinct = _distinct(np.asarray(seen.configuration), family.rewarding_configurations(tasks))
+        return CoverageReport(
+            visit_chance=np.mean(counts > 0, axis=0),
+            mean_visits=np.mean(counts, axis=0).astype(float),
+            clusters_visited=float(np.mean(np.sum(counts > 0, axis=1))),
+            distinct_visits=distinct.mean,
+            distinct_union=distinct.union,
+            high_reward_steps=_high_reward_steps(episodes, self.high_reward),
+            coverage_return=float(np.mean(np.sum(seen.paid, axis=1))),
+            worst_steps=count_targets(which, near[..., clusters], clusters, number).worst_tenth,
+        )
 
-    Needs no training, takes seconds, and finds a feature map that leaks reward before an explorer exploits it.
-    """
-    family, split = experiment.family, experiment.split
-    uniform = UniformPolicy(family.env.spec.action_space)
-    key = experiment.key(Purpose.LEAKS)
-    episodes = play_episodes(experiment.training_env, split.test, uniform, key, num_episodes)
-    visits = compiled(_Visits(reward, family))(state, episodes)
-    distance, happened = np.asarray(visits.distance), episodes.mask
-    rewarding = family.rewarding_configurations(split.train)
-    if rewarding is None:
-        return unknown_leaks(int(happened.sum()), reward.distance_threshold)
-    true = np.isin(np.asarray(visits.configuration), rewarding)
-    return leaks(distance[happened], true[happened], reward.distance_threshold)
+    def check(self, services: Services, anew: bool) -> dict[str, float | None]:
+        """Check the map before anything is trained on it, with a row if the job begins anew."""
+        found = self.leaks()
+        if anew:
+            services.rows("metrics", [{"phase": "leaks", "step": 0} | found])
+        return found
+
+    def leaks(self) -> dict[str, float | None]:
+        """Does "near" mean what it should? Against the truth, on uniformly random episodes of the *unseen* tasks.
+
+        Needs no training, takes seconds, and finds a feature map that leaks reward before an explorer exploits it.
+        """
+        family, split, threshold = self.experiment.family, self.experiment.split, self.reward.distance_threshold
+        number = min(20 * self.num_episodes, MOST_LEAK_EPISODES)
+        uniform, key = UniformPolicy(family.env.spec.action_space), self.experiment.key(Purpose.LEAKS)
+        episodes = play_episodes(self.experiment.training_env, split.test, uniform, key, number)
+        seen = compiled(_See(self.reward, family))(self.state, episodes)
+        distance, happened = np.asarray(seen.distance), episodes.mask
+        rewarding = family.rewarding_configurations(split.train)
+        if rewarding is None:
+            return unknown_leaks(int(happened.sum()), threshold)
+        true = np.isin(np.asarray(seen.configuration), rewarding)
+        return leaks(distance[happened], true[happened], threshold)
+
+    def document(self, explorers: Mapping[str, Policy]) -> dict[str, object]:
+        """What uniform play and the explorers visit on the *unseen* tasks, for the coverage figure."""
+        family, number = self.experiment.family, min(10 * self.num_episodes, MOST_PICTURE_EPISODES)
+        subspace = self.state.subspace if isinstance(self.state, CoverageState) else None
+        plane, entries = _plane(subspace), []
+        for entry, episodes in unseen_visits(self.experiment, explorers, self.high_reward, number):
+            if plane is not None:
+                some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
+                path = compiled(_Features(self.reward, family.env.spec))(some)
+                entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
+            entries.append(entry)
+        return pictured(family, entries) | {
+            "dataset_size": None if subspace is None else len(subspace.points()),
+            "clusters": int(np.sum(np.asarray(self.reward.clusters(self.state)))),
+            "plane": plane,
+        }
 
 
 def unknown_leaks(steps: int, threshold: float) -> dict[str, float | None]:
@@ -209,31 +237,6 @@ def _task_steps(which: np.ndarray, num_tasks: int, episodes: Episode, high_rewar
     return [
         round(float(np.mean(steps[which == task])), 4) if np.any(which == task) else None for task in range(num_tasks)
     ]
-
-
-def coverage_pictures(
-    experiment: Experiment,
-    reward: CoverageModel,
-    state: CoverageState,
-    explorers: Mapping[str, Policy],
-    high_reward: float,
-    num_episodes: int,
-) -> dict[str, object]:
-    """What uniform play and the explorers visit on the *unseen* tasks, for the coverage figure."""
-    spec = experiment.family.env.spec
-    in_a_plane = reward.feature_size(spec) == 2
-    entries = []
-    for entry, episodes in unseen_visits(experiment, explorers, high_reward, num_episodes):
-        if in_a_plane:
-            some = jax.tree.map(lambda leaf: leaf[:SHOWN_ORDERS], episodes)
-            path = compiled(_Features(reward, spec))(state, some)
-            entry["path"] = _rounded(np.where(some.mask[..., None], path, np.nan))
-        entries.append(entry)
-    return pictured(experiment.family, entries) | {
-        "dataset_size": int(np.sum(np.asarray(state.subspace.valid))),
-        "clusters": int(np.sum(np.asarray(state.subspace.cluster_valid))),
-        "plane": _plane(state) if in_a_plane else None,
-    }
 
 
 def unseen_visits(
@@ -301,13 +304,11 @@ def _target_visits(
     return count_targets(which, visited[..., None] == targets, targets, num_tasks)
 
 
-def _plane(state: CoverageState) -> dict[str, list[object]]:
+def _plane(subspace: HighRewardSet | None) -> dict[str, list[object]] | None:
     """M_* and its clusters where features are points in a plane, which can be looked at."""
-    subspace = state.subspace
-    return {
-        "members": _rounded(np.asarray(subspace.members)[np.asarray(subspace.valid)]),
-        "centroids": _rounded(np.asarray(subspace.centroids)[np.asarray(subspace.cluster_valid)]),
-    }
+    if subspace is None or subspace.members.shape[1] != 2:
+        return None
+    return {"members": _rounded(subspace.points()), "centroids": _rounded(subspace.centers())}
 
 
 def _rounded(values: np.ndarray) -> list[object]:
