@@ -51,7 +51,7 @@ GROUPS = {
         *("LatentPolicyGradient", "Normalized", "Binned"),
     ),
     "Networks": (
-        *("Mlp", "Gru", "WithChange", "Entities", "AttentionOverOthers", "AttentionOverAgents"),
+        *("Mlp", "Gru", "WithChange", "Entities"),
         *("Adam", "RmsProp", "Trainable", "FeedForward", "unroll_batch", "polyak"),
     ),
     "Rewards and features": (

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.binned import Binned
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.normalized import Normalized
 from mesax.baselines.controls import Diagonal, Plain, Uniform
 from mesax.baselines.rnd import Rnd

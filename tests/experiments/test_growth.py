@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import pytest
 from benchmarks.simple_spread import AssignmentPolicy
 
-from mesax.algorithms.actor_updates import JointImprovement
-from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment
@@ -105,8 +104,6 @@ def test_more_than_256_joint_actions_are_never_tried_one_by_one():
         JointImprovement(enumerate_up_to=257)
     spec = experiment("plain", f"wide-{TEAM}a5l", "smoke").family.env.spec
     assert not JointImprovement().enumerates(spec.action_space, TEAM)
-    with pytest.raises(UsageError, match="at most 256: not those of 16 agents"):
-        Maddpg(backup="joint-max").init(spec, jax.random.key(0))
 
 
 def test_optima_are_listed_while_they_are_few():

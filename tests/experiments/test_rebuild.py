@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 from jaxtyping import Array, Float
 
-from mesax.algorithms.actor_updates import ActorProblem, GumbelGradient
+from mesax.algorithms.actor_updates import ActorProblem, GumbelGradient, Memoryless
 from mesax.algorithms.base import Learner
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mixers import MixerBase, MixerStep
@@ -126,7 +126,7 @@ def test_classes_and_functions_of_a_user_need_their_module():
 
 
 @dataclass(frozen=True)
-class OwnActorUpdate:
+class OwnActorUpdate(Memoryless):
     """An actor update of somebody else's."""
 
     weight: float = 1.0
