@@ -22,12 +22,13 @@ from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS,
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
 from mesax.experiments.request import Request, paper_difference, run_json
+from mesax.mesa.collect import Threshold
+from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
 from mesax.methods.base import LARGEST_SEED, Experiment
 from mesax.nets import Adam, Gru
 from mesax.ours.structured import StructuredMesa
 from mesax.rewards.base import TaskReward
-from mesax.rewards.coverage import CoverageReward
 from mesax.suites.climb.suite import ClimbSuite
 from mesax.suites.registry import suite_of
 from mesax.training.schedule import Budget, Schedule
@@ -125,7 +126,9 @@ def test_names_are_those_of_the_catalogue():
 
 
 def test_an_experiment_knows_the_name_of_its_method():
-    assert [method_name(experiment(name, "climb-one", "smoke")) for name in WRAPPERS] == list(WRAPPERS)
+    names = {name: method_name(experiment(name, "climb-one", "smoke")) for name in WRAPPERS}
+    assert names == {name: "mesa" if name == "told" else name for name in WRAPPERS}
+    assert method_name(experiment("mesa", "wide-2a5l", "smoke")) == "mesa", "though it is a SteadyMesa"
     own = type("Plain", (Plain,), {"__module__": "mine"})
     entry = experiment("qmix", "climb-one", "smoke")
     assert (method_name(entry), method_name(replace(entry, method=own()))) == ("plain", "Plain")
@@ -186,7 +189,7 @@ def test_the_paper_preset_has_the_numbers_of_table_1(env, steps):
         assert isinstance(learner.actor_net, Gru) and isinstance(learner.critic_net, Gru)
         assert learner.actor_optimizer == learner.critic_optimizer == Adam(5e-3)
         assert learner.actor_update == GumbelGradient("policy")
-    assert (mesa.threshold.reward, mesa.threshold.percentile) == (1.0, None)
+    assert mesa.threshold == Threshold(1.0)
     assert (mesa.relabel_discount, mesa.reward.decay_power, mesa.num_explorers) == (0.05, 5.0, 4)
     assert not mesa.reward.normalize and mesa.global_count == "mean"
 
@@ -212,7 +215,7 @@ def test_the_paper_preset_of_particle_worlds_has_its_numbers(env, agents, steps,
         assert (learner.actor_net, learner.critic_net) == (Gru(64), Gru(64))
         assert learner.actor_optimizer == learner.critic_optimizer == Adam(1e-4)
         assert learner.actor_update == GumbelGradient("policy")
-    assert isinstance(mesa.reward, CoverageReward) and not mesa.reward.tell_demand and mesa.action_repeat == 1
+    assert type(mesa) is Mesa and isinstance(mesa.reward, CoverageReward)
 
 
 def test_the_paper_preset_of_the_swimmer_has_its_numbers():
@@ -225,7 +228,7 @@ def test_the_paper_preset_of_the_swimmer_has_its_numbers():
     for learner in (entry.algorithm, mesa.explorer):
         assert (learner.actor_net, learner.critic_net) == (Gru(64), Gru(64))
         assert learner.actor_optimizer == learner.critic_optimizer == Adam(1e-4)
-    assert isinstance(mesa.reward, CoverageReward) and not mesa.reward.tell_demand
+    assert type(mesa) is Mesa and isinstance(mesa.reward, CoverageReward)
     # Both joints three degrees off: the farthest from the middle of the band at which the optimum is still paid.
     assert mesa.reward.distance_threshold == pytest.approx(2**0.5 * 3 * 3.14159265 / 180, abs=1e-4)
 

@@ -24,7 +24,7 @@ TODAY = {
         for size in ("2a3l", "2a5l", "2a6l", "3a5l", "3a6l", "2a5l-hard", "3a5l-hard", "3a5l-hard-k3", "16a40l")
     },
 }
-BORROWER = "mesa-wide-3a5l-hard-quick-seed0-881bd2442098"
+BORROWER = "transfer-wide-3a5l-hard-quick-seed0-f3b1e165d123"
 WITHOUT_SETTINGS = "uniform-climb-multi-mixed-paper-seed0"
 STORED = (
     "mesa-climb-multi-mixed-quick-seed0",
@@ -99,7 +99,7 @@ def test_a_result_of_before_reads_as_it_does_under_its_name_of_today(name: str, 
     assert facts.pop(RENAMED_FROM) == before["env"] == now["made_with"].pop(RENAMED_FROM)
     assert facts | {"made_with": facts.get("made_with", {})} == now
     (told,) = damage(path)
-    assert told.endswith(f"{before['env']} is called {now['env']} now: type python tools/rename_results.py {tmp_path}")
+    assert told.endswith(f"{before['env']} is called {now['env']} now: type python tools/carry_results.py {tmp_path}")
 
 
 def test_which_world_it_is_of_is_one_line(tmp_path: Path):
@@ -115,11 +115,11 @@ def test_which_world_it_is_of_is_one_line(tmp_path: Path):
 
 
 def rename(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("rename_results", ROOT / "tools" / "rename_results.py")
+    spec = importlib.util.spec_from_file_location("carry_results", ROOT / "tools" / "carry_results.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(sys, "argv", ["rename_results.py", str(store)])
+    monkeypatch.setattr(sys, "argv", ["carry_results.py", str(store)])
     module.main()
 
 

@@ -114,7 +114,7 @@ class SubspaceReward(GivenState):
     def visits(self, spec: EnvSpec, state: CoverageState, episodes: Episode) -> Visits:
         """A step visits the nearest cluster, if it is near."""
         found = self.matches(spec, state, episodes)
-        cluster = jax.nn.one_hot(found.cluster, self.num_clusters) > 0
+        cluster = jax.nn.one_hot(found.cluster, state.visits.size) > 0
         return Visits(cluster & found.near[..., None], found.distance)
 
 
