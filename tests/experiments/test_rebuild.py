@@ -62,7 +62,7 @@ def test_every_cell_survives_its_configuration(method: str):
 
 def wrapped_in(method: str, env: str, preset: str) -> list[str]:
     """One in so many as there are such methods, other ones in the next environment."""
-    known = suite_of(env).preset(env, preset).learners
+    known = suite_of(env).preset(env, preset).by_name
     names = [name for name, learner in known.items() if learner.algorithm.needs_replay]
     turn = AROUND_ANY.index(method) + list(ENVIRONMENTS).index(env)
     return [name for place, name in enumerate(names) if (place - turn) % len(AROUND_ANY) == 0]

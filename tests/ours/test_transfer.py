@@ -240,7 +240,7 @@ class Shapeless:
         (Transfer(ParticleClimb(3, 4), ParticleClimb(3, 4).spec), "another kind of world"),
         (
             Transfer(Shapeless(), replace(TWO.spec, obs_size=3)),
-            "observe 3 numbers each in this world, and the explorers",
+            "observe 3 numbers each in this world",
         ),
         (Transfer(Shapeless(), THREE.spec), "Shapeless does not say how its observations are made of agents"),
     ],

@@ -43,7 +43,7 @@ from mesax.ours.learned_reward import (
 from mesax.ours.records import RecordReward
 from mesax.ours.reward_fit import FitState, Fitting
 from mesax.ours.steady import SteadyMesa
-from mesax.ours.verdict import overall, verdict
+from mesax.ours.verdict import overall, verdict, will_help
 from mesax.ranges import at_least
 from mesax.rewards.levels import Levels
 from mesax.rewards.subspace import CoverageState
@@ -204,6 +204,7 @@ def _verdict_row(done: FitState, together: HeldOut | None, steps: PaidSteps, wor
         "phase": "verdict",
         "step": 0,
         "verdict": words,
+        "helps": will_help(together),
         "entities": int(done.weights.shape[1]),
         "anchor_loss": float(done.anchor_loss),
         "loss": float(done.loss),
