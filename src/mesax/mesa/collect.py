@@ -4,7 +4,7 @@
     r_t = 0, next positive reward r_t' >= R*        kept with rhat_t = gamma^(t'-t) r_t'         Eq. (5)
 
 Deviation(threshold): a reward of exactly R* is high, and pairs instead of whole trajectories form M_*.
-Deviation(relabel-scope): relabeled pairs join M_* only if they lead to a high reward, and are worth a thousandth.
+Deviation(relabel-scope): relabeled pairs join M_* only if they lead to a high reward, and are worth .001 at least.
 """
 
 from __future__ import annotations

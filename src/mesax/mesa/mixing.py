@@ -45,7 +45,7 @@ class ExploreOrExploit(eqx.Module):
 
     learner: Policy
     explorer: Policy
-    """Its labels must have a latent of the learner's size (see `Relabeled`)."""
+    """Its labels must be of the size of those of the learner (see `Relabeled`)."""
     probability: Float[Array, ""]
 
     def start(self, key: Key) -> Memory:
