@@ -150,7 +150,8 @@ def carried(kept: Kept, trained: Mapping[str, str]) -> Json:
     """A result as it would be called, asked for and configured today; `trained`: what became of explorers' settings."""
     facts, made_with = dict(kept.facts), dict(kept.facts.get("made_with") or {})
     if RENAMED_FROM in facts:
-        facts["made_with"] = made_with = made_with | {RENAMED_FROM: facts.pop(RENAMED_FROM)}
+        said = {CARRIED_FROM: made_with.pop(CARRIED_FROM)} if CARRIED_FROM in made_with else {}
+        facts["made_with"] = made_with = made_with | {RENAMED_FROM: facts.pop(RENAMED_FROM)} | said
     if facts.get("borrowed"):
         facts["borrowed"] = [lender and _trained_today(lender, trained) for lender in facts["borrowed"]]
     config = facts.get("config")
@@ -205,7 +206,8 @@ def _settings(config: Json) -> Json:
 def moved(kept: Kept, facts: Json) -> Path:
     """Write a result to a file of its name of today; the old file goes last."""
     place = file_names(read_json(kept.path)).index(kept.path.stem)  # two requests may share the first name
-    paths = [kept.path.with_name(f"{name}.json") for name in file_names(facts)[place:]]
+    names = file_names(facts)[place:] if facts.get("borrowed") else file_names(facts)[place : place + 1]
+    paths = [kept.path.with_name(f"{name}.json") for name in names]
     free = (path for path in paths if path == kept.path or not path.exists() or read_json(path) == json_ready(facts))
     if (path := next(free, None)) is None:
         raise SystemExit(f"{paths[0]} is another result: {kept.path} cannot take its place")

@@ -17,7 +17,7 @@ from mesax.algorithms.normalized import Normalized
 from mesax.baselines.controls import Diagonal, Plain, Uniform
 from mesax.baselines.rnd import Rnd
 from mesax.errors import UsageError
-from mesax.experiments.catalogue import experiment, method_name
+from mesax.experiments.catalogue import builder, experiment, method_name
 from mesax.experiments.names import AROUND_ANY, ENVIRONMENTS, LEARNERS, METHODS, PRESETS, WRAPPERS
 from mesax.experiments.overrides import digest
 from mesax.experiments.rebuild import experiment_of
@@ -522,3 +522,14 @@ def test_seeds_that_jax_would_cut_are_refused():
         Request("plain", "climb-one", seed=LARGEST_SEED + 1).experiment()
     with pytest.raises(UsageError, match="not -1"):
         Request("plain", "climb-one", seed=-1).experiment()
+
+
+def test_what_mesa_means_in_a_world_is_one_line_of_its_preset():
+    """With a learned reward in place of the map, `told` is what `mesa` was; around another learner, too."""
+    preset = suite_of("wide-2a5l").preset("wide-2a5l", "smoke")
+    learning = replace(preset, mesa=builder("learned")(preset), told=preset.mesa)
+    assert builder("mesa")(learning) == builder("learned")(learning) == builder("learned")(preset)
+    assert builder("told")(learning) == builder("told")(preset) == builder("mesa")(preset)
+    around, plain = learning.around(preset.learners["qmix"]), preset.around(preset.learners["qmix"])
+    assert builder("told")(around) == builder("told")(plain) and builder("mesa")(around) == builder("learned")(plain)
+    assert builder("uniform")(learning) == builder("uniform")(preset)

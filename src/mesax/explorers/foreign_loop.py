@@ -86,6 +86,8 @@ def _recipe(path: PurePath, plain: object, kinds: Sequence[Named]) -> object:
             f" and call load_explorers(path, kinds=[{', '.join([*(kind.__name__ for kind in kinds), name])}])",
             error.name,
         ) from error
+    except StoreError as error:
+        raise StoreError(f"{path} holds explorers of another version of mesax, or damaged ones: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
