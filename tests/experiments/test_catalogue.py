@@ -35,8 +35,9 @@ from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box
 from paper.games import suite as proofs
 
-EARLIER_STAGES = {"mesa": ["collect", "explore", "gather"], "structured": ["collect", "explore"], "maesn": ["meta"]}
+EARLIER_STAGES = {"structured": ["collect", "explore"], "maesn": ["meta"]}
 EARLIER_STAGES |= {method: ["pretrain"] for method in ("pretrain", "goal", "cbet")}
+EARLIER_STAGES["told"] = EARLIER_STAGES["mesa"] = ["collect", "explore", "gather"]
 EARLIER_STAGES |= {"filled": ["collect"], "learned": ["collect", "fit", "explore", "gather"]}
 
 SCRIPTED = ("optimum", "safe")

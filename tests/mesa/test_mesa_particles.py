@@ -1,5 +1,6 @@
 """MESA in a small particle world: records, an on-policy explorer that is told what is left, explorers that travel."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,8 +107,7 @@ def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryServices
 
 def test_borrowed_explorers_are_used_as_they_are(host: MemoryServices, tmp_path: Path):
     finished = tmp_path / "run"
-    (finished / "policies").mkdir(parents=True)
-    (finished / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
+    shutil.copytree(host.outputs("gather")[0] / "explorers", finished / "policies" / "explorers")
     borrowing = replace(EXPERIMENT, method=Borrowed(str(finished), 2, mixing=METHOD.mixing))
     borrowing.method.check(borrowing)
     assert [stage.name for stage in borrowing.method.stages(borrowing)] == ["borrow", "adapt"]
