@@ -17,7 +17,7 @@ from tools.play_page import PAGE, PARTS, Json, data_in, explorer_of, page_with, 
 import mesax
 from browser import Browser, find_browser, opened_browser
 from mesax.envs.particle_climb import ParticleClimb, ParticleState, ParticleTask
-from mesax.ours.told import Told
+from mesax.ours.records import Told
 
 STEPS, CLOSE, MOST_BYTES = 80, 1e-5, 200_000
 WISH = (0.25, 1.0, 0.0625, 0.5, 0.125)

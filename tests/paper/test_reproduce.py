@@ -204,7 +204,7 @@ def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp
     assert f"stored   {command} 0\n" in printed and f"missing  {command} 1\n" in printed
     assert main([*words, "--run"]) == 2 and "not allowed with argument" in capsys.readouterr().err
     for name, kind in (("figure-7", "mpe"), ("figure-7-wide", "wide")):
-        assert main(["reproduce", name, *words[2:], "--methods", "mesa"]) == 0
+        assert main(["reproduce", name, *words[2:], "--methods", "transfer"]) == 0
         lender = f"a finished run of mesa {kind}-2a5l, preset quick; type"
         assert f"note     RUN_DIR of 2 to 3 agents on {kind}-3a5l-hard: {lender}" in capsys.readouterr().out
 

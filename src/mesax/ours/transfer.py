@@ -37,7 +37,7 @@ from mesax.methods.base import Experiment, Services, Stage, borrow_stage
 from mesax.methods.preset import Preset
 from mesax.methods.visits import pictured, unseen_visits
 from mesax.nets import Memory
-from mesax.ours.told import Told, tell
+from mesax.ours.records import Told, tell
 from mesax.policy import ExplorationPolicySet, Policy, UniformPolicy
 from mesax.ranges import at_least
 from mesax.store.modules import loaded_modules, named_in

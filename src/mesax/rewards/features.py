@@ -6,9 +6,10 @@ A good map keeps what makes a configuration pay and forgets what differs between
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -122,12 +123,11 @@ class JointAngles:
 
 def feature_size(features: FeatureMap, spec: EnvSpec) -> int:
     """Length of a feature vector in an environment of these sizes."""
-    hashable: Any = features  # a frozen dataclass, whatever else it is
-    return _feature_size(hashable, spec)
+    return _feature_size(cast(Hashable, features), spec)  # a frozen dataclass, whatever else it is
 
 
 @lru_cache(maxsize=64)
-def _feature_size(features: Any, spec: EnvSpec) -> int:
+def _feature_size(features: FeatureMap, spec: EnvSpec) -> int:
     """Traced once: every use of a spec asks for it."""
 
     def vector() -> Float[Array, " features"]:
