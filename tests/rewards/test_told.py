@@ -14,8 +14,7 @@ from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import ActionRepeat
 from mesax.errors import UsageError
 from mesax.nets import Mlp
-from mesax.ours.records import RecordReward, ToldCoverage
-from mesax.ours.records import Told
+from mesax.ours.records import RecordReward, Told, ToldCoverage
 from mesax.policy import Repeated
 from mesax.rewards.features import ObsActionFeatures, SortedOccupancy
 from mesax.rewards.subspace import CoverageState, HighRewardSet
