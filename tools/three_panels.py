@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from PIL import Image
 
-import mesax
 from mesax.envs.particle_climb import ParticleTask, TasksAmongLandmarks
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering import canvas
@@ -30,7 +29,7 @@ from mesax.training.driver import play_episodes
 from mesax.types import on_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tools.play_page import ROOT, Json, data_in, explorer_of, teams_of
+from tools.play_page import ROOT, Json, data_in, experiment_of, explorer_of, teams_of
 
 PICTURE = ROOT / "docs" / "images" / "three-panels.gif"
 TARGET, SEED = 1, 15
@@ -47,8 +46,7 @@ NAMES = (
 
 def plays(data: Json) -> list[ParticlePlay]:
     """An episode of each."""
-    experiment = mesax.experiment("learned", "mpe-2a5l", "quick")
-    family = experiment.family
+    family = experiment_of(data).family
     assert isinstance(family, TasksAmongLandmarks)
     layout = np.asarray(data["layout"], np.float32)[None]
     tasks = ParticleTask(*on_device((layout, np.array([TARGET], np.int32), np.array([family.count], np.int32))))
@@ -56,7 +54,7 @@ def plays(data: Json) -> list[ParticlePlay]:
     players: list[Policy] = [
         UniformPolicy(family.env.spec.action_space),
         explorer_of(data),
-        teams_of(data, experiment)[TARGET],
+        teams_of(data)[TARGET],
     ]
     return [
         ParticlePlay.of(name, family, task, play_episodes(family.env, tasks, player, jax.random.key(SEED), 1))
