@@ -38,6 +38,10 @@ class Levels(NamedTuple):
         return (rewards - self.usual) / self.unit
 
 
+MOST_LEVELS = 10
+"""Different rewards of a task up to which each counts as a level of its own."""
+
+
 @dataclass(frozen=True)
 class Threshold:
     """R*: an absolute reward, or a percentile of all rewards collected on the task."""
@@ -45,7 +49,8 @@ class Threshold:
     reward: float = 1.0
     """Rewards from here on are high (used if percentile is None)."""
     percentile: float | None = None
-    """For example 99: the top hundredth of the collected rewards is high, whatever their sign and size."""
+    """For example 99: the top hundredth of the collected rewards is high, whatever their sign and size. Where rewards
+    have levels (at most 10 different ones), the highest is."""
 
     def __post_init__(self) -> None:
         """Refuse percentiles that are none."""
@@ -62,8 +67,10 @@ class Threshold:
         usual = usual_reward(lower)
         if self.percentile is None:
             return Levels(self.reward, usual)
-        least = float(np.min(rewards[rewards > usual]))
-        high = max(float(np.percentile(rewards, self.percentile)), least)
+        if len(np.unique(rewards)) <= MOST_LEVELS:  # the safe level may pay in fewer steps than a percentile leaves
+            high = float(rewards.max())
+        else:
+            high = max(float(np.percentile(rewards, self.percentile)), float(np.min(rewards[rewards > usual])))
         return Levels(high, usual, high - usual)
 
     def nothing_found(self, collected: Collected) -> str:
