@@ -20,8 +20,8 @@ from mesax.envs.climb import ClimbFamily
 from mesax.errors import USAGE, UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import PRESETS
-from mesax.mesa.high_reward import Threshold
 from mesax.methods.preset import Preset
+from mesax.ours.threshold import RelativeThreshold
 from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
@@ -344,7 +344,7 @@ def test_what_a_family_calls_high_is_high(monkeypatch):
     """And of a world of one's own each stage's budget is said, with the setting that changes it."""
     monkeypatch.setattr(presets, "probed", lambda family: presets.Probe(100, 20, 2_000.0))
     own = presets.probed_preset(replace(tiny_meeting.FAMILY, high_reward=0.5), "quick").mesa
-    assert own.method.threshold == Threshold(0.5)
+    assert own.method.threshold == RelativeThreshold(0.5, None)
     given = presets.probed_preset(tiny_meeting.FAMILY, "quick").mesa
     assert given.method.threshold == presets.THRESHOLD
     assert given.method.collect.total_steps == preset(tiny_meeting.FAMILY, "quick").mesa.method.collect.total_steps / 4

@@ -26,17 +26,19 @@ from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
 from mesax.envs.base import TaskFamily
 from mesax.formatting import format_duration
-from mesax.mesa.high_reward import Threshold
+from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
+from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.ours.records import RecordReward
+from mesax.ours.steady import SteadyMesa
+from mesax.ours.threshold import RelativeThreshold
 from mesax.policy import UniformPolicy
-from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.runtime import configure
 from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven
-from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import running
 from mesax.training.schedule import Budget, Schedule, on_policy
@@ -48,7 +50,7 @@ PROBED_STEPS, MOST_PROBED_EPISODES, PROBED_TASKS = 4_000, 100, 4
 PAID_EPISODES = 30
 """Paid episodes that stage 1 should meet on each training task."""
 LEAST_STRETCH, MOST_STRETCH = 0.25, 4.0
-THRESHOLD = Threshold(percentile=99.0)
+THRESHOLD = RelativeThreshold(percentile=99.0)
 """Rewards come in any size and sign: the top hundredth is high, if it is more than what a step usually pays."""
 MOST_BINNED_ACTIONS = 200
 """Actions that a box is cut into at most, for learners of values."""
@@ -65,9 +67,10 @@ def probed_preset(family: TaskFamily, name: str) -> Preset:
     method = mesa.method
     assert isinstance(method, Mesa)
     if family.high_reward is not None:
-        method = replace(method, threshold=Threshold(family.high_reward))
+        method = replace(method, threshold=RelativeThreshold(family.high_reward, None))
     if name == "quick":
-        method = replace(method, collect=stretched(method.collect, probed(family).stretch(method.collect, family)))
+        found = probed(family)  # type: ignore[arg-type]
+        method = replace(method, collect=stretched(method.collect, found.stretch(method.collect, family)))
     return around(family, name, replace(mesa, method=method))
 
 
@@ -204,6 +207,12 @@ def features(family: TaskFamily) -> ObsActionFeatures:
     return ObsActionFeatures(obs_weight=weight, action_weight=0.0, after_step=True)
 
 
+def records(family: TaskFamily, num_clusters: int) -> RecordReward:
+    """What explorers are paid for."""
+    near = features(family)
+    return RecordReward(near, 0.2, num_clusters=num_clusters, tell_demand=True, width=0.4, stay=0.5)
+
+
 @lru_cache(maxsize=16)
 def spread(family: TaskFamily) -> float:
     """Median distance between joint observations of random play; 1 where all are the same."""
@@ -258,7 +267,7 @@ def probed(family: TaskFamily) -> Probe:
     finally:
         running.close()
     rewards, mask = np.asarray(played.reward), np.asarray(played.mask)
-    threshold = THRESHOLD if family.high_reward is None else Threshold(family.high_reward)
+    threshold = THRESHOLD if family.high_reward is None else RelativeThreshold(family.high_reward, None)
     paid = np.any(mask & (rewards >= threshold.levels(rewards[mask]).high), axis=1)
     return Probe(number, int(paid.sum()), int(mask.sum()) / max(seconds, 1e-6))
 
@@ -275,7 +284,7 @@ def stretched(schedule: Schedule, times: float) -> Schedule:
 def budgets(experiment: Experiment) -> list[str]:
     """A line about what each stage of a run in a user's own world takes, why, and how it is changed."""
     family, method, learning = experiment.family, experiment.method, experiment.schedule
-    found, horizon = probed(family), family.env.spec.horizon
+    found, horizon = probed(family), family.env.spec.horizon  # type: ignore[arg-type]
     lines = [
         f"of {found.episodes} random episodes {found.paid} met a reward that counts as high;"
         f" random play takes {found.steps_per_second:,.0f} steps a second here"
@@ -350,7 +359,7 @@ def _quick(family: TaskFamily) -> Experiment:
         evaluations=20,
     )
     harvest = episodes.within(40_000, 100, 5_000)
-    method = Mesa(
+    method = SteadyMesa(
         explorer=EXPLORER,
         collect=replace(
             episodes.schedule(
@@ -360,9 +369,7 @@ def _quick(family: TaskFamily) -> Experiment:
         ),
         explore=episodes.budget(episodes.within(300_000, 500, 20_000), 2 * envs, 10),
         threshold=THRESHOLD,
-        capacity=256,
-        num_clusters=8,
-        reward=RecordReward(features(family), distance_threshold=0.2, tell_demand=True, width=0.4, stay=0.5),
+        reward=records(family, num_clusters=8),
         num_explorers=2,
         global_count="probability",
         coverage_episodes=20,
@@ -381,7 +388,7 @@ def _smoke(family: TaskFamily) -> Experiment:
         quick.method,
         collect=episodes.schedule(24, random=20, side_by_side=4, updates=1, batch=4, evaluations=1),
         explore=episodes.budget(32, 8, 2),
-        num_clusters=4,
+        reward=records(family, num_clusters=4),
         coverage_episodes=4,
     )
     train, test = numbers_of_tasks(family, 8, 2)
@@ -414,9 +421,7 @@ def _paper(family: TaskFamily) -> Experiment:
         collect=replace(schedule, total_steps=500_000, num_evaluations=10),
         explore=replace(schedule, num_evaluations=15),
         threshold=THRESHOLD,
-        capacity=256,
-        num_clusters=16,
-        reward=CoverageReward(features(family), distance_threshold=0.2),
+        reward=CoverageReward(features(family), distance_threshold=0.2, num_clusters=16),
         num_explorers=4,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
     )
