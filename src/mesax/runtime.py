@@ -162,7 +162,7 @@ def own_process() -> None:
 
     Nor does it look when it ends, as Python would: half a second, for memory that is given back anyway.
     """
-    gc.set_threshold(200_000, 20, 20)
+    gc.set_threshold(2_000_000, 20, 20)
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
     _keep_freed_memory()
