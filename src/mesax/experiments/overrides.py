@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import hashlib
 import inspect
 import json
@@ -22,7 +21,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, Literal, TypeGuard, TypeVar, Union
 
-from mesax.errors import UsageError
+from mesax.errors import UsageError, closest
 from mesax.store.json_values import flatten
 from mesax.store.modules import attribute_of, is_reference
 from mesax.store.settings import is_setting, settings_in, to_plain
@@ -75,6 +74,14 @@ def apply_all(value: Value, pairs: Iterable[tuple[str, str]]) -> Value:
     return _change(value, [_Change(path.split("."), text, path) for path, text in paths], value)
 
 
+class UnknownSetting(UsageError):
+    """A path that leads to no setting."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
 class ValueNeeded(UsageError):
     """A setting without a value; whether there is such a setting is not known yet."""
 
@@ -107,7 +114,7 @@ def check_path(root: object, path: str) -> None:
     for number, name in enumerate(names):
         field = name.replace("-", "_")
         if not _is_dataclass(value) or field not in _names(type(value)):
-            raise UsageError(_unknown(root, value, _Change(names[number:], "", path)))
+            raise UnknownSetting(_unknown(root, value, _Change(names[number:], "", path)), path)
         value = getattr(value, field)
 
 
@@ -244,7 +251,7 @@ def _change(value: Value, changes: list[_Change], root: object) -> Value:
     for change in changes:
         field = change.names[0].replace("-", "_")
         if not _is_dataclass(value) or field not in _names(type(value)):
-            raise UsageError(_unknown(root, value, change))
+            raise UnknownSetting(_unknown(root, value, change), change.path)
         fields.setdefault(field, []).append(change)
     new = {}
     for field, parts in fields.items():
@@ -272,7 +279,7 @@ def _unknown(root: object, value: object, change: _Change) -> str:
     here = [".".join([*parent, setting.path]) for setting in _settings(value)] if _is_dataclass(value) else []
     known = list(dict.fromkeys([*here, *(setting.path for setting in _settings(root))]))
     ends = [entry for entry in known if entry.endswith(f".{path}")]
-    close = difflib.get_close_matches(path, known, n=3, cutoff=0.6)
+    close = closest(path, known)
     nearest = list(dict.fromkeys(ends + close))[:3]
     if nearest:
         return f"unknown setting --{path}; closest: {', '.join(f'--{entry}' for entry in nearest)}"

@@ -30,6 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     shared.json(parser)
     shared.quiet(parser)
     parser.add_argument("--reuse", action="store_true", help="use or continue a directory that holds this very run")
+    text = "every setting that differs from preset paper, before the run begins"
+    parser.add_argument("--explain", action="store_true", help=text)
     shared.track(parser)
     shared.jobs(parser)
 
