@@ -622,3 +622,29 @@ def test_a_reader_who_leaves_early_is_no_error():
     with process.stderr:
         assert process.stderr.read() == ""
     assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["mesax", "re"], ["resume", "render", "report", "reproduce"]),
+        (["mesax", "run", "me"], ["mesa"]),
+        (["mesax", "run", "mesa", "climb-o"], ["climb-one"]),
+        (["mesax", "sweep", "--preset", "q"], ["quick"]),
+        (["mesax", "eval", "runs", "--epi"], ["--episodes"]),
+    ],
+)
+def test_bash_completes_verbs_names_and_options(typed, expected, capsys):
+    assert main(["completion", "bash"]) == 0
+    words = " ".join(f"'{word}'" for word in typed)
+    code = (
+        f'{capsys.readouterr().out}COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _mesax; echo "${{COMPREPLY[@]}}"'
+    )
+    answer = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == expected
+
+
+def test_every_shell_has_a_script(capsys):
+    for shell, line in (("zsh", "autoload"), ("fish", "complete -c mesax")):
+        assert main(["completion", shell]) == 0
+        assert capsys.readouterr().out.startswith(line)

@@ -23,7 +23,7 @@ def list_names() -> int:
     )
     print(f"\nEnvironments of any size: {', '.join(patterns())}.")
     print("An environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:ATTRIBUTE' says if it fits.")
-    print("'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
+    print("'mesax list METHOD ENV [--preset P]' shows the settings of a run that matter most, --all every one.")
     return 0
 
 

@@ -161,11 +161,16 @@ def _parser(verb: str | None) -> argparse.ArgumentParser:
 
 
 @cache
-def _options_of(verb: str) -> dict[str, argparse.Action]:
-    """The options of a verb by name."""
+def actions_of(verb: str) -> tuple[argparse.Action, ...]:
+    """The arguments of a verb."""
     parser = _Parser(prog=f"mesax {verb}", formatter_class=_WholeNames)
     module_of(verb).arguments(parser)
-    return parser._option_string_actions
+    return tuple(parser._actions)
+
+
+def _options_of(verb: str) -> dict[str, argparse.Action]:
+    """The options of a verb by name."""
+    return {name: action for action in actions_of(verb) for name in action.option_strings}
 
 
 def _takes_settings(verb: str | None) -> bool:

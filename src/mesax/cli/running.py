@@ -33,7 +33,6 @@ from mesax.store.run_directory import RunDirectory
 from mesax.store.settings import items
 from mesax.suites.renamed import load_run, open_run
 
-
 THAT_MATTER = (
     *("method.num-explorers", "method.reward", "method.mixing.probability", "method.explore.total-steps"),
     *("method.collect.total-steps", "algorithm", "algorithm.actor-update", "algorithm.discount", "reward-model"),
@@ -69,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_settings(options: argparse.Namespace) -> int:
-    """Every setting of a run, for `mesax list METHOD ENV`."""
+    """The settings of a run, for `mesax list METHOD ENV`."""
     method, learner = named_method(options)
     settings = documented(named_experiment(method, options.env, options.preset, learner))
     label = method if learner is None else f"{method}+{learner}"

@@ -23,6 +23,7 @@ OWN = {
     "verify": "check every file of a run against its checksum",
     "export": "a run's exploration policies as a bundle that loads without a trainer, or its rows for another tool",
     "status": "state of all runs of a directory: phase, speed, time to go, last return",
+    "completion": "a script that completes verbs, names and options in bash, zsh or fish",
     "doctor": "versions, devices, caches and a short self-test",
     "env": "environments of your own: 'mesax env check MODULE:ATTRIBUTE' says whether one fits",
 }
