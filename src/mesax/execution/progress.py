@@ -104,8 +104,9 @@ class Progress:
 
     def _add_bar(self, name: str, total: int, done: int) -> None:
         if self._bars is not None and self._phase is not None:
-            texts = {"speed": "", "left": "", "note": self._phase.note}
-            self._phase.bar = self._bars.add_task(name, total=max(total, 1), completed=done, **texts)
+            note = self._phase.note
+            bar = self._bars.add_task(name, total=max(total, 1), completed=done, speed="", left="", note=note)
+            self._phase.bar = bar
 
     def _draw(self, phase: Phase, speed: str, left: str) -> None:
         bars, bar = self._bars, phase.bar

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeGuard, TypeVar, Union
 from mesax.errors import UsageError, closest
 from mesax.store.json_values import flatten
 from mesax.store.modules import attribute_of, is_reference
-from mesax.store.settings import is_setting, settings_in, to_plain
+from mesax.store.settings import hints_of, is_made_of_settings, is_setting, items, settings_in, to_plain
 
 Value = TypeVar("Value")
 SCALARS = (bool, int, float, str)
@@ -113,7 +113,7 @@ def check_path(root: object, path: str) -> None:
     names = path.split(".")
     for number, name in enumerate(names):
         field = name.replace("-", "_")
-        if not _is_dataclass(value) or field not in _names(type(value)):
+        if not is_made_of_settings(value) or field not in _names(type(value)):
             raise UnknownSetting(_unknown(root, value, _Change(names[number:], "", path)), path)
         value = getattr(value, field)
 
@@ -147,10 +147,6 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def _is_dataclass(value: object) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
 def _replaced(value: Value, changed: dict[str, object]) -> Value:
     """A dataclass with some fields changed."""
     assert dataclasses.is_dataclass(value) and not isinstance(value, type)
@@ -161,22 +157,13 @@ def _names(owner: type) -> list[str]:
     return [field.name for field in dataclasses.fields(owner) if field.init]
 
 
-def _items(value: object) -> Iterator[tuple[str, object]]:
-    return ((name, getattr(value, name)) for name in _names(type(value)))
-
-
-@cache
-def _hints(owner: type) -> dict[str, object]:
-    return typing.get_type_hints(owner)
-
-
 def _settings(value: object, prefix: str = "", inherited: str = "") -> Iterator[Setting]:
     kind: object = type(value)
     docs = _docs(kind)
-    for name, entry in _items(value):
+    for name, entry in items(value):
         path = prefix + name.replace("_", "-")
         hint, doc = _hint(value, name), docs.get(name) or inherited
-        if not _is_dataclass(entry):
+        if not is_made_of_settings(entry):
             yield Setting(path, _leaf(entry), type_text(hint), doc, _choices(hint))
             continue
         alone = hint is type(entry)
@@ -195,7 +182,7 @@ def _leaf(value: object) -> object:
 def _hint(owner: object, name: str) -> object:
     """The annotation of a field; the type of its value where the annotation says nothing."""
     kind: object = type(owner)
-    hint = _hints(kind)[name]
+    hint = hints_of(kind)[name]
     hint = getattr(hint, "__value__", hint)
     value = getattr(owner, name)
     return type(value) if (hint in (Any, object) or isinstance(hint, TypeVar)) and isinstance(value, SCALARS) else hint
@@ -250,7 +237,7 @@ def _change(value: Value, changes: list[_Change], root: object) -> Value:
     fields: dict[str, list[_Change]] = {}
     for change in changes:
         field = change.names[0].replace("-", "_")
-        if not _is_dataclass(value) or field not in _names(type(value)):
+        if not is_made_of_settings(value) or field not in _names(type(value)):
             raise UnknownSetting(_unknown(root, value, change), change.path)
         fields.setdefault(field, []).append(change)
     new = {}
@@ -274,9 +261,9 @@ def _unknown(root: object, value: object, change: _Change) -> str:
     parent = path.split(".")[: -len(change.names)]
     classes = [kind.__name__ for kind in _variants(_hint_at(root, parent)) if name.replace("-", "_") in _names(kind)]
     if classes:
-        holder, held = ".".join(parent), type(value).__name__ if _is_dataclass(value) else to_text(value)
+        holder, held = ".".join(parent), type(value).__name__ if is_made_of_settings(value) else to_text(value)
         return f"unknown setting --{path}: --{holder} is {held}; choose --{holder} {_either(classes)} first"
-    here = [".".join([*parent, setting.path]) for setting in _settings(value)] if _is_dataclass(value) else []
+    here = [".".join([*parent, setting.path]) for setting in _settings(value)] if is_made_of_settings(value) else []
     known = list(dict.fromkeys([*here, *(setting.path for setting in _settings(root))]))
     ends = [entry for entry in known if entry.endswith(f".{path}")]
     close = closest(path, known)
@@ -292,7 +279,7 @@ def _hint_at(root: object, names: list[str]) -> object:
     value, hint = root, None
     for name in names:
         field = name.replace("-", "_")
-        if not _is_dataclass(value) or field not in _names(type(value)):
+        if not is_made_of_settings(value) or field not in _names(type(value)):
             return None
         value, hint = getattr(value, field), _hint(value, field)
     return hint
@@ -304,8 +291,8 @@ class _Refused(Exception):
 
 def _parse(text: str, hint: object, current: object, path: str) -> object:
     members, contracts = [kind for kind in _kinds(hint) if _expected(kind)], list(filter(_is_contract, _members(hint)))
-    if not members or (hint is type(current) and _is_dataclass(current)):
-        names = _names(type(current)) if _is_dataclass(current) else []
+    if not members or (hint is type(current) and is_made_of_settings(current)):
+        names = _names(type(current)) if is_made_of_settings(current) else []
         parts = ", ".join(f"--{path}.{name.replace('_', '-')}" for name in names)
         raise UsageError(f"--{path} cannot be set as a whole" + (f"; set its parts: {parts}" if parts else ""))
     if contracts and is_reference(text):
@@ -335,7 +322,7 @@ def _of_a_user(reference: str, contract: type, path: str) -> object:
 
 def _inheriting(chosen: object, current: object) -> object:
     """Another kind of the same base keeps the settings of that base: only what differs starts from its defaults."""
-    if not (_is_dataclass(chosen) and _is_dataclass(current)):
+    if not (is_made_of_settings(chosen) and is_made_of_settings(current)):
         return chosen
     shared = [kind for kind in type(chosen).__mro__ if kind in type(current).__mro__ and dataclasses.is_dataclass(kind)]
     names = [field.name for field in dataclasses.fields(shared[0])] if shared else []
