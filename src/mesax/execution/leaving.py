@@ -16,7 +16,7 @@ leave_at_once = os._exit
 
 @contextmanager
 def no_silent_exit(told: Callable[[int], int]) -> Iterator[None]:
-    """Have it `told` if somebody else's code calls `os._exit` here, which says what code to end with.
+    """Have it `told` if a user's code calls `os._exit` here, which says what code to end with.
 
     Processes that such code has forked may end as they like.
     """

@@ -118,7 +118,7 @@ class Progress:
             self._safely(lambda: print(text, file=self._stream, flush=True))
 
     def _safely(self, show: Callable[[], object]) -> None:
-        """Nobody may be reading any more; that is no reason to stop a run."""
+        """A reader that has gone is no reason to stop a run."""
         try:
             show()
         except (OSError, ValueError):
@@ -153,7 +153,7 @@ class Phase:
         return max(0.0, (after - before) / (last - first)) if last > first else 0.0
 
     def speed_text(self) -> str:
-        """For example `5k steps/s`; nothing if nobody knows."""
+        """For example `5k steps/s`; nothing if it is not known."""
         return f"{format_count(self.speed)} steps/s" if self.speed > 0 else ""
 
     def mean_speed_text(self, now: float) -> str:
@@ -184,7 +184,7 @@ def _join(*parts: str) -> str:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether somebody can watch it change."""
+    """Whether it shows what changes."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

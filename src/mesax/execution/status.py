@@ -1,4 +1,4 @@
-"""How runs are doing, for whoever looks from outside: a small file that a run keeps up to date; a table of many runs.
+"""How runs are doing, seen from outside: a small file that a run keeps up to date; a table of many runs.
 
 Needs no JAX. A run at work holds the lock of its directory, so that one that was killed is told from one that is slow.
 """
@@ -121,7 +121,7 @@ class RunStatus:
 
     name: str
     state: str
-    """running, done, failed, preempted; killed: it says that it runs, but nobody is at work."""
+    """running, done, failed, preempted; killed: it says that it runs, but no process is at work."""
     phase: str | None = None
     share: float | None = None
     """Share of the phase that is done."""
@@ -205,7 +205,7 @@ def status_of(run: RunDirectory, name: str, now: Callable[[], float] = time.time
     with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
         phase = f"{known['phase']} ({known['number']}/{known['phases']})"
         share = min(1.0, known["done"] / known["total"])
-        age = max(0.0, now() - known["updated"])  # of a clock that was set back, nobody knows
+        age = max(0.0, now() - known["updated"])  # unknown where a clock was set back
         if state == "running" and known["speed"] > 0 and age < STALE:
             speed = float(known["speed"])
             left = max(0.0, (known["total"] - known["done"]) / speed - age)
@@ -239,7 +239,7 @@ def shortened(found: Sequence[RunStatus], most: int) -> list[RunStatus]:
 
 
 def watch(look: Callable[[], Sequence[RunStatus]], title: str, seconds: float = 2.0) -> None:
-    """Show the table and keep it up to date until no run is at work, or somebody has seen enough."""
+    """Show the table and keep it up to date until no run is at work, or Ctrl-C."""
     with suppress(KeyboardInterrupt), Live(auto_refresh=False) as live:
         while True:
             found = look()

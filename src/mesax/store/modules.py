@@ -26,7 +26,7 @@ _loading: list[str] = []
 
 
 def current_directory() -> Path:
-    """Where modules are looked for first; somebody may have removed it."""
+    """Where modules are looked for first; it may have been removed."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -42,7 +42,7 @@ def refuse_references(*names: str | None) -> None:
     """Names that come from a file go through here first: nothing is imported because a file names it."""
     for name in names:
         if name is not None and is_reference(name):
-            raise UsageError(f"'{name}' is of somebody's own module, and no file can have that loaded")
+            raise UsageError(f"'{name}' is of a user's own module, and no file can have that loaded")
 
 
 def file_name(name: str) -> str:

@@ -1,7 +1,7 @@
 """Frozen dataclasses as plain JSON, and back: nothing that is named in a file is ever imported.
 
-Classes and functions of mesax go by their names alone; those of others as `module:name`, so that whoever reads the file
-knows which module they have to offer.
+Classes and functions of mesax go by their names alone; those of others as `module:name`, so that a reader of the file
+knows which module to offer.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def to_plain(value: object, *, whole: bool = False) -> typing.Any:
     """`value` as JSON can hold it; a dataclass becomes an object that names its type.
 
     `whole` says every setting, also those that were `added` and leave all as it was. A field that `from_plain` could
-    not read back is a `TypeError`: else a run would go well, and nobody could look at it afterwards.
+    not read back is a `TypeError`: else a run would go well, and could not be looked at afterwards.
     """
     return _plain(value, whole, "")
 
@@ -255,7 +255,7 @@ def _named_in(value: object, place: str = "") -> Iterator[tuple[str, Named]]:
 
 
 class UnknownName(StoreError):
-    """A file names a class or a function that nobody offers."""
+    """A file names a class or a function that is not offered."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"a setting is of the unknown type {name!r}; known are {', '.join(sorted(known))}")
