@@ -22,7 +22,7 @@ from mesax.results.profiles import profile_figure
 from mesax.results.tables import Table, to_markdown
 from mesax.store.reading import RunResults
 from paper.ablation import ablation_figure
-from paper.cells import Cell, Draw, Found, Piece, Sources
+from paper.cells import SCRIPTED, Cell, Draw, Found, Piece, Sources
 from paper.costs import break_even_table, cost_table
 from paper.curves import curves_of_all
 from paper.generalization import Reached, generalization_figure
@@ -161,10 +161,6 @@ def _named(label: str, shown: Sequence[Found]) -> str:
     return f"{label} (not all seeds)" if any(one.fewer_seeds for one in shown) else label
 
 
-SCRIPTED = ("safe", "optimum")
-"""Teams that learn nothing, and so have no curves: they are the lines of the figures."""
-
-
 def _of(*envs: str) -> tuple[Cell, ...]:
     """The cells of the table in some environments; as published MESA has many more steps but in climb games."""
     cells = (cell for cell in TABLE_2 if cell.env in envs and cell.method not in SCRIPTED)
@@ -193,8 +189,8 @@ def _harder(name: str, title: str, kind: str) -> Piece:
     """MESA in the harder world with explorers that are measured there before anything is learned, and its controls."""
     env = f"{kind}-{HARD}"
     borrowing = (
-        Cell("mesa", env, 8.0, label, (*BORROWED, ("method.transfer", how)), lender=_lender(kind, ZERO_SHOT[label][0]))
-        for label, how in ((TWO_TO_THREE, "subteams"), (EASY_TO_HARD, "same"))
+        Cell("transfer", env, 8.0, label, (*BORROWED, *how), lender=_lender(kind, ZERO_SHOT[label][0]))
+        for label, how in ((TWO_TO_THREE, (("method.transfer", "subteams"),)), (EASY_TO_HARD, ()))
     )
     cells = (*borrowing, Cell("uniform", env, 5.0), Cell("plain", env, 4.0))
     return Piece(name, title, cells, _generalization(name, kind))
@@ -228,9 +224,8 @@ UNTOLD = (
 )
 """Explorers that are told nothing cannot know of wishes either."""
 EQ_6 = (
-    ("method.reward", "CoverageReward"),
+    ("method.reward", "ToldCoverage"),
     ("method.reward.distance-threshold", "0.3"),
-    ("method.reward.normalize", "true"),
 )
 """The published reward, with the same features, wishes and told demand."""
 FILLED = {
