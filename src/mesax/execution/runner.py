@@ -132,7 +132,8 @@ def _do_stages(
     started, clock = time.time(), time.monotonic()
     title = f"{run.run['method']} on {run.run['env']}"
     try:
-        with Progress(title, quiet=watchers.quiet) as progress, kept_status(run.path, stages) as status:
+        names = [stage.name for stage in stages]
+        with Progress(title, quiet=watchers.quiet) as progress, kept_status(run.path, names) as status:
             for number, stage in enumerate(stages):
                 upcoming = next((later for later in stages[number + 1 :] if later.prepare is not None), None)
                 _do_stage(run, stage, upcoming, pool, progress, status, watchers.telling)

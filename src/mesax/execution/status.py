@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -40,30 +39,18 @@ UNLIMITED = 10_000
 """Columns of a terminal in which everything fits."""
 
 
-class HasSteps(Protocol):
-    """A stage, as far as it matters here."""
-
-    @property
-    def name(self) -> str:
-        """Name of the stage."""
-
-    @property
-    def job_steps(self) -> Sequence[int]:
-        """Environment steps of each job."""
-
-
 class StatusFile:
     """Writes how far a run is, seldom enough to cost nothing; that it cannot be written costs nothing either."""
 
     def __init__(
         self,
         directory: Path,
-        stages: Sequence[HasSteps],
+        stages: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path = directory / PROGRESS
-        self._stages = [stage.name for stage in stages]
+        self._stages = list(stages)
         self._clock, self._now = clock, now
         self._phase: Phase | None = None
         self._written = 0.0
@@ -108,7 +95,7 @@ class StatusFile:
 
 
 @contextmanager
-def kept_status(directory: Path, stages: Sequence[HasSteps]) -> Iterator[StatusFile]:
+def kept_status(directory: Path, stages: Sequence[str]) -> Iterator[StatusFile]:
     """A status file that is gone when all stages are done, and stays if something went wrong."""
     status = StatusFile(directory, stages)
     yield status

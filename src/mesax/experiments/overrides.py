@@ -52,7 +52,7 @@ class Setting:
 
 
 def to_text(value: object) -> str:
-    """A setting's value as `apply` reads it."""
+    """A setting's value as `apply_all` reads it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -60,11 +60,6 @@ def to_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(to_text, value))
     return str(value)
-
-
-def apply(value: Value, path: str, text: str) -> Value:
-    """`value` with the setting at `path` read from `text` according to its annotation."""
-    return apply_all(value, [(path, text)])
 
 
 def apply_all(value: Value, pairs: Iterable[tuple[str, str]]) -> Value:

@@ -138,11 +138,6 @@ def trees_in(place: Place, pattern: str) -> list[Place]:
     return sorted(place.glob(pattern), key=lambda one: one.name)
 
 
-def exists(directory: Path) -> bool:
-    """Whether there is a saved tree under this name, complete or damaged."""
-    return (settled(directory) / MANIFEST).is_file()
-
-
 def read_manifest(directory: Path) -> Manifest:
     """The manifest, checked against its own checksum; `["facts"]` are the caller's."""
     path = settled(directory) / MANIFEST
