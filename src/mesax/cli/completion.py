@@ -1,4 +1,4 @@
-"""Scripts that complete `mesax` in a shell, made of the parser and the names: a script asks nothing when it is used."""
+"""`mesax completion SHELL`: a script made of the parser and the names, which asks nothing when it is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,26 @@ NAMES: Mapping[str, Iterable[str]] = {
 """What an argument may be, by the name under which its value is kept."""
 
 
-def script(shell: str) -> str:
+SHELLS = {
+    "bash": 'eval "$(mesax completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(mesax completion zsh)" in ~/.zshrc, after compinit',
+    "fish": "mesax completion fish > ~/.config/fish/completions/mesax.fish",
+}
+"""How each shell gets to know it."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument("shell", choices=list(SHELLS), help="; ".join(SHELLS.values()))
+
+
+def main(options: argparse.Namespace) -> int:
+    """Do it."""
+    print(_script(options.shell), end="")
+    return 0
+
+
+def _script(shell: str) -> str:
     """The script of one shell."""
     if shell == "fish":
         return "\n".join(_fish()) + "\n"

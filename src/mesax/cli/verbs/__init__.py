@@ -23,7 +23,6 @@ OWN = {
     "verify": "check every file of a run against its checksum",
     "export": "a run's exploration policies as a bundle that loads without a trainer, or its rows for another tool",
     "status": "state of all runs of a directory: phase, speed, time to go, last return",
-    "completion": "a script that completes verbs, names and options in bash, zsh or fish",
     "doctor": "versions, devices, caches and a short self-test",
     "env": "environments of your own: 'mesax env check MODULE:ATTRIBUTE' says whether one fits",
 }
@@ -33,6 +32,7 @@ OWN = {
 def verbs() -> dict[str, tuple[str, str]]:
     """Every verb with its module and the line about it; a clone's verb stands in place of one of the same name."""
     found = {name: (f"{__name__}.{name}", text) for name, text in OWN.items()}
+    found["completion"] = ("mesax.cli.completion", "a script that completes verbs, names and options in a shell")
     if clone.is_here():
         own = clone.part("cli", "a verb")
         found |= {name: (f"{own.__name__}.{name}", text) for name, text in own.VERBS.items()}
