@@ -66,12 +66,16 @@ def probed_preset(family: TaskFamily, name: str) -> Preset:
     mesa = MESA[name](family)
     method = mesa.method
     assert isinstance(method, Mesa)
-    if family.high_reward is not None:
-        method = replace(method, threshold=RelativeThreshold(family.high_reward, None))
+    method = replace(method, threshold=threshold_of(family))
     if name == "quick":
         found = probed(family)  # type: ignore[arg-type]
         method = replace(method, collect=stretched(method.collect, found.stretch(method.collect, family)))
     return around(family, name, replace(mesa, method=method))
+
+
+def threshold_of(family: TaskFamily) -> RelativeThreshold:
+    """What the family says is high, or what stands out."""
+    return THRESHOLD if family.high_reward is None else RelativeThreshold(family.high_reward, None)
 
 
 def around(family: TaskFamily, name: str, mesa: Experiment) -> Preset:
@@ -267,8 +271,7 @@ def probed(family: TaskFamily) -> Probe:
     finally:
         running.close()
     rewards, mask = np.asarray(played.reward), np.asarray(played.mask)
-    threshold = THRESHOLD if family.high_reward is None else RelativeThreshold(family.high_reward, None)
-    paid = np.any(mask & (rewards >= threshold.levels(rewards[mask]).high), axis=1)
+    paid = np.any(mask & (rewards >= threshold_of(family).levels(rewards[mask]).high), axis=1)
     return Probe(number, int(paid.sum()), int(mask.sum()) / max(seconds, 1e-6))
 
 
