@@ -51,20 +51,22 @@ def about_rewards(
     yield about_stage_one(rewards, threshold)
 
 
-def about_stage_one(rewards: Sequence[np.ndarray], threshold: RelativeThreshold) -> Finding:
+def about_stage_one(rewards: Sequence[np.ndarray], threshold: RelativeThreshold = THRESHOLD) -> Finding:
     """Whether MESA would find something to go for, by the threshold of the presets for such an environment."""
     total = sum(map(len, rewards))
     highs = [threshold.levels(own).high for own in rewards]
-    found = [(own, high) for own, high in zip(rewards, highs, strict=True) if np.isfinite(high)]
+    found = [(own, high) for own, high in zip(rewards, highs, strict=True) if np.any(own >= high)]
     by_percentile = f"percentile {threshold.percentile:g}" if threshold.percentile is not None else None
     setting = f"method.threshold.{by_percentile or f'reward {threshold.reward:g}'}"
     if not found:
         values = sorted({float(own[0]) for own in rewards})
-        paid = f"pay {values[0]:.4g}" if len(values) == 1 else "of a task pay the same"
+        paid = f"all pay {values[0]:.4g}" if len(values) == 1 else "all of a task pay the same"
+        if by_percentile is None:
+            paid = f"none pays {threshold.reward:.4g}"
         return Finding(
             "note",
             "stage 1",
-            f"would find nothing to go for in {total} random steps: all {paid} ({setting})",
+            f"would find nothing to go for in {total} random steps: {paid} ({setting})",
             "look longer (--steps 20000); if that finds nothing either, let training tasks pay now and then by chance:"
             " a smaller map, more goals, a reward for a part of the way",
         )
