@@ -24,7 +24,7 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import ProjectedKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import HostEnvironment, TaskFamily
 from mesax.formatting import format_duration
 from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
@@ -264,7 +264,8 @@ def probed(family: TaskFamily) -> Probe:
     tasks = family.split(0, numbers_of_tasks(family, PROBED_TASKS, 1)[0], 1).train
     policy = UniformPolicy(spec.action_space)
     try:
-        play_episodes(family.env, tasks, policy, jax.random.key(1), number)  # compiled, or opened
+        if not isinstance(family.env, HostEnvironment):
+            play_episodes(family.env, tasks, policy, jax.random.key(2), number)  # to compile it is not to play
         started = time.perf_counter()
         played = play_episodes(family.env, tasks, policy, jax.random.key(2), number)
         seconds = time.perf_counter() - started
