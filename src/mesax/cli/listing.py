@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from mesax.errors import UsageError
-from mesax.experiments.names import LEARNERS, METHODS, PRESETS, method_and_learner, refuse_reference
+from mesax.experiments.names import LEARNERS, METHODS, PRESETS, method_and_learner
+from mesax.store.modules import is_reference
 from mesax.suites.deviations import DEVIATIONS
 from mesax.suites.registry import environments, patterns
 
@@ -46,8 +47,7 @@ def _print_tables(tables: dict[str, dict[str, str]]) -> None:
 def check_names(options: argparse.Namespace) -> None:
     """Refuse a method that does not exist, or one without an environment."""
     method, _ = method_and_learner(options.method)
-    refuse_reference(method)
-    if method not in METHODS:
+    if method not in METHODS and not is_reference(method):
         raise UsageError(f"unknown method '{method}'; choose one of {', '.join(METHODS)}")
     if options.env is None:
         raise UsageError(f"name an environment too: {', '.join(environments())}, or MODULE:ATTRIBUTE")

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mesax import algorithms, baselines
-from mesax.errors import UsageError
-from mesax.store.modules import is_reference
 from mesax.suites.registry import BUILT_IN
 
 
@@ -157,9 +155,3 @@ def method_and_learner(label: str) -> tuple[str, str | None]:
     """A label such as `mesa+qmix` taken apart; None if the method brings its own learner or a preset's."""
     method, plus, learner = label.partition("+")
     return method, learner if plus else None
-
-
-def refuse_reference(method: str) -> None:
-    """Refuse `module:attribute` as a method: what can be named so is a learner."""
-    if is_reference(method):
-        raise UsageError(f"'{method}' is no method; if it is a learner, run it alone: plain with --learner {method}")
