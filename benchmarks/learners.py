@@ -30,7 +30,7 @@ from mesax.algorithms.maddpg import Maddpg  # noqa: E402
 from mesax.algorithms.mappo import Mappo  # noqa: E402
 from mesax.nets import Adam, Gru, Mlp  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.loop import LearningLoop  # noqa: E402
 from mesax.training.schedule import Budget, Schedule  # noqa: E402
 
 

@@ -33,7 +33,7 @@ from mesax.results.intervals import Interval, mean_interval  # noqa: E402
 from mesax.results.tables import Table, format_count, format_duration, format_interval, to_markdown  # noqa: E402
 from mesax.store.settings import to_plain  # noqa: E402
 from mesax.training.driver import learn, play_episodes  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.loop import LearningLoop  # noqa: E402
 from mesax.training.schedule import Budget, Schedule  # noqa: E402
 from mesax.types import Linear, LinearSteps, tree_index  # noqa: E402
 

@@ -32,8 +32,7 @@ from mesax.experiments.catalogue import experiment  # noqa: E402
 from mesax.training.behavior import LearnerAlone  # noqa: E402
 from mesax.training.driver import _Learn, _OnHost, _Player  # noqa: E402
 from mesax.training.host_rollout import play_on_host  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
-from mesax.training.loop import Start  # noqa: E402
+from mesax.training.loop import LearningLoop, Start  # noqa: E402
 
 STEPS = 100
 BAR = 2.0

@@ -27,7 +27,7 @@ from mesax.algorithms.value_decomposition import ValueDecomposition  # noqa: E40
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily  # noqa: E402
 from mesax.nets import Gru, Products  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.loop import LearningLoop  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.training.schedule import Schedule  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402

@@ -33,8 +33,7 @@ from mesax.rewards.coverage import CoverageState
 from mesax.store.trees import load_tree, open_tree, read_manifest
 from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, play_episodes
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.types import Elapsed, EnvSpec, Episode, Linear, blank_episode, tree_index
 from methods.helpers import (
     ONE_STEP,

@@ -17,8 +17,7 @@ from mesax.nets import Mlp
 from mesax.policy import Repeated
 from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, ObsActionFeatures, RecordReward, Told
 from mesax.rewards.features import SortedOccupancy
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.rollout import play_side_by_side
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, EnvSpec, Label, tree_index

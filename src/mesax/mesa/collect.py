@@ -27,7 +27,7 @@ from mesax.methods.base import (
 )
 from mesax.store.trees import Place, open_tree, save_tree, trees_in
 from mesax.training.driver import learn
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.training.schedule import Schedule
 from mesax.types import Episode, tree_index
 

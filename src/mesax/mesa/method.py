@@ -50,8 +50,7 @@ from mesax.store.settings import added, to_plain
 from mesax.store.trees import Place, open_tree, read_manifest, save_tree
 from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import EnvSpec, Episode, as_one, leading_size, on_device, tree_index, tree_stack
 

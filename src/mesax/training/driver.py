@@ -4,8 +4,8 @@ A run advances in chunks: the device plays and learns, then the host evaluates, 
 chunk to whoever wants it. Chunks are cut into segments of a few seconds: between them a run can be saved and stopped.
 Lanes (tasks and repeats) share a program through `vmap`; a lane's numbers depend on its own task and key only.
 
-One update, from here: `learn` -> `advance`, whose program scans `LearningLoop.round` -> collect, observe, update ->
-the algorithm's `update`. If the host steps the environment, it collects, and `LearningLoop.learn` is called.
+One update, from here: `learn` -> `_OnDevice.advance` -> `LearningLoop.advance` -> `LearningLoop.learn` -> `update` of the
+algorithm. If the host steps the environment, it plays, and calls `LearningLoop.learn` round by round.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from mesax.policy import Policy
 from mesax.store.trees import SavedTree
 from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import as_lane, play_on_host
-from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import (
+    LearningLoop,
     LoopState,
     RoundLog,
     Start,
