@@ -72,14 +72,14 @@ WRAPPERS = {
     ),
     "optimum": Wrapper(
         "no learner: a scripted team that is told the task and plays what pays most, a ceiling: privileged",
-        "mesax.baselines.scripted:optimum",
+        "mesax.baselines.controls:optimum",
         "Optimum",
         brings_learner=True,
         tells=True,
     ),
     "safe": Wrapper(
         "no learner: a scripted team that is told the task and plays the safe equilibrium, a floor: privileged",
-        "mesax.baselines.scripted:safe",
+        "mesax.baselines.controls:safe",
         "Safe",
         brings_learner=True,
         tells=True,

@@ -4,8 +4,8 @@ A run advances in chunks: the device plays and learns, then the host evaluates, 
 chunk to whoever wants it. Chunks are cut into segments of a few seconds: between them a run can be saved and stopped.
 Lanes (tasks and repeats) share a program through `vmap`; a lane's numbers depend on its own task and key only.
 
-One update, from here: `learn` -> `_OnDevice.advance` -> `LearningLoop.advance` -> `LearningLoop.learn` -> `update` of the
-algorithm. If the host steps the environment, it plays, and calls `LearningLoop.learn` round by round.
+One update, from here: `learn` -> `_OnDevice.advance` -> `LearningLoop.advance` -> `LearningLoop.learn` -> `update` of
+the algorithm. If the host steps the environment, it plays, and calls `LearningLoop.learn` round by round.
 """
 
 from __future__ import annotations
