@@ -67,6 +67,7 @@ GROUPS = {
             "HostStep",
             "TaskFamily",
             "Step",
+            "PlainFamily",
             "TaskInfo",
             "TaskSplit",
             "EnvSpec",

@@ -48,6 +48,7 @@ from mesax.envs.base import Environment as Environment
 from mesax.envs.base import HostBatch as HostBatch
 from mesax.envs.base import HostEnvironment as HostEnvironment
 from mesax.envs.base import HostStep as HostStep
+from mesax.envs.base import PlainFamily as PlainFamily
 from mesax.envs.base import Step as Step
 from mesax.envs.base import TaskFamily as TaskFamily
 from mesax.envs.base import TaskInfo as TaskInfo

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from benchmarks.simple_spread import AssignmentPolicy
 
 from mesax.algorithms.coordinated import JointImprovement
 from mesax.envs.climb import ClimbFamily
@@ -116,12 +115,6 @@ def test_optima_are_listed_while_they_are_few():
 def test_climb_games_with_too_many_choices_are_refused():
     with pytest.raises(UsageError, match="at most 2147483647 joint choices"):
         ClimbFamily(num_agents=TEAM, num_actions=4)
-
-
-def test_assignments_are_tried_for_small_teams_only():
-    AssignmentPolicy(5)
-    with pytest.raises(UsageError, match="at most 5 agents, not 16"):
-        AssignmentPolicy(TEAM)
 
 
 def test_a_replay_beyond_this_machine_is_refused():

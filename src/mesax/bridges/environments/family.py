@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Int, UInt32
 
-from mesax.envs.base import AnyEnvironment, TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, PlainFamily, TaskInfo, TaskSplit
 from mesax.errors import UsageError
 from mesax.store.settings import added
 from mesax.types import Transition
@@ -31,7 +31,7 @@ class PaysAgents(Protocol):
 
 
 @dataclass(frozen=True)
-class ForeignFamily:
+class ForeignFamily(PlainFamily):
     """Seeds as tasks of a `ForeignEnvironment` or a `JaxMarlEnvironment`, disjoint between training and testing."""
 
     env: AnyEnvironment
@@ -77,20 +77,10 @@ class ForeignFamily:
         """95% of the way from the suboptimal to the optimal return."""
         return self.suboptimal_return + 0.95 * (self.optimal_return - self.suboptimal_return)
 
-    @property
-    def configuration_shape(self) -> tuple[int, ...] | None:
-        """No layout for pictures."""
-        return None
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         spec = self.env.spec
-        known = {"num_agents": spec.num_agents, "horizon": spec.horizon, "return_is": "sum"}
+        known = {"num_agents": spec.num_agents, "horizon": spec.horizon} | super().facts()
         return known | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysAgents) else {})
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
@@ -132,15 +122,6 @@ class ForeignFamily:
     def describe(self, task: UInt32[Array, ""]) -> TaskInfo:
         """The seed."""
         return TaskInfo(f"seed {int(task)}", None, [[int(task)]])
-
-    def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
-        """Sum over the episode."""
-        return jnp.sum(rewards)
-
-    def breakdown(self, task: UInt32[Array, ""], rewards: np.ndarray) -> dict[str, float]:
-        """No groups."""
-        del task, rewards
-        return {}
 
     def configuration(self, transition: Transition) -> Int[Array, ""]:
         """What the user's function says; -1 without one."""
