@@ -98,4 +98,4 @@ def test_policies_play_elsewhere(killed: Path, answers):
 
 
 def test_list_shows_its_settings(answers):
-    assert "--method.mixing" in answers["list"][1] and "MODULE:CLASS" in answers["list"][1]
+    assert f"Settings of {METHOD}" in answers["list"][1] and "--method.mixing.probability" in answers["list"][1]
