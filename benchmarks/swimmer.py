@@ -30,7 +30,7 @@ from mesax.envs.host import HostBatch  # noqa: E402
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerTask  # noqa: E402
 from mesax.experiments.catalogue import experiment  # noqa: E402
 from mesax.training.behavior import LearnerAlone  # noqa: E402
-from mesax.training.driver import _Learn, _OnHost, _Player  # noqa: E402
+from mesax.training.driver import _OnHost, _Player, _Take  # noqa: E402
 from mesax.training.host_rollout import play_on_host  # noqa: E402
 from mesax.training.loop import LearningLoop, Start  # noqa: E402
 
@@ -118,7 +118,7 @@ def overhead(rounds: int, preset: str) -> dict[str, float]:
     tasks = SwimmerTask(jnp.full((lanes, 1), 0.3))
     engine = _OnHost(loop, loop.env, loop.env, 1)
     state, _ = engine.begin(tasks, Start(), (), keys)
-    player, learn = jax.jit(_Player(loop)), jax.jit(_Learn(loop), donate_argnums=0)
+    player, learn = jax.jit(_Player(loop)), jax.jit(_Take(loop), donate_argnums=0)
     found = {"total": 0.0, "engine": 0.0, "updates": 0.0, "policy": 0.0}
 
     def scanned(policy: Any, obs: jax.Array, keys: jax.Array) -> jax.Array:

@@ -9,15 +9,11 @@ from mesax.nets import Dense, StepByStep
 
 
 class ResidualNet(StepByStep):
-    """h_0 = W x, h_i = h_{i-1} + relu(W_i h_{i-1}), y = V h; every leaf is an array."""
+    """h_0 = W x, h_i = h_{i-1} + relu(W_i h_{i-1}), y = V h; every leaf is an array, and nothing is remembered."""
 
     first: Dense
     layers: tuple[Dense, ...]
     head: Dense
-
-    def start(self):
-        """Nothing is remembered from step to step."""
-        return ()
 
     def step(self, memory, x):
         """An input in parts stands for its concatenation: a critic's observations and actions."""
