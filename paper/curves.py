@@ -19,6 +19,7 @@ from paper.cells import Found, Kind
 COLUMNS = 3
 OURS, *OTHERS = PALETTE
 BASELINES = tuple((color, line) for line, color in product(("-", "--"), OTHERS))
+AS_OURS = tuple((color, "-", 2.4) for color in (OURS, "#001F3F"))
 AS_PUBLISHED = tuple((OURS, line) for line in ("--", ":", "-."))
 ASIDE = tuple((color, line) for line, color in product((":", "-.", "--"), (INK, SOFT)))
 """Styles of what is not compared: controls, and methods that are told more."""
@@ -35,14 +36,11 @@ class Look:
 
 def looks(labels: Sequence[tuple[str, Kind]]) -> dict[str, Look]:
     """Ours stands out, as published it has the same color, baselines have others, all others are gray."""
-    others = {"published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
+    others = {"ours": cycle(AS_OURS), "published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
     aside = cycle(ASIDE)
     found: dict[str, Look] = {}
     for label, kind in dict(labels).items():
-        if kind == "ours":
-            found[label] = Look(OURS, "-", 2.4)
-        else:
-            found[label] = Look(*next(others.get(kind, aside)))
+        found[label] = Look(*next(others.get(kind, aside)))
     return found
 
 
@@ -80,7 +78,7 @@ def _draw(axes: Axes, members: Sequence[tuple[Found, RunResults]], look: dict[st
         steps, mean, low, high = mean_curve(run)
         own, is_ours = look[one.label], one.cell.kind == "ours"
         axes.plot(steps, mean, own.line, color=own.color, linewidth=own.width, zorder=4 if is_ours else 3)
-        if is_ours:
+        if is_ours and len(one.runs) > 1:  # one seed says nothing of others
             axes.fill_between(steps, low, high, color=own.color, alpha=0.15, linewidth=0)
     reference_lines(axes, members[0][1])
     returns_axis(axes)
