@@ -66,7 +66,7 @@ def test_without_its_modules_it_says_what_to_type(killed: Path, answers):
     code, _, errors = answers["resume without a module"]
     assert code == USAGE
     (line,) = errors.splitlines()
-    assert f"needs '{NET}', which is not part of mesax" in line
+    assert f"needs '{NET}' (method.explorer.actor-net), which is not part of mesax" in line
     assert line.endswith(f"type: mesax resume {killed} {' '.join(LOAD)}")
 
 
