@@ -38,7 +38,6 @@ import two_nodes  # noqa: E402
 
 from mesax.envs.climb import ClimbFamily  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
-from mesax.mesa.high_reward import build_subspace  # noqa: E402
 from mesax.mesa.method import Mesa  # noqa: E402
 from mesax.suites.particles.presets import ADDITIVE_LEARNER, LEARNER  # noqa: E402
 from mesax.training.loop import LearningLoop, Start  # noqa: E402
@@ -124,11 +123,11 @@ def update_of(algorithm: Any) -> Callable[[tuple[int, int]], Cost]:
 def stage_2(size: tuple[int, int], members: int = 256) -> Cost:
     """A round of playing and learning for explorers; M_* of random numbers, as far apart as any."""
     mesa, key = world_of(size), jax.random.key(0)
-    method = replace(mesa.method, capacity=members, explore=replace(mesa.method.explore, num_envs=ENVS))
+    reward = replace(mesa.method.reward, capacity=members)
+    method = replace(mesa.method, reward=reward, explore=replace(mesa.method.explore, num_envs=ENVS))
     env, spec = mesa.family.env, mesa.family.env.spec
-    features = np.random.default_rng(0).uniform(size=(members, method.reward.feature_size(spec)))
-    subspace = build_subspace(features, np.ones(members), members, method.num_clusters, 0)
-    state = replace(method.recipe(spec).empty_coverage(), subspace=subspace)
+    features = np.random.default_rng(0).uniform(size=(members, reward.feature_size(spec)))
+    state = reward.subspace(spec, features, np.ones(members), 0)
     loop = method.explore_loop(env)
     begun, tasks = loop.init(Start(), state, key), mesa.family.split(0, 8, 0).train
     return cost(lambda s, k: loop.advance(tasks, None, s, k, 1), begun, key, repeats=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
 
@@ -36,12 +36,13 @@ class Look:
 
 def looks(labels: Sequence[tuple[str, Kind]]) -> dict[str, Look]:
     """Ours stands out, as published it has the same color, baselines have others, all others are gray."""
-    others = {"ours": cycle(AS_OURS), "published": cycle(AS_PUBLISHED), "baseline": cycle(BASELINES)}
-    aside = cycle(ASIDE)
-    found: dict[str, Look] = {}
-    for label, kind in dict(labels).items():
-        found[label] = Look(*next(others.get(kind, aside)))
-    return found
+    others = {"ours": _in_turn(AS_OURS), "published": _in_turn(AS_PUBLISHED), "baseline": _in_turn(BASELINES)}
+    aside = _in_turn(ASIDE)
+    return {label: next(others.get(kind, aside)) for label, kind in dict(labels).items()}
+
+
+def _in_turn(styles: Sequence[tuple[str, str] | tuple[str, str, float]]) -> Iterator[Look]:
+    return (Look(*style) for style in cycle(styles))
 
 
 @styled

@@ -28,6 +28,8 @@ GROUPS = {
     "Methods": (
         *(
             "Mesa",
+            "SteadyMesa",
+            "Borrowed",
             "LearnedMesa",
             "RewardFit",
             "StructuredMesa",
@@ -55,7 +57,19 @@ GROUPS = {
         *("Adam", "RmsProp", "Trainable", "FeedForward", "unroll_batch", "polyak"),
     ),
     "Rewards and features": (
-        *("RewardModel", "TaskReward", "CoverageReward", "RecordReward", "Rnd", "CountReward", "Threshold"),
+        *(
+            "RewardModel",
+            "ExplorersReward",
+            "SubspaceReward",
+            "CoverageState",
+            "TaskReward",
+            "CoverageReward",
+            "RecordReward",
+            "Rnd",
+            "CountReward",
+            "Threshold",
+            "RelativeThreshold",
+        ),
         *("LearnedRecords", "DeclaredEntities", "Block"),
         *("ObsActionFeatures", "SortedOccupancy", "JointAngles", "ProjectedKeys"),
     ),

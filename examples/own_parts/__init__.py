@@ -1,1 +1,1 @@
-"""A net, a reward model and a method of one's own: see docs/your-own.md. Each is chosen by its module and class."""
+"""A net, a reward model, a reward of explorers and a method of one's own: see docs/your-own.md. Each is chosen by its module and class."""

@@ -23,11 +23,11 @@ from mesax.baselines.scripts import Aim, Script, TourPlan, UnknownScript, Unknow
 from mesax.envs.base import AnyEnvironment
 from mesax.envs.goals import Goal, telling
 from mesax.errors import UsageError
+from mesax.mesa.mixing import Mixing
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Stage
 from mesax.methods.preset import Preset
 from mesax.policy import EXPLORER, Policy, SameActionPolicy, UniformPolicy
-from mesax.training.behavior import Mixing
 from mesax.training.loop import Start
 from mesax.training.schedule import Budget
 from mesax.types import Discrete, Elapsed, EnvSpec, Episode, Key, Metrics

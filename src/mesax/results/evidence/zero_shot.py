@@ -21,7 +21,7 @@ UNIFORM = "uniform play"
 """The way without explorers."""
 PLACE = ("explorers", "explorer_seed", "number", "env", "seed")
 """What a row is of; another measurement of the same takes its place, and keeps ways that it has not."""
-NOT_TRAINING = ("num_explorers", "mixing", "explorers_from", "transfer", "rest", "turn")
+NOT_TRAINING = ("num_explorers", "mixing")
 """Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
 TRAINING = ("family", "num_train_tasks", "training_horizon")
 """Settings, apart from those of the method, that explorers depend on."""

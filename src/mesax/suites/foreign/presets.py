@@ -24,24 +24,26 @@ from mesax.baselines.counts import ProjectedKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
 from mesax.envs.base import TaskFamily
-from mesax.mesa.high_reward import Threshold
+from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
+from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.ours.records import RecordReward
+from mesax.ours.steady import SteadyMesa
+from mesax.ours.threshold import RelativeThreshold
 from mesax.policy import UniformPolicy
-from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.runtime import configure
 from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven
-from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import running
 from mesax.training.schedule import Budget, Schedule, on_policy
 from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
 
 PROBED_EPISODES = 2
-THRESHOLD = Threshold(percentile=99.0)
+THRESHOLD = RelativeThreshold(percentile=99.0)
 """Rewards come in any size and sign: the top hundredth is high, if it is more than what a step usually pays."""
 MOST_BINNED_ACTIONS = 200
 """Actions that a box is cut into at most, for learners of values."""
@@ -181,6 +183,12 @@ def features(family: TaskFamily) -> ObsActionFeatures:
     return ObsActionFeatures(obs_weight=weight, action_weight=0.0, after_step=True)
 
 
+def records(family: TaskFamily, num_clusters: int) -> RecordReward:
+    """What explorers are paid for."""
+    near = features(family)
+    return RecordReward(near, 0.2, num_clusters=num_clusters, tell_demand=True, width=0.4, stay=0.5)
+
+
 @lru_cache(maxsize=16)
 def spread(family: TaskFamily) -> float:
     """Median distance between joint observations of random play; 1 where all are the same."""
@@ -251,7 +259,7 @@ def _quick(family: TaskFamily) -> Experiment:
         evaluations=20,
     )
     harvest = episodes.within(40_000, 100, 5_000)
-    method = Mesa(
+    method = SteadyMesa(
         explorer=EXPLORER,
         collect=replace(
             episodes.schedule(
@@ -261,9 +269,7 @@ def _quick(family: TaskFamily) -> Experiment:
         ),
         explore=episodes.budget(episodes.within(300_000, 500, 20_000), 2 * envs, 10),
         threshold=THRESHOLD,
-        capacity=256,
-        num_clusters=8,
-        reward=RecordReward(features(family), distance_threshold=0.2, tell_demand=True, width=0.4, stay=0.5),
+        reward=records(family, num_clusters=8),
         num_explorers=2,
         global_count="probability",
         coverage_episodes=20,
@@ -282,7 +288,7 @@ def _smoke(family: TaskFamily) -> Experiment:
         quick.method,
         collect=episodes.schedule(24, random=20, side_by_side=4, updates=1, batch=4, evaluations=1),
         explore=episodes.budget(32, 8, 2),
-        num_clusters=4,
+        reward=records(family, num_clusters=4),
         coverage_episodes=4,
     )
     train, test = numbers_of_tasks(family, 8, 2)
@@ -315,9 +321,7 @@ def _paper(family: TaskFamily) -> Experiment:
         collect=replace(schedule, total_steps=500_000, num_evaluations=10),
         explore=replace(schedule, num_evaluations=15),
         threshold=THRESHOLD,
-        capacity=256,
-        num_clusters=16,
-        reward=CoverageReward(features(family), distance_threshold=0.2),
+        reward=CoverageReward(features(family), distance_threshold=0.2, num_clusters=16),
         num_explorers=4,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
     )
