@@ -1,1 +1,1 @@
-"""A net, a reward model, a reward of explorers and a method of one's own: see docs/your-own.md. Each is chosen by its module and class."""
+"""Parts of one's own, each chosen by its module and class: a net, two reward models, a method (docs/your-own.md)."""

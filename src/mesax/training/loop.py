@@ -249,7 +249,13 @@ class LearningLoop:
         replay = state.replay
 
         def update(learner: PyTree, batch: Episode, key: Key) -> tuple[PyTree, Metrics]:
-            return self.algorithm.update(self.learner_spec, learner, batch, elapsed, key)
+            learner, metrics = self.algorithm.update(self.learner_spec, learner, batch, elapsed, key)
+            if isinstance(self.schedule, Prioritized) and EPISODE_ERROR not in metrics:
+                raise UsageError(
+                    f"a Prioritized schedule asks how wrong a learner is about an episode, and"
+                    f" {type(self.algorithm).__name__} does not say: use a Schedule"
+                )
+            return learner, metrics
 
         if replay is None:
             learner, metrics = update(state.learner, seen, key_learn)
@@ -328,11 +334,6 @@ def from_replay(
             return (learner, priority), metrics
         batch, slots = rated.sample_by_priority(key_sample, schedule.batch_size, schedule.exponent)
         learner, metrics = learn(learner, batch, key_update)
-        if EPISODE_ERROR not in metrics:
-            raise UsageError(
-                "a Prioritized schedule asks how wrong a learner is about an episode, and this one does not say:"
-                " use a Schedule"
-            )
         return (learner, rated.rated(slots, metrics[EPISODE_ERROR]).priority), metrics
 
     keys = jax.random.split(key, schedule.updates_per_round)
