@@ -46,10 +46,12 @@ class Plain:
         return (adapt_stage(experiment),)
 
 
+@dataclass(frozen=True)
 class _Mixed:
     """The learner, and an explorer that is mixed in exactly as MESA mixes its own (Algorithm 2)."""
 
-    mixing: Mixing
+    mixing: Mixing = Mixing()
+    """How often others play an episode in place of the learner."""
 
     def check(self, experiment: Experiment) -> None:
         """There must be such an explorer, and the learner must fit and learn from others' episodes."""
@@ -70,9 +72,6 @@ class _Mixed:
 class Uniform(_Mixed):
     """A uniformly random explorer: what exploring *anyhow* is worth."""
 
-    mixing: Mixing = Mixing()
-    """How often others play an episode in place of the learner."""
-
     def explorer(self, experiment: Experiment) -> UniformPolicy:
         """Random actions."""
         return UniformPolicy(experiment.family.env.spec.action_space, EXPLORER)
@@ -81,9 +80,6 @@ class Uniform(_Mixed):
 @dataclass(frozen=True)
 class Diagonal(_Mixed):
     """A hand-written explorer: all agents play the same random action."""
-
-    mixing: Mixing = Mixing()
-    """How often others play an episode in place of the learner."""
 
     def explorer(self, experiment: Experiment) -> SameActionPolicy:
         """Discrete actions only."""
@@ -101,8 +97,6 @@ class Tour(_Mixed):
 
     plan: TourPlan
     """Where it goes."""
-    mixing: Mixing = Mixing()
-    """How often others play an episode in place of the learner."""
 
     def explorer(self, experiment: Experiment) -> Policy:
         """A tour of this world, if somebody has written one."""
@@ -199,7 +193,7 @@ def diagonal(preset: Preset) -> Experiment:
 
 def tour(preset: Preset) -> Experiment:
     """The learner of a preset with episodes of a scripted tour, as many as MESA plays with its explorers."""
-    return replace(preset.mesa, method=Tour(preset.tour or UnknownTour(), preset.method.mixing))
+    return replace(preset.mesa, method=Tour(preset.method.mixing, preset.tour or UnknownTour()))
 
 
 def optimum(preset: Preset) -> Experiment:
