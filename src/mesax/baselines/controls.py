@@ -95,7 +95,7 @@ class Diagonal(_Mixed):
 class Tour(_Mixed):
     """A hand-written explorer that knows the places, but not which one pays."""
 
-    plan: TourPlan
+    plan: TourPlan = UnknownTour()
     """Where it goes."""
 
     def explorer(self, experiment: Experiment) -> Policy:
