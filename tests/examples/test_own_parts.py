@@ -23,7 +23,7 @@ SMALL = [
     *("--algorithm.actor-net", NET, "--algorithm.actor-net.width", "8", "--reward-model", REWARD),
 ]
 EXPLORERS = ["--method.explorer.actor-net", NET, "--method.explorer.critic-net", NET]
-FEW = ["--method.num-clusters", "2", "--method.num-explorers", "1"]
+FEW = ["--method.reward.num-clusters", "2", "--method.num-explorers", "1"]
 LOAD = ["--load", "own_parts.nets", "--load", "own_parts.rewards"]
 
 

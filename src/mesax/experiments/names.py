@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mesax import algorithms, baselines
+from mesax.errors import UsageError
 from mesax.suites.registry import BUILT_IN
 
 
@@ -165,3 +166,9 @@ def method_and_learner(label: str) -> tuple[str, str | None]:
     """A label such as `mesa+qmix` taken apart; None if the method brings its own learner or a preset's."""
     method, plus, learner = label.partition("+")
     return method, learner if plus else None
+
+
+def refuse_swapped(method: str, environment: str) -> None:
+    """Refuse a method that was typed where the environment belongs."""
+    if method_and_learner(environment)[0] in METHODS and method_and_learner(method)[0] not in METHODS:
+        raise UsageError(f"'{environment}' is a method, and METHOD comes before ENV: {environment} {method}")
