@@ -25,6 +25,7 @@ from paper.ablation import ablation_figure
 from paper.cells import Cell, Draw, Found, Kind, Piece, Sources
 from paper.curves import curves_of_all
 from paper.generalization import Reached, generalization_figure
+from paper.solved import tasks_solved
 from paper.table import Paper, controls_table, gain_table, result_table
 from paper.theory.shown import draw_theory, write_document
 from paper.theory.study import study
@@ -117,6 +118,12 @@ def _written(found: Sequence[Found], directory: Path, sources: Sources) -> list[
     page = directory / "table-2.md"
     page.write_text("\n".join(to_markdown(table) for table in _table_2(found)), encoding="utf-8")
     return [page, *_saved(profile_figure(_by_row(found)), directory, "table-2-profiles")]
+
+
+def _solved(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+    """How many tasks are solved in each world; a world of which nothing is stored has no panel."""
+    del sources
+    return _saved(tasks_solved(found), directory, "solved")
 
 
 def _by_row(found: Sequence[Found]) -> dict[str, list[RunResults]]:
@@ -387,6 +394,7 @@ PIECES: tuple[Piece, ...] = (
         _ablated,
     ),
     Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
+    Piece("solved", "Tasks solved: the chart of the front page", TABLE_2, _solved, takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
 )
 """Figures and tables of the paper, and one of ours; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

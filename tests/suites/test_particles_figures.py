@@ -17,8 +17,10 @@ from mesax.results.drawing import draw_run, world_figures
 from mesax.results.report import report_html
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.climb.figures import FIGURES as CLIMB_FIGURES
-from mesax.suites.particles.figures import landmark_visits
+from mesax.suites.particles.figures import FIGURES
 from mesax.suites.visits import are_in_a_row
+
+draw_visits = FIGURES[0].draw
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def test_the_fake_run_has_the_form_that_mesa_writes(run):
 
 
 def test_each_visitor_has_a_bar_for_each_landmark(run):
-    panels, distinct = parts_of(landmark_visits(run))
+    panels, distinct = parts_of(draw_visits(run))
     visitors = run.coverage["visitors"]
     assert [axes.get_title(loc="left") for axes in panels] == [one["name"] for one in visitors]
     for axes, visitor in zip(panels, visitors, strict=True):
@@ -66,7 +68,7 @@ def test_each_visitor_has_a_bar_for_each_landmark(run):
 
 def test_explorers_have_the_colors_of_their_training(run):
     lines = {line.get_label(): to_hex(line.get_color()) for line in figures.meta_training(run).axes[1].lines}
-    panels, distinct = parts_of(landmark_visits(run))
+    panels, distinct = parts_of(draw_visits(run))
     bars = {axes.get_title(loc="left"): to_hex(axes.patches[0].get_facecolor()) for axes in panels}
     assert bars["explorer 1"] == lines["explorer 1"] and bars["explorer 2"] == lines["explorer 2"]
     assert [to_hex(bar.get_facecolor()) for bar in distinct.patches] == list(bars.values())
@@ -75,7 +77,7 @@ def test_explorers_have_the_colors_of_their_training(run):
 
 @pytest.mark.parametrize("landmarks, explorers", [(1, 1), (5, 2), (20, 9)])
 def test_any_number_of_landmarks_and_explorers_fits(tmp_path, landmarks, explorers):
-    figure = landmark_visits(load_run(write_landmark_run(tmp_path / "run", landmarks, explorers)))
+    figure = draw_visits(load_run(write_landmark_run(tmp_path / "run", landmarks, explorers)))
     panels, distinct = parts_of(figure)
     assert len(panels) == explorers + 2
     assert all(len(axes.patches) == landmarks for axes in panels)
@@ -108,7 +110,7 @@ def test_only_counted_visits_in_a_row_are_drawn(run, plane):
 
 def test_the_figures_of_a_run_are_those_of_its_world(run, plane):
     (bars,) = world_figures(run)
-    assert bars.applies(run) and bars.draw is landmark_visits
+    assert bars.applies(run) and (bars,) == FIGURES
     assert world_figures(plane) == CLIMB_FIGURES
     assert world_figures(replace(run, run=run.run | {"env": "own"})) == ()
     assert world_figures(replace(run, run=run.run | {"suite": "climb"})) == CLIMB_FIGURES

@@ -13,16 +13,31 @@ from mesax.formatting import format_number
 from mesax.rendering.canvas import INK, PALETTE, literal, new_figure, styled
 from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, RunResults
+from mesax.suites.base import RunFigure
 
 PER_LINE = 4
 MOST_NUMBERS = 12
 """Up to this many bars each has its number below it."""
 UNIFORM = "#999999"
 VISITS_TITLE = "What the explorers visit"
-PLACES_CAPTION = (
-    "Steps per episode that uniform play, each explorer and all explorers together spend at each place on unseen test "
-    "tasks, and how many distinct places that pay in a training task each of them visits."
-)
+
+
+def visits_in_a_row(places: str, absent: str = "") -> RunFigure:
+    """The figure of a world whose places form a row.
+
+    `places` says what the bars stand for, with facts of the family by name; `absent`, what a run without it lacks.
+    """
+    return RunFigure(
+        name="explorer-coverage",
+        title=VISITS_TITLE,
+        caption=(
+            "Steps per episode that uniform play, each explorer and all explorers together spend at each place on "
+            "unseen test tasks, and how many distinct places that pay in a training task each of them visits."
+        ),
+        applies=are_in_a_row,
+        draw=lambda run: place_visits(run, places.format_map(run.family)),
+        absent=f"recorded no visits of {absent}" if absent else "",
+    )
 
 
 def are_in_a_row(run: RunResults) -> bool:
@@ -58,7 +73,7 @@ def place_visits(run: RunResults, places: str) -> Figure:
     grid = left.subplots(rows, columns, squeeze=False, sharey=True)
     for spare in grid.flat[len(visitors) :]:
         spare.set_axis_off()
-    colors = _colors(visitors)
+    colors = visitor_colors(visitors)
     for axes, visitor, heights, color in zip(grid.flat, visitors, visits, colors, strict=False):
         _draw_places(axes, heights, color)
         axes.set_title(literal(visitor["name"]), color=color)
@@ -70,7 +85,7 @@ def place_visits(run: RunResults, places: str) -> Figure:
     return figure
 
 
-def _colors(visitors: Sequence[Json]) -> list[str]:
+def visitor_colors(visitors: Sequence[Json]) -> list[str]:
     """Explorers as in the figure of their training; those who are no single explorer in gray and in ink."""
     explorers = [one["name"] for one in visitors if one["name"] not in (UNIFORM_PLAY, ALL_EXPLORERS)]
     known = {UNIFORM_PLAY: UNIFORM, ALL_EXPLORERS: INK}

@@ -11,7 +11,7 @@ from mesax.results.comparison import FamilyComparison
 from mesax.results.curves import align, common_grid, groups_of, places
 from mesax.results.figures import run_colors
 from mesax.results.intervals import Interval, interquartile_band, interquartile_interval
-from mesax.results.returns import level_names, returns_band, returns_interval
+from mesax.results.returns import named_levels, returns_band, returns_interval
 from mesax.results.summary import final_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json, json_ready
@@ -37,8 +37,7 @@ def family_data(family: FamilyComparison, links: Sequence[str]) -> Json:
     listed = zip(members, run_labels(members), run_colors(members), links, strict=True)
     return {
         "optimal": float(members[0].family["optimal_return"]),
-        "suboptimal": float(members[0].family["suboptimal_return"]),
-        "levels": list(level_names(members[0].family)),
+        "levels": named_levels(members[0].family),
         "groups": groups,
         "methods": [
             {"label": label, "color": color, "href": link, **_method(run, groups)} for run, label, color, link in listed
