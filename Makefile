@@ -93,9 +93,6 @@ bench: $(VENV)/.dev  ## Measure speed and compile times
 	$(BIN)/python benchmarks/learners.py
 	$(BIN)/python benchmarks/particles.py
 	$(BIN)/python benchmarks/swimmer.py
-	$(BIN)/python benchmarks/value_decomposition.py
-	$(BIN)/python benchmarks/products.py
-	$(BIN)/python benchmarks/search_speed.py
 
 scaling: $(VENV)/.core  ## Measure how cost grows with agents, landmarks, actions, tasks (docs/scale.md)
 	$(BIN)/python benchmarks/scaling.py

@@ -32,7 +32,7 @@ def digests() -> dict[str, str]:
 
     found = {}
     for environment, preset in product(ENVIRONMENTS, PRESETS):
-        learners = suite_of(environment).preset(environment, preset).learners
+        learners = suite_of(environment).preset(environment, preset).by_name
         wrapped = [name for name, entry in learners.items() if entry.algorithm.needs_replay]
         names = [(method, None) for method in (*WRAPPERS, *learners)] + list(product(AROUND_ANY, wrapped))
         for method, learner in names:

@@ -10,6 +10,7 @@ import numpy as np
 from mesax.rendering.recorded import VERSION
 from mesax.rendering.scene import Scene, Shape, Take
 from mesax.results.summary import summarize
+from mesax.store.files import file_checksum
 from mesax.store.json_values import Json, signed
 from mesax.store.reading import Curve
 from mesax.store.run_directory import RunDirectory
@@ -74,7 +75,7 @@ def seal(path: Path) -> Path:
     """Say that the files of a run directory are as they should be."""
     run = RunDirectory(path)
     run.unseal()
-    run.seal(sorted(file.name for file in path.iterdir() if file.suffix in (".json", ".jsonl")))
+    run.seal({file.name: file_checksum(file) for file in sorted(path.iterdir()) if file.suffix in (".json", ".jsonl")})
     return path
 
 

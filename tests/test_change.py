@@ -8,8 +8,6 @@ import pytest
 from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.errors import UsageError
 from mesax.nets import (
-    AttentionOverAgents,
-    AttentionOverOthers,
     CodedTeam,
     Ensemble,
     Entities,
@@ -57,13 +55,8 @@ CASES = {
     "team that sees waves": (team(WithChange(Mlp((4,), octaves=2)), shared=False), OBS),
     "coded team": (coded, np.concatenate([np.repeat(OBS[:, :1, :, :1], TIME, axis=1), OBS[..., 1:]], axis=-1)),
     "entities": (team(WithChange(Entities(1, 0, own=1, hidden=4)), shared=False), OBS),
-    "over others": (
-        lambda key: WithChange(AttentionOverOthers(1, 1, own=2, hidden=4)).build(4, 2, key),
-        RANDOM.normal(size=(5, TIME, 4)).astype(np.float32),
-    ),
     "critics": (critics(TINY), (JOINT, PLAYED)),
     "additive critics": (critics(TINY, additive=True), (JOINT, PLAYED)),
-    "critics over agents": (critics(WithChange(AttentionOverAgents(2, 4))), (JOINT, PLAYED)),
 }
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import GumbelGradient
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.value_decomposition import ValueDecomposition
 from mesax.baselines.emc import BestReturns, Curiosity, Falling

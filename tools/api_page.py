@@ -51,7 +51,7 @@ GROUPS = {
         *("LatentPolicyGradient", "Normalized", "Binned"),
     ),
     "Networks": (
-        *("Mlp", "Gru", "WithChange", "Entities", "AttentionOverOthers", "AttentionOverAgents"),
+        *("Mlp", "Gru", "WithChange", "Entities"),
         *("Adam", "RmsProp", "Trainable", "FeedForward", "unroll_batch", "polyak"),
     ),
     "Rewards and features": (
@@ -67,6 +67,7 @@ GROUPS = {
             "HostStep",
             "TaskFamily",
             "Step",
+            "PlainFamily",
             "TaskInfo",
             "TaskSplit",
             "EnvSpec",

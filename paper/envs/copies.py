@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
 
-from mesax.envs.base import Environment, Task, TaskInfo, TaskSplit
-from mesax.types import Transition, on_device
+from mesax.envs.base import Environment, PlainFamily, Task, TaskInfo, TaskSplit
+from mesax.types import on_device
 
 
 @dataclass(frozen=True)
-class Copies:
+class Copies(PlainFamily):
     """One game whose returns are sums; copies differ in their number only, which the game does not see."""
 
     env: Environment
@@ -22,21 +20,6 @@ class Copies:
     optimal_threshold: float
     """A return from which a copy counts as solved."""
     high_reward: float | None = None
-
-    @property
-    def num_tasks(self) -> None:
-        """As many copies as are asked for."""
-        return
-
-    @property
-    def configuration_shape(self) -> None:
-        """Nothing to lay out."""
-        return
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Copies by number."""
@@ -50,22 +33,4 @@ class Copies:
 
     def facts(self) -> dict[str, object]:
         """What run.json says of its tasks."""
-        return {"tasks": "copies of one game"}
-
-    def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
-        """Sum over the episode."""
-        return jnp.sum(rewards)
-
-    def breakdown(self, task: Task, rewards: np.ndarray) -> dict[str, float]:
-        """One group: nothing to break down."""
-        del task, rewards
-        return {}
-
-    def configuration(self, transition: Transition) -> Int[Array, ""]:
-        """None is told from another."""
-        del transition
-        return jnp.array(-1)
-
-    def rewarding_configurations(self, tasks: Task) -> None:
-        """Not measured."""
-        del tasks
+        return {"tasks": "copies of one game"} | super().facts()

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.envs.base import PlainFamily, Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
-from mesax.types import AnyArray, Box, EnvSpec, Key, Transition, on_device
+from mesax.types import Box, EnvSpec, Key, on_device
 
 
 class HalfCircleTask(eqx.Module):
@@ -68,7 +68,7 @@ class HalfCircle:
 
 
 @dataclass(frozen=True)
-class HalfCircleFamily:
+class HalfCircleFamily(PlainFamily):
     """All goals on the half-circle."""
 
     world: HalfCircle = HalfCircle()
@@ -79,11 +79,6 @@ class HalfCircleFamily:
     def env(self) -> HalfCircle:
         """The plane."""
         return self.world
-
-    @property
-    def num_tasks(self) -> None:
-        """Goals are without end."""
-        return
 
     @property
     def optimal_return(self) -> float:
@@ -107,19 +102,9 @@ class HalfCircleFamily:
         """Half of the way from the edge of reach to the goal."""
         return 0.5
 
-    @property
-    def configuration_shape(self) -> None:
-        """No layout."""
-        return
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """All goals are alike."""
-        return ()
-
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
-        return {"num_agents": 1, "return_is": "sum"}
+        return {"num_agents": 1} | super().facts()
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Angles at random; no two are the same."""
@@ -136,21 +121,3 @@ class HalfCircleFamily:
         """The direction of the goal in degrees."""
         x, y = (float(number) for number in np.asarray(task.goal))
         return TaskInfo(f"{math.degrees(math.atan2(y, x)):.0f} degrees", None, [[x, y]])
-
-    def score(self, rewards: Float[AnyArray, " time"]) -> Float[Array, ""]:
-        """Sum over the episode."""
-        return jnp.sum(rewards)
-
-    def breakdown(self, task: HalfCircleTask, rewards: np.ndarray) -> dict[str, float]:
-        """No groups."""
-        del task, rewards
-        return {}
-
-    def configuration(self, transition: Transition) -> Int[Array, ""]:
-        """None are told apart."""
-        del transition
-        return jnp.asarray(-1, jnp.int32)
-
-    def rewarding_configurations(self, tasks: HalfCircleTask) -> None:
-        """They are not counted."""
-        del tasks

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.envs.base import PlainFamily, Step, TaskInfo, TaskSplit
 from mesax.errors import UsageError
-from mesax.types import Action, AnyArray, Discrete, EnvSpec, Key, Transition, on_device, random_index
+from mesax.types import Action, Discrete, EnvSpec, Key, Transition, on_device, random_index
 
 MOVES = np.array([[0, 1], [0, -1], [-1, 0], [1, 0], [0, 0]], np.int32)
 """Up, down, left, right; the last action is to use what is here."""
@@ -107,7 +107,7 @@ class KeyDoors:
 
 
 @dataclass(frozen=True)
-class KeyDoorFamily:
+class KeyDoorFamily(PlainFamily):
     """All layouts of two rooms."""
 
     world: KeyDoors = KeyDoors()
@@ -148,15 +148,10 @@ class KeyDoorFamily:
         """One stage; key, door, goal."""
         return (1, 3)
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         names = ("width", "height", "horizon")
-        return {name: getattr(self.world, name) for name in names} | {"num_agents": 1, "return_is": "sum"}
+        return {name: getattr(self.world, name) for name in names} | {"num_agents": 1} | super().facts()
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         """Different layouts; training layouts do not depend on `num_test`."""
@@ -183,15 +178,6 @@ class KeyDoorFamily:
         parts = {name: np.asarray(getattr(task, name)).tolist() for name in ("key", "door", "goal")}
         label = ", ".join(f"{name} {tuple(place)}" for name, place in parts.items())
         return TaskInfo(label, None, [[float(number) for number in place] for place in parts.values()])
-
-    def score(self, rewards: Float[AnyArray, " time"]) -> Float[Array, ""]:
-        """Whether the goal was reached."""
-        return jnp.sum(rewards)
-
-    def breakdown(self, task: KeyDoorTask, rewards: np.ndarray) -> dict[str, float]:
-        """Nothing to break down."""
-        del task, rewards
-        return {}
 
     def configuration(self, transition: Transition) -> Int[Array, ""]:
         """What happens in this step, -1 if nothing of note."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from mesax.algorithms.mappo import Mappo
 from mesax.baselines.counts import BinnedEntries
-from mesax.baselines.rnd import Rnd
 from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
@@ -39,8 +38,7 @@ def preset(name: str) -> Preset:
     mesa = _longer(given.mesa) if name == "quick" else given.mesa
     budget = on_policy(mesa.schedule, mesa.schedule.num_envs)
     learner = MAPPO if name != "paper" else given.learners["mappo"].algorithm
-    own = {"mappo": NamedLearner(learner, budget), "mappo-rnd": NamedLearner(learner, budget, Rnd())}
-    return replace(given, mesa=mesa, learners={**given.learners, **own}, keys=KEYS)
+    return replace(given, mesa=mesa, learners={**given.learners, "mappo": NamedLearner(learner, budget)}, keys=KEYS)
 
 
 def _longer(mesa: Experiment) -> Experiment:

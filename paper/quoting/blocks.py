@@ -233,20 +233,6 @@ def _mean_of(figures: Sequence[str]) -> str:
     return f"{np.mean(values):.2f}" if values else NOTHING
 
 
-def _spread(evidence: Evidence, words: Sequence[str]) -> str:
-    """Cooperative navigation: what learners close of the gap between random play and a scripted controller."""
-    del words
-    rows = []
-    for path in sorted(evidence.store.glob("spread-*.json")):
-        one = read_json(path)
-        figures = [f"{one[name]['value']:.1f}" for name in ("random", "scripted", "learnt")]
-        rows.append(
-            (str(one["learner"]), str(one["seed"]), *figures, f"{one['gap_closed']:.0%}", f"{one['env_steps']:,}")
-        )
-    columns = ("learner", "seed", "random", "scripted", "learned", "gap closed", "environment steps")
-    return to_markdown(Table("", columns, tuple(rows)))
-
-
 def _zero_shot(evidence: Evidence, words: Sequence[str]) -> str:
     """`zero-shot ENV`: what borrowed explorers reach there before anything is learned, by seed of the test tasks."""
     (env,) = words
@@ -316,7 +302,6 @@ BLOCKS: dict[str, Block] = {
     "tasks": _tasks,
     "results": _results,
     "explorers": _explorers,
-    "spread": _spread,
     "zero-shot": _zero_shot,
     "arms": _arms,
     "theory": _theory,

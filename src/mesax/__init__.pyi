@@ -2,12 +2,12 @@
 
 from mesax.algorithms.actor_updates import ExpectedGradient as ExpectedGradient
 from mesax.algorithms.actor_updates import GumbelGradient as GumbelGradient
-from mesax.algorithms.actor_updates import ImmediateElites as ImmediateElites
-from mesax.algorithms.actor_updates import JointImprovement as JointImprovement
 from mesax.algorithms.base import Learner as Learner
 from mesax.algorithms.base import OffPolicy as OffPolicy
 from mesax.algorithms.base import OnPolicy as OnPolicy
 from mesax.algorithms.binned import Binned as Binned
+from mesax.algorithms.coordinated import ImmediateElites as ImmediateElites
+from mesax.algorithms.coordinated import JointImprovement as JointImprovement
 from mesax.algorithms.maddpg import Maddpg as Maddpg
 from mesax.algorithms.mappo import Mappo as Mappo
 from mesax.algorithms.mixers import Duplex as Duplex
@@ -48,6 +48,7 @@ from mesax.envs.base import Environment as Environment
 from mesax.envs.base import HostBatch as HostBatch
 from mesax.envs.base import HostEnvironment as HostEnvironment
 from mesax.envs.base import HostStep as HostStep
+from mesax.envs.base import PlainFamily as PlainFamily
 from mesax.envs.base import Step as Step
 from mesax.envs.base import TaskFamily as TaskFamily
 from mesax.envs.base import TaskInfo as TaskInfo
@@ -75,8 +76,6 @@ from mesax.methods.base import Stage as Stage
 from mesax.methods.preset import NamedLearner as NamedLearner
 from mesax.methods.preset import Preset as Preset
 from mesax.nets import Adam as Adam
-from mesax.nets import AttentionOverAgents as AttentionOverAgents
-from mesax.nets import AttentionOverOthers as AttentionOverOthers
 from mesax.nets import Entities as Entities
 from mesax.nets import FeedForward as FeedForward
 from mesax.nets import Gru as Gru

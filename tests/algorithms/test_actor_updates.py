@@ -13,11 +13,11 @@ from mesax.algorithms.actor_updates import (
     ActorProblem,
     ExpectedGradient,
     GumbelGradient,
-    JointImprovement,
     greedy_action,
     greedy_features,
     replace_own,
 )
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.errors import UsageError
 from mesax.types import Box, Discrete
 
@@ -44,7 +44,7 @@ def problem(table: jax.Array, outputs: jax.Array, played: np.ndarray, pool: np.n
     return ActorProblem(
         outputs=outputs,
         played=jax.nn.one_hot(played, number),
-        pool=jax.nn.one_hot(pool, number),
+        found=jax.nn.one_hot(pool, number),
         q=lambda joint: jnp.einsum("btuv,btu,btv->bt", table, joint[..., 0, :], joint[..., 1, :]),
         q_of_one=lambda joint: jnp.einsum("btuv,u,v->bt", table, joint[0], joint[1]),
         action_space=Discrete(number),

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from mesax.algorithms.maddpg import Elites
+from mesax.algorithms.coordinated import Elites
 from mesax.baselines.emc import EMPTY, BestReturns, Emc, EpisodicMemory
 from mesax.baselines.maesn.learner import LatentPolicyGradient
 from mesax.baselines.maven import Choice, Recent

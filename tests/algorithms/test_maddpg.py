@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
-from mesax.algorithms.maddpg import Elites, Maddpg, MaddpgState, unlikeness
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, Replayed
+from mesax.algorithms.coordinated import Elites, ImmediateElites, JointImprovement
+from mesax.algorithms.maddpg import Maddpg, MaddpgState, unlikeness
 from mesax.errors import UsageError
 from mesax.nets import Adam, Additive, Dense, Ensemble, FeedForward, Gru, Mlp, StepByStep, Team, unroll
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, Linear, random_index, tree_index, tree_stack
@@ -46,13 +47,13 @@ def linear_state(algorithm: Maddpg, critics: list[np.ndarray] | None = None) -> 
     """Agents play action 1 while the sum of their observations is positive; online and target nets are equal."""
     actors = Team(Summing(put([[[0.0, 1.0]], [[0.0, 1.0]]])), 2, shared=False)
     ensemble = Ensemble(LeakyCritic(put(np.stack(critics or [CRITIC]))))
-    num_elite = getattr(algorithm.actor_update, "num_elite", 0)
+    own = algorithm.actor_update
     return MaddpgState(
         untrained(actors, algorithm.actor_optimizer),
         untrained(ensemble, algorithm.critic_optimizer),
         actors,
         ensemble,
-        no_elites(num_elite, 2),
+        no_elites(own.num_elite, 2) if isinstance(own, JointImprovement) else (),
     )
 
 
@@ -93,8 +94,8 @@ def episode(terminated: tuple[bool, bool] = (False, False)) -> Episode:
     )
 
 
-def targets_of(given: Episode, critics: list[np.ndarray] | None = None, backup: str = "policy") -> np.ndarray:
-    algorithm = Maddpg(discount=0.9, backup=backup)
+def targets_of(given: Episode, critics: list[np.ndarray] | None = None) -> np.ndarray:
+    algorithm = Maddpg(discount=0.9)
     return np.asarray(targets(algorithm, linear_state(algorithm, critics), given))
 
 
@@ -118,16 +119,6 @@ def test_termination_kills_the_bootstrap_and_truncation_does_not():
 def test_twin_critics_bootstrap_from_the_smaller_value():
     twins = targets_of(episode(), [CRITIC, 2 * CRITIC])
     np.testing.assert_allclose(twins, [1 + 0.9 * NEXT[0], 2 + 0.9 * 2 * NEXT[1]], rtol=1e-5)
-
-
-def test_the_best_joint_action_may_follow_instead_of_the_target_actors():
-    """It is (1, 1), worth .2 + .4, at both times; under the opposite critic (0, 0)."""
-    best = [0.5 * 21.5 + 4.5 + 0.6, 0.5 * 15.75 - 37.0 + 0.6]
-    found = targets_of(episode(), backup="joint-max")
-    np.testing.assert_allclose(found, [1 + 0.9 * best[0], 2 + 0.9 * best[1]], rtol=1e-5)
-    worst = [0.5 * 21.5 + 4.5 + 0.4, 0.5 * 15.75 - 37.0 + 0.4]
-    opposite = targets_of(episode(), [-CRITIC], backup="joint-max")
-    np.testing.assert_allclose(opposite, [1 - 0.9 * worst[0], 2 - 0.9 * worst[1]], rtol=1e-5)
 
 
 def test_losses_and_targets_of_an_update_by_hand():
@@ -163,11 +154,9 @@ ADDITIVE = np.array([[1.0, 0.5, 2.0, -1.0, 0.3], [10.0, -0.2, 0.1, 0.7, 4.0]], n
 BIAS = np.array([0.5, -1.0, 1.0, 2.0, -2.0], np.float32)
 
 
-def additive_targets(
-    given: Episode, trace: float, scales: tuple[float, ...] = (1.0,), backup: str = "policy"
-) -> np.ndarray:
+def additive_targets(given: Episode, trace: float, scales: tuple[float, ...] = (1.0,)) -> np.ndarray:
     """Targets with critics that are multiples of the additive one."""
-    algorithm = Maddpg(discount=0.9, trace=trace, additive_critic=True, num_critics=len(scales), backup=backup)
+    algorithm = Maddpg(discount=0.9, trace=trace, additive_critic=True, num_critics=len(scales))
     layers = [Dense(put(scale * ADDITIVE), put(scale * BIAS)) for scale in scales]
     critics = Ensemble(Additive(FeedForward((), stacked(layers))))
     return np.asarray(targets(algorithm, replace(linear_state(algorithm), target_critics=critics), given))
@@ -192,14 +181,6 @@ def test_additive_targets_take_the_expectation_over_the_target_actors():
     np.testing.assert_allclose(additive_targets(episode(), 0.0), [1 + 0.9 * first, last], rtol=1e-5)
     np.testing.assert_allclose(additive_targets(episode(), 0.5), [1 + 0.45 * (first + last), last], rtol=1e-5)
     np.testing.assert_allclose(additive_targets(episode(), 1.0), [1 + 0.9 * last, last], rtol=1e-5)
-
-
-def test_the_best_joint_action_of_an_additive_critic_is_everybodys_best():
-    """Against the enumeration of the joint actions."""
-    obs = np.asarray(episode().obs)[..., 0]
-    best = [parts[0] + max(parts[1:3]) + max(parts[3:5]) for parts in obs[1:] @ ADDITIVE + BIAS]
-    found = additive_targets(episode(), 0.0, backup="joint-max")
-    np.testing.assert_allclose(found, [1 + 0.9 * best[0], 2 + 0.9 * best[1]], rtol=1e-5)
 
 
 def test_traces_end_where_the_task_does():
@@ -367,16 +348,14 @@ def test_old_elites_fade_below_zero_too():
     assert joint_of(elites) == [(0, 0)]
 
 
-def pool_of(algorithm: Maddpg, batch: Episode, number: int) -> list[tuple[int, ...]]:
-    """The candidates that the first update of a fresh learner offers at every state."""
+def pool_of(update: JointImprovement, batch: Episode, number: int) -> list[tuple[int, ...]]:
+    """The candidates that the first batch offers at every state, when targets are rewards."""
     spec = EnvSpec(2, 1, Discrete(number), batch.action.shape[1])
 
     @jax.jit
     def candidates(batch):
-        state, played = algorithm.init(spec, jax.random.key(0)), spec.action_space.encode(batch.action)
-        score = jnp.where(batch.mask, batch.reward, -jnp.inf).reshape(-1)
-        elites = state.elites.observe(played.reshape(-1, 2, number), score)
-        return algorithm._pool(spec, batch, played, elites, jax.random.key(1))
+        replayed = Replayed(batch, spec.action_space.encode(batch.action), batch.reward)
+        return update.observe(spec, update.begin(spec), replayed, jax.random.key(1))[1]
 
     pool = np.asarray(candidates(batch))
     np.testing.assert_array_equal(pool.sum(axis=-1), np.ones(pool.shape[:2]), "a candidate is not an action")
@@ -391,7 +370,7 @@ def test_pool_holds_replay_explorers_and_elites():
     batch = batch_with_padding(1, actions=30)
     batch = replace(batch, label=label(0, 0, 1, 0, 0, 0, 2, 0))
     update = replace(SAMPLED, num_replay=40, num_explorer=10, num_elite=4)
-    pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
+    pool = pool_of(update, batch, 30)
     mask, explored = np.asarray(batch.mask), np.asarray(batch.label.actor) > 0
     assert len(pool) == 54
     assert set(pool[:40]) <= joint_actions(batch, mask) and len(set(pool[:40])) > 4
@@ -406,7 +385,7 @@ def test_pool_holds_replay_explorers_and_elites():
 def test_without_explorers_their_share_comes_from_the_replay():
     batch = batch_with_padding(1, actions=30)
     update = replace(SAMPLED, num_explorer=20)
-    pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
+    pool = pool_of(update, batch, 30)
     assert set(pool) <= joint_actions(batch, np.asarray(batch.mask))
 
 
@@ -414,7 +393,7 @@ def test_only_joint_actions_that_were_played_are_candidates():
     """Twelve steps happened, so twenty places among the elites cannot all be taken."""
     batch = batch_with_padding(1, actions=30)
     update = replace(SAMPLED, num_elite=20)
-    pool = pool_of(Maddpg(actor_update=update, actor_net=Mlp((4,)), critic_net=Mlp((4,))), batch, 30)
+    pool = pool_of(update, batch, 30)
     assert set(pool) <= joint_actions(batch, np.asarray(batch.mask))
 
 
@@ -427,7 +406,7 @@ def test_init(net, space):
     assert jax.tree.structure(state.target_actors) == jax.tree.structure(state.actors.net)
     assert state.critics.net.nets.head.weight.shape == (2, 4, 1)
     assert state.actors.net.nets.head.weight.shape == (2, 4, space.feature_size)
-    assert state.elites.features.shape == (5, 2, space.feature_size)
+    assert state.update.features.shape == (5, 2, space.feature_size)
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(state))
 
 
@@ -467,9 +446,6 @@ def test_a_head_gain_is_a_scale(gain: float):
 def test_init_refuses_what_it_cannot_serve():
     with pytest.raises(UsageError, match="ExpectedGradient needs discrete actions"):
         Maddpg(actor_update=ExpectedGradient()).init(EnvSpec(2, 1, Box(1), 1), jax.random.key(0))
-    for spec in (EnvSpec(2, 1, Box(1), 1), EnvSpec(3, 1, Discrete(30), 1)):
-        with pytest.raises(UsageError, match="at most 256"):
-            Maddpg(backup="joint-max").init(spec, jax.random.key(0))
 
 
 @jax.jit

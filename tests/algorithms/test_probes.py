@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.maddpg import Maddpg, joint_inputs
 from mesax.nets import Adam, Gru, Mlp, WithChange, unroll
 from mesax.types import EnvSpec, Episode, Key

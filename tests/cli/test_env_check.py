@@ -484,3 +484,10 @@ def test_stage_1_is_foretold_for_rewards_of_any_sign():
     assert "rewards from -2 to -1 on, by task, are high" in told([-3.0] * 50 + [-2.0], [-3.0] * 50 + [-1.0]).detail
     assert "all pay -1 (" in told([-1.0] * 9, [-1.0] * 9).detail
     assert "all of a task pay the same" in told([-1.0] * 9, [-2.0] * 9).detail
+
+
+def test_the_verdict_needs_declared_entities(capsys: pytest.CaptureFixture[str]):
+    assert env_check.check("bridges.environments.toys:line", 2, 20, False, verdict_steps=40) == 0
+    said = capsys.readouterr().out
+    assert "note     verdict       none: the environment does not say which numbers are about what" in said
+    assert "entities = mesax.DeclaredEntities(...)" in said

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks.simple_spread import SimpleSpread, spread_family
 
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
@@ -27,7 +26,6 @@ FAMILIES = {
 }
 ENVS = {name: (family.env, jax.device_get(family.split(0, 4, 1).train)) for name, family in FAMILIES.items()} | {
     "discrete probes": (TabularGame(), tree_stack(jax.device_get([probe.task for probe in PROBES.values()]))),
-    "cooperative navigation": (SimpleSpread(), jax.device_get(spread_family().split(0, 4, 1).train)),
     "continuous probe": (
         ContinuousGame(),
         ContinuousTask(np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 2, 2, 1)),

@@ -15,7 +15,7 @@ from mesax.baselines.controls import Plain
 from mesax.cli.env import families as family_check
 from mesax.cli.env.check import load_target
 from mesax.cli.parser import main
-from mesax.envs.base import Step, TaskInfo, TaskSplit
+from mesax.envs.base import PlainFamily, Step, TaskInfo, TaskSplit
 from mesax.envs.contract import OF_A_FAMILY, check_family, split_of
 from mesax.errors import USAGE, UsageError
 from mesax.execution.run_experiment import run_experiment
@@ -59,13 +59,12 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Meetings:
+class Meetings(PlainFamily):
     """The cell is the task."""
 
     env: Any = Ring()
     num_tasks = 3
     optimal_return, suboptimal_return, optimal_threshold, high_reward = 4.0, 0.0, 2.0, 1.0
-    configuration_shape, groups = None, ()
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
         cells = jnp.arange(3)
@@ -73,21 +72,6 @@ class Meetings:
 
     def describe(self, task: Any) -> TaskInfo:
         return TaskInfo(f"cell {int(task)}", None, [[int(task)]])
-
-    def facts(self) -> dict[str, object]:
-        return {"return_is": "sum"}
-
-    def score(self, rewards: Any) -> Any:
-        return jnp.sum(rewards)
-
-    def breakdown(self, task: Any, rewards: np.ndarray) -> dict[str, float]:
-        return {}
-
-    def configuration(self, transition: Any) -> Any:
-        return jnp.full((), -1, jnp.int32)
-
-    def rewarding_configurations(self, tasks: Any) -> None:
-        return None
 
 
 @dataclass(frozen=True)

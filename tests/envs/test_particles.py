@@ -1,4 +1,4 @@
-"""The particle world moves as MPE's does, step by step, and as computed by hand; walls, limits and contacts hold."""
+"""The particle world moves as MPE's does, step by step, and as computed by hand; walls and contacts hold."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from mpe2.simple_spread.simple_spread import raw_env as spread
-from mpe2.simple_tag.simple_tag import raw_env as tag
 
 from mesax.envs.particle_climb import ParticleClimb, ParticleState, ParticleTask
-from mesax.envs.particles import DIRECTIONS, UNIT_FORCE, Bodies, ParticlePhysics, length, steer
+from mesax.envs.particles import DIRECTIONS, UNIT_FORCE, ParticlePhysics, length, steer
 from mesax.errors import UsageError
 
 STEPS = 25
-ONE = Bodies.alike(1, 0.15)
-TAGS = {"one of each": (1, 1, 1), "default": (1, 3, 2), "crowd": (2, 4, 3)}  # good agents, adversaries, obstacles
+SIZE = 0.15
+"""Radius of the agents in simple_spread, whose landmarks push nobody."""
 
 
 def mpe_state(env) -> tuple[np.ndarray, np.ndarray]:
@@ -46,41 +45,21 @@ def mpe_step(env, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mpe_state(env)
 
 
-def contacts(bodies: Bodies, position: np.ndarray) -> int:
-    """How many pairs of colliding bodies overlap."""
+def contacts(position: np.ndarray) -> int:
+    """How many pairs of agents overlap."""
     apart = np.linalg.norm(position[:, None] - position[None], axis=-1)
-    touching = (apart < np.add.outer(bodies.size, bodies.size)) & np.outer(bodies.collides, bodies.collides)
-    return int(np.sum(np.triu(touching, 1)))
+    return int(np.sum(np.triu(apart < 2 * SIZE, 1)))
 
 
-def bodies_of(env) -> Bodies:
-    entities = env.world.entities
-    return Bodies(
-        size=tuple(one.size for one in entities),
-        movable=tuple(one.movable for one in entities),
-        collides=tuple(one.collide for one in entities),
-        mass=tuple(one.mass for one in entities),
-        max_speed=tuple(np.inf if one.max_speed is None else one.max_speed for one in entities),
-    )
-
-
-def compiled_step(env) -> Callable:
-    """Our step of mpe2's world; agents without an acceleration of their own have 5."""
-    bodies = bodies_of(env)
-    acceleration = np.zeros((len(bodies.size), 1))
-    acceleration[: len(env.world.agents), 0] = [agent.accel or 5.0 for agent in env.world.agents]
-
-    def step(position, velocity, action):
-        still = jnp.zeros(len(bodies.size) - len(action), action.dtype)
-        force = jnp.asarray(DIRECTIONS)[jnp.concatenate([action, still])] * jnp.asarray(acceleration)
-        return ParticlePhysics().step(bodies, position, velocity, force)
-
-    return jax.jit(step)
+@jax.jit
+def agents_step(position, velocity, action):
+    """Our step of the agents of mpe2's world."""
+    return ParticlePhysics().step(position, velocity, UNIT_FORCE * jnp.asarray(DIRECTIONS)[action], SIZE)
 
 
 def drive(env, episodes: int, follow: Callable) -> int:
     """Play mpe2 and hand every step to `follow(before, actions, after, first)`; returns overlaps on the way."""
-    random, found, bodies = np.random.default_rng(len(env.world.entities)), 0, bodies_of(env)
+    random, found = np.random.default_rng(len(env.world.entities)), 0
     for episode in range(episodes):
         crowded(env, episode)
         before = mpe_state(env)
@@ -89,7 +68,7 @@ def drive(env, episodes: int, follow: Callable) -> int:
             after = mpe_step(env, actions)
             follow(before, actions, after, time == 0)
             before = after
-            found += contacts(bodies, after[0])
+            found += contacts(after[0][: len(env.world.agents)])
     return found
 
 
@@ -100,13 +79,13 @@ def drive(env, episodes: int, follow: Callable) -> int:
 def test_episodes_of_simple_spread_in_double_precision(number: int):
     env = spread(N=number, max_cycles=STEPS + 1)
     with jax.enable_x64(True):
-        step, state, found, expected = compiled_step(env), None, [], []
+        state, found, expected = None, [], []
 
         def follow(before, actions, after, first):
             nonlocal state
-            state = step(*(before if first else state), actions)
+            state = agents_step(*([part[:number] for part in before] if first else state), actions)
             found.append(state)
-            expected.append(after)
+            expected.append([part[:number] for part in after])
 
         overlaps = drive(env, 30, follow)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
@@ -114,35 +93,14 @@ def test_episodes_of_simple_spread_in_double_precision(number: int):
     assert overlaps > 100 or number == 1
 
 
-@pytest.mark.parametrize("sizes", TAGS.values(), ids=TAGS)
-def test_episodes_of_simple_tag_in_double_precision(sizes: tuple[int, int, int]):
-    """Agents with a greatest speed, pushed by each other and by obstacles that do not move."""
-    env = tag(*sizes, max_cycles=STEPS + 1)
-    with jax.enable_x64(True):
-        step, state, found, expected = compiled_step(env), None, [], []
-
-        def follow(before, actions, after, first):
-            nonlocal state
-            state = step(*(before if first else state), actions)
-            found.append(state)
-            expected.append(after)
-
-        assert drive(env, 20, follow) > 100
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
-    fastest = np.linalg.norm(np.array(found)[:, 1], axis=-1).max()
-    assert fastest == pytest.approx(1.3), "someone reached the speed limit"
-
-
-@pytest.mark.parametrize("scenario", [spread, tag], ids=["spread", "tag"])
-def test_every_single_step_in_single_precision(scenario):
+def test_every_single_step_in_single_precision():
     """From the same state each time: contacts multiply rounding errors, so whole episodes drift apart."""
-    env = scenario(max_cycles=STEPS + 1)
-    step = compiled_step(env)
+    env = spread(N=3, max_cycles=STEPS + 1)
 
     def follow(before, actions, after, first):
-        ours = step(*(part.astype(np.float32) for part in before), actions)
+        ours = agents_step(*(part[:3].astype(np.float32) for part in before), actions)
         assert ours[0].dtype == jnp.float32
-        np.testing.assert_allclose(ours, after, rtol=0, atol=5e-6)
+        np.testing.assert_allclose(ours, [part[:3] for part in after], rtol=0, atol=5e-6)
 
     assert drive(env, 10, follow) > 50
 
@@ -174,16 +132,16 @@ def test_a_climb_world_without_walls_moves_and_observes_as_simple_spread(number:
 # By hand
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def move(physics: ParticlePhysics, bodies: Bodies, position, velocity, force):
-    return physics.step(bodies, position, velocity, force)
+@partial(jax.jit, static_argnums=0)
+def move(physics: ParticlePhysics, position, velocity, force):
+    return physics.step(position, velocity, force)
 
 
-def travel(physics: ParticlePhysics, force, steps: int, start=(0.0, 0.0), speed=(0.0, 0.0), bodies: Bodies = ONE):
+def travel(physics: ParticlePhysics, force, steps: int, start=(0.0, 0.0), speed=(0.0, 0.0)):
     """Positions and velocities of a single body after each step under a constant force."""
     path = [np.array([[start, speed]], np.float32).swapaxes(0, 1)]
     for _ in range(steps):
-        path.append(np.array(move(physics, bodies, *path[-1], np.array([force], np.float32))))
+        path.append(np.array(move(physics, *path[-1], np.array([force], np.float32))))
     positions, velocities = np.array(path[1:])[:, :, 0].swapaxes(0, 1)
     return positions, velocities
 
@@ -219,44 +177,33 @@ def test_the_five_actions():
 
 
 def test_thrust_and_damping_balance_at_the_terminal_speed():
-    """F dt / (m damping) = 5 * .1 / .25."""
+    """F dt / damping = 5 * .1 / .25."""
     _, velocities = travel(ParticlePhysics(), (5.0, 0.0), 60)
     assert velocities[-1, 0] == pytest.approx(2.0, rel=1e-5)
-    _, heavy = travel(ParticlePhysics(), (5.0, 0.0), 60, bodies=dataclasses.replace(ONE, mass=(4.0,)))
-    assert heavy[-1, 0] == pytest.approx(0.5, rel=1e-5)
 
 
-def test_speed_is_limited_in_any_direction():
-    limited = dataclasses.replace(ONE, max_speed=(1.0,))
-    _, velocities = travel(ParticlePhysics(), (3.0, -4.0), 30, bodies=limited)
-    speeds = np.linalg.norm(velocities, axis=1)
-    np.testing.assert_allclose(speeds[:3], [0.5, 0.875, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(speeds[2:], 1.0, rtol=1e-6)
-    np.testing.assert_allclose(velocities[-1], [0.6, -0.8], rtol=1e-6)
-    _, free = travel(ParticlePhysics(), (3.0, -4.0), 30, bodies=dataclasses.replace(ONE, max_speed=(np.inf,)))
-    np.testing.assert_array_equal(free, travel(ParticlePhysics(), (3.0, -4.0), 30)[1])
+@jax.jit
+def forces_between(position: jax.Array) -> jax.Array:
+    return ParticlePhysics().contact_forces(position, SIZE)
 
 
-@partial(jax.jit, static_argnums=0)
-def forces_between(bodies: Bodies, position: jax.Array) -> jax.Array:
-    return ParticlePhysics().contact_forces(bodies, position)
-
-
-def contact_forces(bodies: Bodies, places) -> np.ndarray:
-    return np.asarray(forces_between(bodies, np.array(places, np.float32)))
+def contact_forces(places) -> np.ndarray:
+    return np.asarray(forces_between(np.array(places, np.float32)))
 
 
 def test_repulsion_by_hand():
     """Overlap .1 of two bodies: a force of 100 * .1, opposite on both, along the line between them."""
-    bodies = Bodies.alike(2, 0.15)
-    forces = contact_forces(bodies, [[0.0, 0.0], [0.12, 0.16]])
+    forces = contact_forces([[0.0, 0.0], [0.12, 0.16]])
     np.testing.assert_allclose(forces, [[-6.0, -8.0], [6.0, 8.0]], rtol=1e-5)
-    touching = contact_forces(bodies, [[0.0, 0.0], [0.3, 0.0]])
+    touching = contact_forces([[0.0, 0.0], [0.3, 0.0]])
     np.testing.assert_allclose(touching[:, 0], np.array([-1, 1]) * 0.1 * np.log(2), rtol=1e-3)
-    apart = contact_forces(bodies, [[0.0, 0.0], [0.4, 0.0]])
+    apart = contact_forces([[0.0, 0.0], [0.4, 0.0]])
     np.testing.assert_allclose(apart, 0.0, atol=1e-12)
-    ghosts = Bodies((0.15,) * 3, (True,) * 3, (True, False, False))
-    assert not np.any(contact_forces(ghosts, [[0.0, 0.0]] * 3))
+
+
+def test_bodies_without_a_size_pass_through_each_other():
+    here = np.zeros((2, 2), np.float32)
+    np.testing.assert_array_equal(move(ParticlePhysics(), here + 0.1, here, here)[0], here + 0.1)
 
 
 # Walls
@@ -285,24 +232,16 @@ def test_corners_hold_both_ways():
     np.testing.assert_array_equal(velocities[-1], [0.0, 0.0])
 
 
-def test_what_does_not_move_stays_even_beyond_the_wall():
-    post = Bodies.alike(1, 0.2, movable=False)
-    positions, velocities = travel(ParticlePhysics(wall=1.0), (5.0, 0.0), 3, start=(1.5, 0.0), bodies=post)
-    np.testing.assert_array_equal(positions, [[1.5, 0.0]] * 3)
-    assert not velocities.any()
-
-
 # Bodies at the very same point
 
 
 @pytest.mark.parametrize("others", [(), ((0.1, 0.0),), ((0.5, 0.5), (0.0, 0.0))])
 def test_bodies_in_one_point_give_numbers_and_finite_gradients(others):
     position = np.array([(0.0, 0.0), (0.0, 0.0), *others], np.float32)
-    bodies = dataclasses.replace(Bodies.alike(len(position), 0.15), max_speed=(1.0, *(np.inf,) * (len(others) + 1)))
 
     def last_place(position, velocity, force):
         def step(carry, _):
-            return ParticlePhysics(wall=2.0).step(bodies, *carry, force), None
+            return ParticlePhysics(wall=2.0).step(*carry, force, SIZE), None
 
         (position, velocity), _ = jax.lax.scan(step, (position, velocity), None, 3)
         return jnp.sum(jnp.square(position)) + jnp.sum(velocity), (position, velocity)
@@ -314,7 +253,7 @@ def test_bodies_in_one_point_give_numbers_and_finite_gradients(others):
 
 
 def test_bodies_in_one_point_do_not_push_each_other():
-    assert not np.any(contact_forces(Bodies.alike(2, 0.15), [[0.3, 0.3]] * 2))
+    assert not np.any(contact_forces([[0.3, 0.3]] * 2))
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -351,8 +290,7 @@ def test_a_steered_agent_stays_on_a_small_disc_whatever_way_it_came():
 
     def step(state, _):
         push = jax.vmap(partial(steer, physics=physics))(-state[0], state[1])
-        bodies = Bodies.alike(number, 0.05, collides=False)
-        state = physics.step(bodies, *state, UNIT_FORCE * jnp.asarray(DIRECTIONS)[push])
+        state = physics.step(*state, UNIT_FORCE * jnp.asarray(DIRECTIONS)[push])
         return state, length(state[0]) < 0.1
 
     _, on = jax.jit(lambda *state: jax.lax.scan(step, state, None, 75))(place, speed)

@@ -454,8 +454,7 @@ def test_without_mujoco_a_run_that_is_done_is_shown_and_another_not_gone_on_with
     with pytest.raises(UsageError, match="needs MuJoCo"):
         run_experiment(asked, path)
     run, summary = RunDirectory.open(path), {"mean_return": 1.0}
-    run.write_json("summary.json", summary)
-    run.seal(["summary.json"])
+    run.seal({"summary.json": run.write_json("summary.json", summary)})
     run.set_status("done")
     monkeypatch.setattr(RunDirectory, "check_results", lambda self: None)
     assert main(words) == 0

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks.simple_spread import SimpleSpread
 
 from mesax.baselines.controls import Plain
 from mesax.bridges.environments.family import ForeignFamily
@@ -26,6 +25,7 @@ from mesax.store.json_values import signed
 from mesax.store.reading import load_run
 from mesax.store.run_directory import RunDirectory
 from methods.helpers import ONE_STEP, TINY, TINY_MADDPG
+from paper.envs.matrix import MatrixGame
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "your-own.md"
 OWN = Experiment(Plain(), ONE_STEP, TINY_MADDPG, TINY, num_train_tasks=1, num_test_tasks=2, lanes=2)
@@ -75,7 +75,7 @@ def test_a_stopped_run_goes_on_with_its_finished_jobs(tmp_path: Path):
 
 
 def test_a_run_whose_tasks_are_drawn_otherwise_now_learns_no_more_but_can_be_merged(tmp_path: Path):
-    own = replace(OWN, family=ForeignFamily(SimpleSpread(3), 1.0))
+    own = replace(OWN, family=ForeignFamily(MatrixGame(), 1.0))
     first = run_experiment(own, tmp_path / "run", quiet=True)
     run = RunDirectory.open(tmp_path / "run")
     run.unseal()

@@ -10,9 +10,11 @@ import pytest
 from execution.test_resume import determined
 from execution.test_runner import TINY, command_line, finished_run, only_line, resume, run_tiny, shared_run
 from execution.test_runner import tiny as tiny  # noqa: PLC0414  (a fixture)
-from mesax.errors import IO_ERROR
+from mesax.errors import IO_ERROR, DamageError
 from mesax.execution import runner
 from mesax.execution.jobs import JobServices
+from mesax.experiments.rebuild import experiment_of
+from mesax.methods.base import Stage
 from mesax.store.json_files import CHECKSUMS
 from mesax.store.json_values import OWN_SUM, signed
 from mesax.store.run_directory import KEPT_ONCE, MERGED, RunDirectory
@@ -196,3 +198,41 @@ def test_a_damaged_document_of_an_unfinished_run_is_written_again(tmp_path_facto
     assert resume(half) == 0
     assert "coverage.json" in (line := only_line(capsys)) and line.endswith("; the job is done again")
     assert determined(half) == determined(finished)
+
+
+@pytest.fixture
+def all_done(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> tuple[RunDirectory, tuple[Stage, ...]]:
+    """A run whose jobs are done and not merged yet, and its stages."""
+    path = tmp_path / "all-done"
+    shutil.copytree(finished_run(tmp_path_factory), path)
+    run = RunDirectory(path)
+    run.unseal()
+    run.set_status("running")
+    experiment = experiment_of(run.run)
+    return run, experiment.method.stages(experiment)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, flip])
+@pytest.mark.parametrize(
+    ("name", "owner", "step"),
+    [
+        ("coverage.json", runner, "in_order"),
+        ("coverage.json", runner, "summary_of"),
+        ("run.json", runner, "summary_of"),
+        ("eval.jsonl", runner, "summary_of"),
+        ("jobs/adapt/000/eval.jsonl", RunDirectory, "check_job"),
+    ],
+)
+def test_what_changes_while_the_jobs_are_merged_is_not_sealed(all_done, monkeypatch, name, owner, step, damage):
+    (run, stages), usual, damaged = all_done, getattr(owner, step), []
+
+    def damaging(*words: object, **more: object) -> object:
+        found = usual(*words, **more)
+        if (run.path / name).is_file() and not damaged:
+            damaged.append(damage(run.path / name))
+        return found
+
+    with monkeypatch.context() as patch, pytest.raises(DamageError, match=Path(name).name):
+        patch.setattr(owner, step, damaging)
+        runner.merge(run, stages)
+        RunDirectory(run.path).check_results()

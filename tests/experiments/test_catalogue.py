@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.binned import Binned
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.normalized import Normalized
 from mesax.baselines.controls import Diagonal, Plain, Uniform
 from mesax.baselines.rnd import Rnd
@@ -276,6 +277,8 @@ def test_baselines_have_the_same_tasks_steps_and_evaluations(env, preset):
             )
     bonus = experiment("mappo-rnd", env, preset)
     assert replace(bonus, reward_model=TaskReward()) == experiment("mappo", env, preset)
+    named = Request("mappo", env, preset, overrides=(("reward_model.weight", "0.1"), ("reward-model", "rnd")))
+    assert named.experiment() == replace(bonus, reward_model=replace(bonus.reward_model, weight=0.1))
 
 
 @pytest.mark.parametrize("env", WORLDS)
@@ -362,6 +365,7 @@ def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
         "algorithms.maddpg",
         "algorithms.mappo",
         "baselines.maven",
+        "baselines.rnd",
         "algorithms.value_decomposition",
     )
     modules = [import_module(f"mesax.{name}") for name in names]
@@ -371,7 +375,7 @@ def test_learners_are_those_of_the_algorithms_in_the_order_of_their_files():
 
 @pytest.mark.parametrize("env, preset", GAMES)
 def test_every_world_has_every_learner(env, preset):
-    assert set(suite_of(env).preset(env, preset).learners) == set(LEARNERS)
+    assert set(suite_of(env).preset(env, preset).by_name) == set(LEARNERS)
 
 
 def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
@@ -386,7 +390,7 @@ def test_a_world_without_an_entry_says_what_it_has(monkeypatch):
     assert experiment("qmix", "climb-one", "smoke").method == Plain()
     with pytest.raises(
         UsageError,
-        match=rf"^climb-one has no method 'vdn'; choose one of {', '.join(WRAPPERS)}, qmix, mappo$",
+        match=rf"^climb-one has no method 'vdn'; choose one of {', '.join(WRAPPERS)}, qmix, mappo, mappo-rnd$",
     ):
         experiment("vdn", "climb-one", "smoke")
     with pytest.raises(

@@ -10,10 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from benchmarks.simple_spread import AssignmentPolicy
 
-from mesax.algorithms.actor_updates import JointImprovement
-from mesax.algorithms.maddpg import Maddpg
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment
@@ -105,8 +103,6 @@ def test_more_than_256_joint_actions_are_never_tried_one_by_one():
         JointImprovement(enumerate_up_to=257)
     spec = experiment("plain", f"wide-{TEAM}a5l", "smoke").family.env.spec
     assert not JointImprovement().enumerates(spec.action_space, TEAM)
-    with pytest.raises(UsageError, match="at most 256: not those of 16 agents"):
-        Maddpg(backup="joint-max").init(spec, jax.random.key(0))
 
 
 def test_optima_are_listed_while_they_are_few():
@@ -119,12 +115,6 @@ def test_optima_are_listed_while_they_are_few():
 def test_climb_games_with_too_many_choices_are_refused():
     with pytest.raises(UsageError, match="at most 2147483647 joint choices"):
         ClimbFamily(num_agents=TEAM, num_actions=4)
-
-
-def test_assignments_are_tried_for_small_teams_only():
-    AssignmentPolicy(5)
-    with pytest.raises(UsageError, match="at most 5 agents, not 16"):
-        AssignmentPolicy(TEAM)
 
 
 def test_a_replay_beyond_this_machine_is_refused():

@@ -9,20 +9,21 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Any, Literal, Optional, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Optional, Protocol, TypeAlias
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
-from mesax.algorithms.actor_updates import GumbelGradient, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
 from mesax.algorithms.base import Learner
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import JammedFamily
-from mesax.errors import UsageError
+from mesax.errors import StoreError, UsageError
 from mesax.experiments.overrides import (
     apply,
     apply_all,
@@ -398,6 +399,24 @@ def test_what_was_added_is_left_out_where_all_is_as_before():
     assert apply(Ball(), "color", "blue") == Ball(color="blue")
 
 
+@dataclass(frozen=True)
+class Cube:
+    """It had a color once, which was always red."""
+
+    RETIRED: ClassVar = {"color": "red"}
+
+    side: float = 1.0
+
+
+def test_what_is_gone_stays_in_digests():
+    before = {"type": f"{__name__}:Cube", "color": "red", "side": 2.0}
+    kinds = {f"{__name__}:Cube": Cube}
+    assert to_plain(Cube(2.0)) == before and from_plain(before, kinds) == Cube(2.0)
+    with pytest.raises(StoreError, match="Cube has no setting 'color'"):
+        from_plain(before | {"color": "blue"}, kinds)
+    assert [setting.path for setting in documented(Cube())] == ["side"]
+
+
 def test_to_plain():
     value = {
         "shape": Square(),
@@ -597,5 +616,44 @@ class Trained:
 def test_a_learner_is_chosen_by_the_name_of_its_class():
     chosen = apply_all(Trained(), [("learner.trace", "0.5"), ("learner", "Maddpg")]).learner
     assert chosen == Maddpg(trace=0.5)
-    with pytest.raises(UsageError, match=r"cannot use 'Circle'; expected .*Maddpg.*ValueDecomposition.* or Maven"):
+    with pytest.raises(
+        UsageError, match=r"cannot use 'Circle'; expected .*Maddpg.*ValueDecomposition.*Maven or MODULE:CLASS"
+    ):
         apply_all(Trained(), [("learner", "Circle")])
+
+
+@dataclass(frozen=True)
+class OwnNet:
+    """Settings of a net that mesax does not know."""
+
+    width: int = 3
+
+    def build(self, inputs: int, outputs: int, key: object, head_gain: float = 1.0) -> object:
+        """As wide as it is."""
+        return Mlp((self.width,)).build(inputs, outputs, key, head_gain)
+
+
+class Loose(OwnNet):
+    """Not a setting."""
+
+    def __init__(self, width: int):
+        pass
+
+
+def test_a_net_of_ones_own_is_named_by_its_module():
+    changed = apply_all(Maddpg(), [("actor-net.width", "5"), ("actor-net", f"{__name__}:OwnNet")])
+    assert changed == Maddpg(actor_net=OwnNet(5))
+    assert apply(Maddpg(), "actor-update", "expected-gradient").actor_update == ExpectedGradient()
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("Ball", f"'{__name__}:Ball' is no NetConfig: it has no build"),
+        ("Loose", "cannot be built by its name: .*width"),
+        ("Nothing", "has no 'Nothing'"),
+    ],
+)
+def test_what_cannot_be_a_net_is_refused_in_one_line(name: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        apply(Maddpg(), "actor-net", f"{__name__}:{name}")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 from jaxtyping import Array, Float
 
-from mesax.algorithms.actor_updates import ActorProblem, GumbelGradient
+from mesax.algorithms.actor_updates import ActorProblem, GumbelGradient, Memoryless
 from mesax.algorithms.base import Learner
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mixers import MixerBase, MixerStep
@@ -62,7 +62,7 @@ def test_every_cell_survives_its_configuration(method: str):
 
 def wrapped_in(method: str, env: str, preset: str) -> list[str]:
     """One in so many as there are such methods, other ones in the next environment."""
-    known = suite_of(env).preset(env, preset).learners
+    known = suite_of(env).preset(env, preset).by_name
     names = [name for name, learner in known.items() if learner.algorithm.needs_replay]
     turn = AROUND_ANY.index(method) + list(ENVIRONMENTS).index(env)
     return [name for place, name in enumerate(names) if (place - turn) % len(AROUND_ANY) == 0]
@@ -126,7 +126,7 @@ def test_classes_and_functions_of_a_user_need_their_module():
 
 
 @dataclass(frozen=True)
-class OwnActorUpdate:
+class OwnActorUpdate(Memoryless):
     """An actor update of somebody else's."""
 
     weight: float = 1.0

@@ -11,6 +11,7 @@ import pytest
 from execution.test_resume import determined, do
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
+from mesax.cli.env.verdict import fitted, probe
 from mesax.envs.particle_climb import JammedFamily, ParticleClimb, ParticleClimbFamily
 from mesax.envs.structure import layouts_of
 from mesax.errors import TrainingError, UsageError
@@ -67,6 +68,12 @@ def test_the_fit_says_what_it_believes_and_how_it_was_judged(host: MemoryService
     assert host.phase("held-out") and 0.0 <= verdict_row["held_out_precision_at_recall_90"] <= 1.0
     said = [note for stage, _, _, note in host.reports if stage == "fit"]
     assert said[-1] == verdict_row["verdict"]
+
+
+def test_a_probe_gives_the_verdict_of_a_run(host: MemoryServices):
+    done = fitted(EXPERIMENT)
+    assert done.verdict == host.phase("verdict")[0] and done.seconds > 0
+    assert probe(EXPERIMENT, 640).method.collect.warmup_steps == 640
 
 
 def test_stage_one_keeps_what_paid_and_how_much_else_stands_for(host: MemoryServices):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mesax.algorithms.actor_updates import JointImprovement
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.store.json_values import flatten, parse_object
 from mesax.store.settings import to_plain

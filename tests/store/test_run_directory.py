@@ -276,7 +276,7 @@ def test_jobs(run: RunDirectory):
     assert run.job_directory("adapt", 7) == run.path / "jobs" / "adapt" / "007"
     assert not run.job_done("adapt", 7)
     assert names(run.path) == ["STATUS", "run.json"]
-    run.finish_job("adapt", 7, {"env_steps": 5, "loss": math.nan})
+    run.finish_job("adapt", 7, {"env_steps": 5, "loss": math.nan, "rows": {}, "trees": {}, "documents": {}})
     assert run.job_done("adapt", 7)
     assert not run.job_done("adapt", 8) and not run.job_done("explore", 7)
     facts = run.check_job(run.job_directory("adapt", 7))

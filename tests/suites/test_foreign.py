@@ -227,8 +227,8 @@ def test_presets_fit_any_actions(make, space, name):
     chosen = preset(family, name)
     assert isinstance(chosen, Preset)
     chosen.mesa.method.check(chosen.mesa)
-    for learner in chosen.learners:
-        alone = chosen.around(chosen.learners[learner]).mesa
+    for learner in chosen.by_name.values():
+        alone = chosen.around(learner).mesa
         experiment_alone = replace(alone, method=_plain())
         experiment_alone.method.check(experiment_alone)
     assert hash(chosen.mesa) == hash(preset(family, name).mesa)

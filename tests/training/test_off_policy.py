@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.base import OffPolicy
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError

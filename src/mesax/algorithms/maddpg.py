@@ -13,20 +13,18 @@ centralized critic (or an ensemble) serves all agents, because the reward is sha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, PyTree
 
 from mesax.algorithms.actor_updates import (
     ActorProblem,
     ActorUpdate,
-    ActorUpdateConfig,
     GumbelGradient,
-    JointImprovement,
-    all_joint_actions,
+    Replayed,
     greedy_action,
     greedy_features,
 )
@@ -102,34 +100,6 @@ class ActorPolicy(eqx.Module):
         return Label.of(LEARNER)
 
 
-class Elites(eqx.Module):
-    """The joint actions with the highest targets seen, as candidates for improvement."""
-
-    features: Float[Array, "elites agents features"]
-    score: Float[Array, " elites"]
-
-    @staticmethod
-    def create(number: int, num_agents: int, features: int) -> Elites:
-        """Nothing seen yet."""
-        return Elites(jnp.zeros((number, num_agents, features)), jnp.full(number, -jnp.inf))
-
-    def forgotten(self) -> Elites:
-        """Room for as many."""
-        return Elites.create(*self.features.shape[-3:])
-
-    def observe(self, features: Float[Array, "steps agents features"], score: Float[Array, " steps"]) -> Elites:
-        """Keep the best distinct joint actions of the memory and a batch; old scores fade slowly."""
-        features = jnp.concatenate([self.features, features])
-        score = jnp.concatenate([self.score - 1e-3 * jnp.abs(self.score), score])
-
-        def take_best(left: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
-            best = jnp.argmax(left)
-            same = jnp.all(features == features[best][None], axis=(1, 2))
-            return jnp.where(same, -jnp.inf, left), (features[best], left[best])
-
-        return Elites(*jax.lax.scan(take_best, score, None, self.score.shape[0])[1])
-
-
 class MaddpgState(eqx.Module):
     """Online and target nets with their optimizers."""
 
@@ -137,7 +107,8 @@ class MaddpgState(eqx.Module):
     critics: Trainable[Ensemble]
     target_actors: Team
     target_critics: Ensemble
-    elites: Elites
+    update: PyTree
+    """What the actor update remembers."""
 
 
 def unlikeness(
@@ -158,6 +129,8 @@ def joint_inputs(obs: Float[Array, "*steps agents obs"], action: Float[Array, "*
 class Maddpg(OffPolicy):
     """Off-policy actor-critic with centralized critics and decentralized actors."""
 
+    RETIRED: ClassVar = {"backup": "policy"}
+
     actor_net: NetConfig = Mlp()
     """Net of each actor."""
     critic_net: NetConfig = Mlp()
@@ -172,11 +145,9 @@ class Maddpg(OffPolicy):
     critic_head_gain: float = added(1.0)
     """Scale of the critics' values at first. Where rewards are rare, random values of the usual scale make actors
     certain before anything was earned; 0.01 leaves them undecided until then."""
-    backup: Literal["policy", "joint-max"] = "policy"
-    """What follows a step in its target: the target actors' joint action, or the best of all joint actions."""
     trace: float = 0.0
     """lambda of the targets along replayed episodes; 0 is the one-step target."""
-    actor_update: ActorUpdateConfig | ActorUpdate = GumbelGradient()
+    actor_update: ActorUpdate = GumbelGradient()
     """What the actors lower: one of mesax's, or your own `ActorUpdate`."""
     actor_batch_size: int | None = None
     """Episodes of a batch that the actors learn from; None takes all (fewer make joint improvement cheaper)."""
@@ -220,8 +191,6 @@ class Maddpg(OffPolicy):
     def init(self, spec: EnvSpec, key: Key) -> MaddpgState:
         """Fresh nets; targets start equal."""
         self.actor_update.check(spec.action_space)
-        if self.backup == "joint-max" and not (self.additive_critic and isinstance(spec.action_space, Discrete)):
-            all_joint_actions(spec.action_space, spec.num_agents)  # refuses what cannot be tried one by one
         key_actor, key_critic = jax.random.split(key)
         features = spec.action_space.feature_size
         actors = Team.create(
@@ -241,14 +210,12 @@ class Maddpg(OffPolicy):
             additive=self.additive_critic,
             head_gain=self.critic_head_gain,
         )
-        num_elite = self.actor_update.num_elite if isinstance(self.actor_update, JointImprovement) else 0
-        elites = Elites.create(num_elite, spec.num_agents, features)
         return MaddpgState(
             Trainable.create(actors, self.actor_optimizer),
             Trainable.create(critics, self.critic_optimizer),
             actors,
             critics,
-            elites,
+            self.actor_update.begin(spec),
         )
 
     def greedy(self, spec: EnvSpec, state: MaddpgState) -> Policy:
@@ -264,21 +231,17 @@ class Maddpg(OffPolicy):
         self, spec: EnvSpec, state: MaddpgState, batch: Episode, elapsed: Elapsed, key: Key
     ) -> tuple[MaddpgState, Metrics]:
         """One step of critics, actors and targets."""
-        key_pool, key_actor = jax.random.split(key)
+        key_observe, key_actor = jax.random.split(key)
         played = spec.action_space.encode(batch.action)
         targets = self.targets(spec, state, batch, played)
 
         critic_loss, gradients = jax.value_and_grad(self._critic_loss)(state.critics.net, batch, played, targets)
         critics = state.critics.descend(gradients, self.critic_optimizer)
 
-        elites, update = state.elites, self.actor_update
-        if isinstance(update, JointImprovement) and self._samples_candidates(spec):
-            score = jnp.where(batch.mask, update.elite_scores(batch.reward, targets), -jnp.inf)
-            elites = elites.observe(played.reshape(-1, *played.shape[2:]), score.reshape(-1))
-        pool = self._pool(spec, batch, played, elites, key_pool)
+        memory, found = self.actor_update.observe(spec, state.update, Replayed(batch, played, targets), key_observe)
         some = slice(self.actor_batch_size)
         (actor_loss, told), gradients = jax.value_and_grad(self._actor_loss, has_aux=True)(
-            state.actors.net, critics.net, spec, tree_index(batch, some), played[some], pool, elapsed, key_actor
+            state.actors.net, critics.net, spec, tree_index(batch, some), played[some], found, elapsed, key_actor
         )
         actors = state.actors.descend(gradients, self.actor_optimizer)
         metrics = {
@@ -289,35 +252,22 @@ class Maddpg(OffPolicy):
         }
         target_actors = polyak(state.target_actors, actors.net, self.target_rate)
         target_critics = polyak(state.target_critics, critics.net, self.target_rate)
-        return MaddpgState(actors, critics, target_actors, target_critics, elites), metrics
+        return MaddpgState(actors, critics, target_actors, target_critics, memory), metrics
 
     def targets(self, spec: EnvSpec, state: MaddpgState, batch: Episode, played: Played) -> Float[Array, "batch time"]:
         """y_t of every episode; `Episode.continues` alone decides what is bootstrapped."""
         at = unroll_with_memories(state.target_critics, joint_inputs(batch.obs[:, :-1], played))[0]
         at = tree_index(at, (slice(None), slice(1, None)))
         following = batch.obs[:, 1:]
-        if self.backup == "joint-max":
-            next_q = self._best_values(spec, state.target_critics, at, following)
+        next_outputs = unroll_batch(state.target_actors, batch.obs)[:, 1:]
+        if self.additive_critic and isinstance(spec.action_space, Discrete):
+            next_action = jax.nn.softmax(next_outputs)  # linear in the action: this is the exact expectation
         else:
-            next_outputs = unroll_batch(state.target_actors, batch.obs)[:, 1:]
-            if self.additive_critic and isinstance(spec.action_space, Discrete):
-                next_action = jax.nn.softmax(next_outputs)  # linear in the action: this is the exact expectation
-            else:
-                next_action = greedy_features(next_outputs, spec.action_space)
-            next_q = _values(state.target_critics, at, following, next_action)
+            next_action = greedy_features(next_outputs, spec.action_space)
+        next_q = _values(state.target_critics, at, following, next_action)
         return jax.vmap(lambda_returns)(
             batch.reward, self.discount * batch.continues, next_q, self.trace * batch.goes_on
         )
-
-    def _best_values(
-        self, spec: EnvSpec, critics: Ensemble, at: Memory, obs: Float[Array, "batch time agents obs"]
-    ) -> Float[Array, "batch time"]:
-        """Value of the best of all joint actions at each state."""
-        if self.additive_critic:  # every agent's best action is the best whatever the others do
-            best = greedy_features(_advantages(critics, at, obs), spec.action_space)
-            return _values(critics, at, obs, best)
-        joint = all_joint_actions(spec.action_space, spec.num_agents)
-        return jnp.max(jax.vmap(lambda action: _values_of_one(critics, at, obs, action))(joint), axis=0)
 
     def _critic_loss(
         self, critics: Ensemble, batch: Episode, played: Played, targets: Float[Array, "batch time"]
@@ -332,7 +282,7 @@ class Maddpg(OffPolicy):
         spec: EnvSpec,
         batch: Episode,
         played: Played,
-        pool: Float[Array, "pool agents features"],
+        found: PyTree,
         elapsed: Elapsed,
         key: Key,
     ) -> tuple[Float[Array, ""], Metrics]:
@@ -343,7 +293,7 @@ class Maddpg(OffPolicy):
         problem = ActorProblem(
             outputs,
             played,
-            pool,
+            found,
             lambda joint: _values(critics, at, obs, joint),
             lambda joint: _values_of_one(critics, at, obs, joint),
             spec.action_space,
@@ -366,27 +316,6 @@ class Maddpg(OffPolicy):
     def imitates(self) -> bool:
         """Whether actors ever do as explorers did."""
         return self.imitation.start != 0.0 or self.imitation.end != 0.0
-
-    def _samples_candidates(self, spec: EnvSpec) -> bool:
-        update = self.actor_update
-        return isinstance(update, JointImprovement) and not update.enumerates(spec.action_space, spec.num_agents)
-
-    def _pool(
-        self, spec: EnvSpec, batch: Episode, played: Played, elites: Elites, key: Key
-    ) -> Float[Array, "pool agents features"]:
-        """Joint actions played elsewhere: anywhere in the batch, by explorers, and the elites."""
-        update = self.actor_update
-        if not (isinstance(update, JointImprovement) and self._samples_candidates(spec)):
-            return jnp.zeros((0, *played.shape[2:]))
-        key_replay, key_explorer, key_instead = jax.random.split(key, 3)
-        steps = played.reshape(-1, *played.shape[2:])
-        happened = batch.mask.reshape(-1)
-        explored = happened & jnp.repeat(batch.label.actor != LEARNER, batch.mask.shape[1])
-        replay = _choose(key_replay, happened, update.num_replay)
-        explorer = _choose(key_explorer, jnp.where(jnp.any(explored), explored, happened), update.num_explorer)
-        instead = steps[_choose(key_instead, happened, update.num_elite)]  # for places that are still empty
-        elite = jnp.where(jnp.isfinite(elites.score)[:, None, None], elites.features, instead)
-        return jnp.concatenate([steps[replay], steps[explorer], elite])
 
 
 def _values(
@@ -412,7 +341,3 @@ def _advantages(critics: Ensemble, at: Memory, obs: Float[Array, "batch time age
         return jnp.mean(of_critic(critics.nets, memory), axis=0).reshape(len(seen), -1)
 
     return jax.vmap(jax.vmap(of_step))(at, obs)
-
-
-def _choose(key: Key, allowed: Bool[Array, " steps"], number: int) -> Int[Array, " {number}"]:
-    return jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf), shape=(number,))

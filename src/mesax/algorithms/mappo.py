@@ -52,7 +52,6 @@ from mesax.types import (
 
 NAMES: dict[str, str] = {
     "mappo": "MAPPO: on-policy, clipped updates, centralized values",
-    "mappo-rnd": "MAPPO with random network distillation: a bonus for what is new",
 }
 LARGEST_STD = 1.6
 LOG_STD_RANGE = (-5.0, math.log(LARGEST_STD))

@@ -10,6 +10,7 @@ A reward model, so any learner can be paid so. A learner with replay keeps the b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import equinox as eqx
@@ -23,6 +24,8 @@ from mesax.policy import Policy
 from mesax.ranges import above, at_least, between
 from mesax.rewards.features import ObsActionFeatures
 from mesax.types import EnvSpec, Episode, FeatureMap, Key, as_one, blank_episode, masked_mean, tree_index
+
+NAMES: dict[str, str] = {"mappo-rnd": "MAPPO with random network distillation: a bonus for what is new"}
 
 
 class RndState(eqx.Module):
@@ -149,3 +152,7 @@ def novelty(target: FeedForward, predictor: FeedForward, x: Float[Array, "*steps
     flat = x.reshape(-1, x.shape[-1])
     known, guess = (jax.vmap(lambda row, net=net: net.step((), row)[1])(flat) for net in (target, predictor))
     return jnp.mean(jnp.square(known - guess), axis=-1).reshape(x.shape[:-1])
+
+
+PAID: Mapping[str, tuple[str, Rnd]] = {"mappo-rnd": ("mappo", Rnd())}
+"""Learners with a reward model that go by one name, and which these are."""

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from mesax.compiling import compiled
 from mesax.errors import UsageError
-from mesax.types import Action, EnvSpec, Episode, Key, Transition, tree_where
+from mesax.types import Action, AnyArray, EnvSpec, Episode, Key, Transition, tree_where
 
 Task: TypeAlias = PyTree
 State: TypeAlias = PyTree
@@ -207,6 +207,56 @@ class ActionRepeat:
         return state, outcome
 
 
+class PlainFamily:
+    """What holds of most families: returns are sums, and neither groups nor configurations are told apart.
+
+    A family that inherits from it says what differs; `env`, its returns, `split` and `describe` remain.
+    """
+
+    @property
+    def num_tasks(self) -> int | None:
+        """Tasks are without end."""
+        return None
+
+    @property
+    def high_reward(self) -> float | None:
+        """Unknown."""
+        return None
+
+    @property
+    def configuration_shape(self) -> tuple[int, ...] | None:
+        """Nothing to lay out."""
+        return None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def facts(self) -> dict[str, object]:
+        """How returns are made of rewards."""
+        return {"return_is": "sum"}
+
+    def score(self, rewards: Float[AnyArray, " time"]) -> Float[Array, ""]:
+        """Sum over the episode."""
+        return jnp.sum(rewards)
+
+    def breakdown(self, task: Task, rewards: np.ndarray) -> dict[str, float]:
+        """No groups to break down by."""
+        del task, rewards
+        return {}
+
+    def configuration(self, transition: Transition) -> Int[Array, ""]:
+        """None is told from another."""
+        del transition
+        return jnp.full((), -1, jnp.int32)
+
+    def rewarding_configurations(self, tasks: Task) -> np.ndarray | None:
+        """Unknown, so that coverage is not measured."""
+        del tasks
+        return None
+
+
 @runtime_checkable
 class ClimbWorld(Protocol):
     """A world that pays 1, 1 - delta or 0 at every step."""
@@ -220,17 +270,12 @@ class ClimbWorld(Protocol):
         """The safe reward is 1 - delta."""
 
 
-class ClimbReturns:
+class ClimbReturns(PlainFamily):
     """How results are read where a world pays 1, 1 - delta or 0 at every step of its horizon, and returns are sums."""
 
     world: ClimbWorld
     lost: tuple[float, float] = (0.0, 0.0)
     """Steps of an episode that scripted teams lose on the way to the optimum and to the safe equilibrium."""
-
-    @property
-    def num_tasks(self) -> None:
-        """Tasks are without end."""
-        return
 
     @property
     def optimal_return(self) -> float:
@@ -255,11 +300,7 @@ class ClimbReturns:
     def facts(self) -> dict[str, object]:
         """What run.json says of any such world; figures call its levels those of scripted teams if these lose steps."""
         told = {"lost": list(self.lost)} if any(self.lost) else {}
-        return {"return_is": "sum", "lowest_return": 0.0, **told}
-
-    def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
-        """Sum over the episode (paper, Table 1)."""
-        return jnp.sum(rewards)
+        return super().facts() | {"lowest_return": 0.0, **told}
 
 
 @runtime_checkable

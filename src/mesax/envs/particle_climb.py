@@ -27,7 +27,6 @@ from mesax.envs.particles import (
     ACTIONS,
     DIRECTIONS,
     SQUARE_TURNS,
-    Bodies,
     Integration,
     ParticlePhysics,
     offsets_to,
@@ -144,9 +143,9 @@ class ParticleClimb:
     def step(self, task: ParticleTask, state: ParticleState, action: Action, key: Key) -> tuple[ParticleState, Step]:
         """Push every agent in its direction; the reward belongs to the place reached."""
         del key
-        bodies = Bodies.alike(self.num_agents, self.agent_size, collides=self.agents_collide)
-        force = self.acceleration * jnp.asarray(DIRECTIONS)[action]
-        state = ParticleState(*self.physics.step(bodies, state.position, state.velocity, force))
+        force, size = self.acceleration * jnp.asarray(DIRECTIONS)[action], self.agent_size
+        moved = self.physics.step(state.position, state.velocity, force, size if self.agents_collide else None)
+        state = ParticleState(*moved)
         reward = self.reward(task, self.occupied(offsets_to(task.landmarks, state.position)))
         return state, Step(self.observe(task, state), reward, jnp.asarray(False))
 

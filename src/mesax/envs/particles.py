@@ -44,24 +44,6 @@ def turned_actions() -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Bodies:
-    """What does not change about the bodies of a world, one entry each."""
-
-    size: tuple[float, ...]
-    movable: tuple[bool, ...]
-    collides: tuple[bool, ...]
-    mass: tuple[float, ...] | None = None
-    """None: 1 each."""
-    max_speed: tuple[float, ...] | None = None
-    """None: without limit."""
-
-    @staticmethod
-    def alike(number: int, size: float, *, movable: bool = True, collides: bool = True) -> Bodies:
-        """Equal bodies."""
-        return Bodies((size,) * number, (movable,) * number, (collides,) * number)
-
-
-@dataclass(frozen=True)
 class ParticlePhysics:
     """Integration of a particle world; positions and velocities are `[bodies, 2]`."""
 
@@ -81,40 +63,32 @@ class ParticlePhysics:
 
     def step(
         self,
-        bodies: Bodies,
         position: Float[Array, "bodies 2"],
         velocity: Float[Array, "bodies 2"],
         force: Float[Array, "bodies 2"],
+        size: float | None = None,
     ) -> tuple[Float[Array, "bodies 2"], Float[Array, "bodies 2"]]:
-        """Positions and velocities one time step later under the bodies' own `force`."""
-        force = force + self.contact_forces(bodies, position)
-        masses = jnp.ones((len(bodies.size), 1)) if bodies.mass is None else jnp.asarray(bodies.mass)[:, None]
-        faster = velocity * (1.0 - self.damping) + force / masses * self.time_step
-        if bodies.max_speed is not None:
-            speed, limit = length(faster)[:, None], jnp.asarray(bodies.max_speed)[:, None]
-            # The limit may be infinite: it must not enter the branch that is not taken, nor its gradient.
-            over = speed > limit
-            faster = faster * (jnp.where(over, limit, 1.0) / jnp.where(over, speed, 1.0))
+        """Positions and velocities one time step later under the bodies' own `force`.
+
+        Bodies of a `size` push each other apart; without one they pass through each other.
+        """
+        if size is not None and position.shape[0] > 1:
+            force = force + self.contact_forces(position, size)
+        faster = velocity * (1.0 - self.damping) + force * self.time_step
         moved = position + self.time_step * (velocity if self.integration == "position-first" else faster)
         if self.wall is not None:
             outward = (jnp.abs(moved) >= self.wall) & (jnp.sign(faster) == jnp.sign(moved))
             moved, faster = jnp.clip(moved, -self.wall, self.wall), jnp.where(outward, 0.0, faster)
-        if all(bodies.movable):
-            return moved, faster
-        movable = jnp.asarray(bodies.movable)[:, None]
-        return jnp.where(movable, moved, position), jnp.where(movable, faster, velocity)
+        return moved, faster
 
-    def contact_forces(self, bodies: Bodies, position: Float[Array, "bodies 2"]) -> Float[Array, "bodies 2"]:
-        """Sum of the repulsions on each body."""
-        pairs = np.outer(bodies.collides, bodies.collides) & ~np.eye(len(bodies.size), dtype=bool)
-        if not pairs.any():
-            return jnp.zeros_like(position)
+    def contact_forces(self, position: Float[Array, "bodies 2"], size: float) -> Float[Array, "bodies 2"]:
+        """Sum of the repulsions on each body of radius `size`."""
+        pairs = ~np.eye(position.shape[0], dtype=bool)
         apart = position[:, None] - position[None]
         distance = length(jnp.where(pairs[..., None], apart, 1.0))
         # Two bodies at the very same point have no line between them: dividing by their distance would give NaN.
         direction = apart / jnp.where(distance > 0, distance, 1.0)[..., None]
-        least = np.add.outer(bodies.size, bodies.size)
-        depth = jax.nn.softplus(-(distance - least) / self.contact_margin) * self.contact_margin
+        depth = jax.nn.softplus(-(distance - 2 * size) / self.contact_margin) * self.contact_margin
         return jnp.sum(jnp.where(pairs[..., None], self.contact_force * depth[..., None] * direction, 0.0), axis=1)
 
 
@@ -142,10 +116,9 @@ def steer(
 ) -> Int[Array, ""]:
     """The action whose next steps, if the agent coasts afterwards, stay closest to a point at `offset`."""
     # As many particles as actions, each pushed once; they ignore one another.
-    ghosts = Bodies.alike(len(DIRECTIONS), 0.0, collides=False)
     position, speed = jnp.zeros((len(DIRECTIONS), 2)), jnp.broadcast_to(velocity, (len(DIRECTIONS), 2))
     force, missed = UNIT_FORCE * jnp.asarray(DIRECTIONS), jnp.zeros(len(DIRECTIONS))
     for _ in range(FORESIGHT):
-        position, speed = physics.step(ghosts, position, speed, force)
+        position, speed = physics.step(position, speed, force)
         force, missed = jnp.zeros_like(force), missed + length(offset[None] - position)
     return jnp.argmin(missed)

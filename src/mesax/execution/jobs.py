@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from mesax.errors import Preempted
 from mesax.methods.base import Row, Stage
 from mesax.store.checkpoints import Checkpoints, tree_checksums
-from mesax.store.files import Checksum, file_checksum, store_errors
+from mesax.store.files import Checksum, store_errors
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import InMemory, Place, SavedTree, save_tree
 from mesax.training import schedule
@@ -183,8 +183,7 @@ class JobServices(Job):
     def document(self, name: str, content: Row) -> None:
         """Write a JSON file for the whole run."""
         file = f"{name}.json"
-        self.run.write_json(file, content)
-        self.documents[file] = file_checksum(self.run.path / file)
+        self.documents[file] = self.run.write_json(file, content)
 
     def kept(self, like: Callable[[], PyTree]) -> PyTree | None:
         """What the job kept when it was last saved; None if it starts anew."""

@@ -28,12 +28,13 @@ from mesax.experiments.rebuild import check_tasks
 from mesax.methods.base import Experiment, Stage
 from mesax.results.summary import summary_of
 from mesax.runtime import available_cores, numeric_settings
-from mesax.store.files import remove_tree
+from mesax.store.files import Checksum, file_checksum, is_there, remove_tree
+from mesax.store.json_files import read_json, read_rows
 from mesax.store.json_values import Json
 from mesax.store.modules import how_to_load
 from mesax.store.reading import in_order
-from mesax.store.run_directory import MERGED, RunDirectory, product_in
-from mesax.store.sums import DONE
+from mesax.store.run_directory import COVERAGE, RunDirectory, product_in
+from mesax.store.sums import DONE, Sums
 from mesax.store.trees import MANIFEST, copy_tree
 from mesax.training.host_rollout import running
 
@@ -187,65 +188,72 @@ def _do_stage(
 
 
 def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
-    """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them."""
+    """Gather the rows, policies and clocks of all jobs into the run directory, and summarize them.
+
+    What is read is held against the sums that the jobs left, and these sums are sealed, so that a file which changes
+    meanwhile is found out.
+    """
     jobs = [_Gathered.of(run, stage, job) for stage in stages for job in range(len(stage.job_steps))]
-    if type(run)(run.path).run != run.run:  # by the names of today, if that is how it was read
-        raise DamageError(f"{run.path / 'run.json'} is not what it was when the run began")
     evaluations = in_order(row for job in jobs for row in job.evaluations)
     metrics, timing = [row for job in jobs for row in job.metrics], [job.timing for job in jobs]
-    run.write_rows("eval.jsonl", evaluations)
-    run.write_rows("metrics.jsonl", metrics)
-    run.write_rows("timing.jsonl", timing)
-    coverage = run.path / "coverage.json"
-    if coverage.is_file() and not any(_wrote(job.facts, "documents", coverage.name) for job in jobs):
-        raise DamageError(f"{coverage} was not written by this run: remove it")
+    sums: dict[str, Checksum] = {}
+    for job in jobs:
+        sums |= job.sums
+    if is_there(run.path / COVERAGE) and COVERAGE not in sums:
+        raise DamageError(f"{run.path / COVERAGE} was not written by this run: remove it")
+    coverage = read_json(run.path / COVERAGE, sums[COVERAGE]) if COVERAGE in sums else None
+    for name, rows in (("eval.jsonl", evaluations), ("metrics.jsonl", metrics), ("timing.jsonl", timing)):
+        sums[name] = run.write_rows(name, rows)
     adapt = sum(row["env_steps"] for row in timing if row["phase"] == "adapt")
     summary = summary_of(
         run.run,
         evaluations,
         metrics,
-        run.read_json("coverage.json") if coverage.is_file() else None,
+        coverage,
         env_steps=adapt,
         meta_env_steps=sum(row["env_steps"] for row in timing) - adapt,
         wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),
         run_dir=str(run.path),
     )
-    run.write_json("summary.json", summary)
-    merged = [run.path / name for name in MERGED]
-    files = [*merged, *(path for job in jobs for path in job.files)]
-    run.seal(path.relative_to(run.path).as_posix() for path in files if path.is_file())
+    sums["summary.json"] = run.write_json("summary.json", summary)
+    sums |= {name: file_checksum(run.path / name) for name in ("run.json", "clock.jsonl")}
+    run.seal(sums)
+    try:
+        if type(run)(run.path).run != run.run:  # by the names of today, if that is how it was read
+            raise DamageError(f"{run.path / 'run.json'} is not what it was when the run began")
+    except DamageError:
+        run.unseal()
+        raise
     return summary
 
 
 class _Gathered(NamedTuple):
     """What a finished job has for the run."""
 
-    facts: Json
     evaluations: list[Json]
     metrics: list[Json]
     timing: Json
-    files: list[Path]
-    """Those that describe the rest: its own word, and the manifests of its products."""
+    sums: Sums
+    """Of files in the run directory: the job's own word, the manifests of its products, its documents."""
 
     @staticmethod
     def of(run: RunDirectory, stage: Stage, job: int) -> _Gathered:
         """Checked, with copies of its products in the run directory."""
-        directory = RunDirectory(run.job_directory(stage.name, job))
-        facts = run.check_job(directory.path)
+        directory = run.job_directory(stage.name, job)
+        facts = run.check_job(directory)
         for name in ("checkpoints", "scratch"):  # of a job that was killed just after it was done
-            remove_tree(directory.path / name)
-        products = sorted(path for pattern in stage.products for path in directory.path.glob(pattern))
-        products = [path for path in products if _wrote(facts, "trees", path.name)]
-        for path in products:
-            copy_tree(path, product_in(run.path, path.name))
+            remove_tree(directory / name)
+        sums: dict[str, Checksum] = dict(facts["documents"])
+        done = directory / DONE
+        sums[done.relative_to(run.path).as_posix()] = file_checksum(done)
+        for path in sorted(path for pattern in stage.products for path in directory.glob(pattern)):
+            if path.name in facts["trees"]:
+                product = product_in(run.path, path.name)
+                copy_tree(path, product)
+                sums[(product / MANIFEST).relative_to(run.path).as_posix()] = facts["trees"][path.name]
         evaluations, metrics = (
-            directory.read_rows(name) if _wrote(facts, "rows", name) else [] for name in ("eval.jsonl", "metrics.jsonl")
+            read_rows(directory / name, facts["rows"][name]) if name in facts["rows"] else []
+            for name in ("eval.jsonl", "metrics.jsonl")
         )
         numbers = {name: value for name, value in facts.items() if isinstance(value, int | float)}
-        files = [directory.path / DONE, *(product_in(run.path, path.name) / MANIFEST for path in products)]
-        return _Gathered(facts, evaluations, metrics, {"phase": stage.name, "job": job} | numbers, files)
-
-
-def _wrote(facts: Json, kind: str, name: str) -> bool:
-    """Whether a job has written a file of that kind; jobs of earlier versions do not say."""
-    return name in facts.get(kind, (name,))
+        return _Gathered(evaluations, metrics, {"phase": stage.name, "job": job} | numbers, sums)

@@ -8,6 +8,7 @@ changes against the paper is printed by every run and explained in docs/deviatio
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import cast
 
@@ -36,11 +37,16 @@ def experiment(method: str, environment: str, preset: str, learner: str | None =
             raise UsageError(f"method '{method}' brings its own learner: --learner goes with {', '.join(AROUND_ANY)}")
         return builder(method)(_around(environment, chosen, method, learner))
     refuse_reference(method)
-    if method not in chosen.learners:
-        raise _unknown("method", method, environment, [*WRAPPERS, *chosen.learners])
+    if method not in chosen.by_name:
+        raise _unknown("method", method, environment, [*WRAPPERS, *chosen.by_name])
     if learner is not None:
         raise UsageError(f"method '{method}' is a learner itself: --learner goes with {', '.join(AROUND_ANY)}")
-    return builder("plain")(chosen.around(chosen.learners[method]))
+    return builder("plain")(chosen.around(chosen.by_name[method]))
+
+
+def paid_here(chosen: Experiment, environment: str, preset: str) -> Experiment:
+    """An experiment whose reward model has the settings of its world, if there are some."""
+    return replace(chosen, reward_model=suite_of(environment).preset(environment, preset).paying(chosen.reward_model))
 
 
 def builder(method: str) -> Callable[[Preset], Experiment]:
@@ -63,11 +69,11 @@ def _around(environment: str, preset: Preset, method: str, learner: str | None) 
     name = wrapper.learner if learner is None else learner
     if name is None:
         return preset
-    fitting = [name for name, entry in preset.learners.items() if _fits(wrapper, entry)]
+    fitting = [name for name, entry in preset.by_name.items() if _fits(wrapper, entry)]
     if is_reference(name):
         chosen = _own(name)
-    elif name in preset.learners:
-        chosen = preset.learners[name]
+    elif name in preset.by_name:
+        chosen = preset.by_name[name]
     else:
         raise _unknown("learner", name, environment, fitting)
     if not _fits(wrapper, chosen):

@@ -24,12 +24,18 @@ from typing import Any, Literal, TypeGuard, TypeVar, Union
 
 from mesax.errors import UsageError
 from mesax.store.json_values import flatten
-from mesax.store.settings import settings_in, to_plain
+from mesax.store.modules import attribute_of, is_reference
+from mesax.store.settings import is_setting, settings_in, to_plain
 
 Value = TypeVar("Value")
 SCALARS = (bool, int, float, str)
-OFFERED = {"mesax.algorithms.base.Learner": ("mesax.algorithms", "mesax.baselines")}
-"""Contracts whose keepers can be chosen by the names of their classes, and the packages that have these."""
+OFFERED = {
+    "mesax.algorithms.base.Learner": ("mesax.algorithms", "mesax.baselines"),
+    "mesax.algorithms.actor_updates.ActorUpdate": ("mesax.algorithms",),
+    "mesax.nets.sequence.NetConfig": ("mesax.nets",),
+    "mesax.rewards.base.RewardModel": ("mesax.rewards.base", "mesax.baselines"),
+}
+"""Contracts, and the packages whose classes keep them: these are chosen by name, others as `module:class`."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +212,22 @@ def _choices(hint: object) -> tuple[str, ...]:
 
 
 def _variants(hint: object) -> list[type]:
-    return [member for member in _members(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)]
+    return [kind for kind in _kinds(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+
+
+def _kinds(hint: object) -> list[object]:
+    """What a setting may be: the alternatives of its annotation, and of a contract those that keep it."""
+    return [kind for member in _members(hint) for kind in (_keepers(member) if _is_contract(member) else [member])]
+
+
+def _is_contract(hint: object) -> TypeGuard[type]:
+    return isinstance(hint, type) and f"{hint.__module__}.{hint.__qualname__}" in OFFERED
+
+
+def _keepers(contract: type) -> list[object]:
+    """Classes of mesax that keep a contract, each of which can be made from its name alone."""
+    kinds = settings_in(*OFFERED[f"{contract.__module__}.{contract.__qualname__}"]).values()
+    return [kind for kind in kinds if _is_buildable(kind) and isinstance(kind(), contract)]
 
 
 @dataclass(frozen=True)
@@ -275,23 +296,34 @@ class _Refused(Exception):
 
 
 def _parse(text: str, hint: object, current: object, path: str) -> object:
-    members = [member for member in _members(hint) if _expected(member)] or _offered(hint)
+    members, contracts = [kind for kind in _kinds(hint) if _expected(kind)], list(filter(_is_contract, _members(hint)))
     if not members or (hint is type(current) and _is_dataclass(current)):
         names = _names(type(current)) if _is_dataclass(current) else []
         parts = ", ".join(f"--{path}.{name.replace('_', '-')}" for name in names)
         raise UsageError(f"--{path} cannot be set as a whole" + (f"; set its parts: {parts}" if parts else ""))
+    if contracts and is_reference(text):
+        return _inheriting(_of_a_user(text, contracts[0], path), current)
     try:
         return _inheriting(_read_any(text.strip(), members), current)
     except _Refused as error:
-        expected = _either([_expected(member) for member in members])
+        expected = _either([*map(_expected, members), *("MODULE:CLASS of your own" for _ in contracts)])
         raise UsageError(f"--{path}: cannot use {text!r}; expected {expected}") from error
 
 
-def _offered(hint: object) -> list[object]:
-    """Classes that keep a contract, where it is one of those that can be chosen so."""
-    packages = OFFERED.get(f"{hint.__module__}.{hint.__qualname__}") if isinstance(hint, type) else None
-    kinds = settings_in(*packages).values() if packages else ()
-    return [kind for kind in kinds if _is_buildable(kind) and isinstance(kind(), typing.cast(type, hint))]
+def _of_a_user(reference: str, contract: type, path: str) -> object:
+    """What `module:attribute` names: a class with its defaults, or an instance of one."""
+    found = attribute_of(reference)
+    try:
+        value = found() if isinstance(found, type) else found
+    except TypeError as error:
+        raise UsageError(f"--{path}: '{reference}' cannot be built by its name: {error}") from error
+    asked = {name for kind in contract.__mro__ if kind.__module__ != "typing" for name in vars(kind)}
+    missing = [name for name in sorted(asked) if not (name.startswith("_") or hasattr(value, name))]
+    if missing:
+        raise UsageError(f"--{path}: '{reference}' is no {contract.__name__}: it has no {', '.join(missing)}")
+    if not is_setting(type(value)):
+        raise UsageError(f"--{path}: '{reference}' is no setting: make {type(value).__name__} a frozen dataclass")
+    return value
 
 
 def _inheriting(chosen: object, current: object) -> object:
@@ -425,6 +457,8 @@ def type_text(hint: object) -> str:
             parts.append(",".join(inner))
         elif member is type(None):
             parts.append("none")
+        elif _is_contract(member):
+            parts += [*(getattr(kind, "__name__", "") for kind in _keepers(member)), "MODULE:CLASS"]
         else:
             parts.append(getattr(member, "__name__", str(member)))
     return " | ".join(parts)

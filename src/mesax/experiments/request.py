@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from mesax.envs.base import TaskFamily
 from mesax.experiments.catalogue import experiment as named_experiment
+from mesax.experiments.catalogue import paid_here
 from mesax.experiments.overrides import apply_all, difference, digest
 from mesax.experiments.provenance import surroundings
 from mesax.methods.base import Experiment
@@ -39,7 +40,10 @@ class Request:
     def experiment(self) -> Experiment:
         """The catalogue's entry with this request's changes."""
         entry = replace(named_experiment(self.method, self.env, self.preset, self.learner), seed=self.seed)
-        changes = list(self.overrides)
+        paid = [(path, text) for path, text in self.overrides if path.replace("_", "-") == "reward-model"]
+        if paid:
+            entry = paid_here(apply_all(entry, paid), self.env, self.preset)
+        changes = [change for change in self.overrides if change not in paid]
         if self.num_test_tasks is not None:
             changes.append(("num-test-tasks", str(self.num_test_tasks)))
         return apply_all(entry, changes)

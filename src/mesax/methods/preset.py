@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mesax.algorithms.base import Learner
 from mesax.baselines.counts import KeyMap
+from mesax.baselines.rnd import PAID
 from mesax.baselines.scripts import Script
 from mesax.baselines.tours import TourPlan
 from mesax.envs.goals import Goal
@@ -37,6 +38,8 @@ class Preset:
     """MESA's experiment; the controls share all of it but the method."""
     learners: Mapping[str, NamedLearner]
     """Learners of the world, by name."""
+    reward_models: tuple[RewardModel, ...] = ()
+    """Reward models with settings that suit the world; others have their defaults."""
     alone: Learner | None = None
     """MESA's learner with the settings that suit it alone; None: the same."""
     goal: Goal | None = None
@@ -57,6 +60,19 @@ class Preset:
         """MESA's own settings in it."""
         assert isinstance(self.mesa.method, Mesa), "a preset's own experiment is one of MESA"
         return self.mesa.method
+
+    @property
+    def by_name(self) -> Mapping[str, NamedLearner]:
+        """All learners, those too that are another with a reward model."""
+        paid = {name: (own, self.paying(model)) for name, (own, model) in PAID.items() if own in self.learners}
+        return {
+            **self.learners,
+            **{name: replace(self.learners[own], reward_model=model) for name, (own, model) in paid.items()},
+        }
+
+    def paying(self, model: RewardModel) -> RewardModel:
+        """A reward model with this world's settings, if the world has some for its kind."""
+        return next((own for own in self.reward_models if type(own) is type(model)), model)
 
     def around(self, learner: NamedLearner) -> Preset:
         """The same world around another learner."""

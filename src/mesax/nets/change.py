@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mesax.nets.attention import AttentionOverAgents, AttentionOverOthers
 from mesax.nets.dense import Mlp
 from mesax.nets.entities import Entities
-from mesax.nets.sequence import Input, Memory, Net, StepByStep
+from mesax.nets.sequence import Input, Memory, Net, NetConfig, StepByStep
 from mesax.ranges import above
 from mesax.types import Key
 
@@ -66,9 +65,9 @@ class ChangeNet(StepByStep[Input]):
 class WithChange:
     """A net without memory that also sees what changed since the step before: for worlds that hide velocities."""
 
-    net: Mlp | Entities | AttentionOverOthers | AttentionOverAgents = Mlp()
-    """To nets over entities or others, changes are the `own` numbers: where an observation begins with the offset to a
-    landmark, its change is the agent's own velocity, the other way around. Other nets see the change of all numbers."""
+    net: NetConfig = Mlp()
+    """To nets over entities, changes are the `own` numbers: where an observation begins with the offset to a landmark,
+    its change is the agent's own velocity, the other way around. Other nets see the change of all numbers."""
     factor: float = 10.0
     """What changes are multiplied by: one over the time of a step makes them velocities."""
 
@@ -76,7 +75,14 @@ class WithChange:
         """Refuse changes that are not seen."""
         above(self, 0, "factor")
 
-    def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0, actions: int = 0) -> ChangeNet:
-        """A fresh net with a linear head of the given gain; `actions` are numbers in further parts."""
-        changing = self.net.own if isinstance(self.net, Entities | AttentionOverOthers) else inputs
-        return ChangeNet(self.net.build(changing + inputs + actions, outputs, key, head_gain), changing, self.factor)
+    def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> ChangeNet:
+        """A fresh net with a linear head of the given gain."""
+        return self._built(inputs, inputs, outputs, key, head_gain)
+
+    def build_critic(self, obs: int, actions: int, key: Key, head_gain: float = 1.0) -> ChangeNet:
+        """A critic that sees the change of observations, and actions as they are."""
+        return self._built(obs, obs + actions, 1, key, head_gain)
+
+    def _built(self, seen: int, inputs: int, outputs: int, key: Key, head_gain: float) -> ChangeNet:
+        changing = self.net.own if isinstance(self.net, Entities) else seen
+        return ChangeNet(self.net.build(changing + inputs, outputs, key, head_gain), changing, self.factor)

@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from mesax.types import Key
+
 Memory: TypeAlias = PyTree
 Input: TypeAlias = Float[Array, "..."] | tuple[Float[Array, "..."], ...]
 InputT = TypeVar("InputT")
@@ -38,6 +40,22 @@ class Net(Protocol[InputT_contra]):
 
     def along_batch(self, start: Memory, xs: InputT_contra) -> tuple[Memory, Float[Array, "batch time ..."]]:
         """The same for many episodes, each with a `start` of its own."""
+
+
+@runtime_checkable
+class NetConfig(Protocol):
+    """Settings of a net: a frozen dataclass that builds it. One of your own needs nothing else."""
+
+    def build(self, inputs: int, outputs: int, key: Key, head_gain: float = 1.0) -> Net[Input]:
+        """A fresh net, whose last layer has the given gain."""
+
+
+@runtime_checkable
+class BuildsCritics(Protocol):
+    """Settings of a net that must know which of a critic's inputs are actions; to most nets all inputs are alike."""
+
+    def build_critic(self, obs: int, actions: int, key: Key, head_gain: float = 1.0) -> Net[Input]:
+        """A fresh critic with one output, of an input in two parts."""
 
 
 class StepByStep(eqx.Module, Generic[InputT]):

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mesax.nets.actions import PerAction
-from mesax.nets.attention import AttentionOverAgents, AttentionOverOthers
-from mesax.nets.change import WithChange
-from mesax.nets.dense import Mlp
-from mesax.nets.entities import Entities
-from mesax.nets.recurrent import Gru
-from mesax.nets.sequence import Input, Memory, Net, StepByStep, along
+from mesax.nets.sequence import BuildsCritics, Input, Memory, Net, NetConfig, StepByStep, along
 from mesax.types import Key, mapped
-
-NetConfig: TypeAlias = Mlp | Gru | WithChange | Entities | PerAction | AttentionOverOthers | AttentionOverAgents
 
 
 class Team(StepByStep[Array]):
@@ -207,8 +197,8 @@ class Ensemble(StepByStep[Input]):
         def build(key: Key) -> Net[Input]:
             if additive:
                 return Additive(config.build(obs, 1 + action, key, head_gain))
-            if isinstance(config, WithChange):
-                return config.build(obs, 1, key, head_gain, actions=action)
+            if isinstance(config, BuildsCritics):
+                return config.build_critic(obs, action, key, head_gain)
             return config.build(obs + action, 1, key, head_gain)
 
         return Ensemble(jax.vmap(build)(jax.random.split(key, members)))

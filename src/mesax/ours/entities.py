@@ -68,7 +68,13 @@ class DeclaredEntities:
 
     @staticmethod
     def of(env: object, spec: EnvSpec) -> DeclaredEntities:
-        """What a world declares of itself; where it declares nothing, the whole observation is one entity."""
+        """What a world declares of itself; where it declares nothing, the whole observation is one entity.
+
+        A world of one's own has an attribute `entities`; environments of PettingZoo, Gymnasium and JaxMARL too.
+        """
+        declared = getattr(env, "entities", None)
+        if isinstance(declared, DeclaredEntities):
+            return declared
         if not isinstance(env, HasTeamView):
             return DeclaredEntities(Block(0, 1, spec.obs_size))
         view = env.team_view

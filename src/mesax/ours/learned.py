@@ -41,7 +41,7 @@ from mesax.ours.learned_reward import (
     logits_of,
 )
 from mesax.ours.reward_fit import FitState, Fitting
-from mesax.ours.verdict import overall, verdict
+from mesax.ours.verdict import overall, verdict, will_help
 from mesax.ranges import at_least
 from mesax.rewards.coverage import CoverageState, RecordReward
 from mesax.store.trees import Place, load_tree, open_tree, save_tree, trees_in
@@ -199,6 +199,7 @@ def _verdict_row(done: FitState, together: HeldOut | None, steps: PaidSteps, wor
         "phase": "verdict",
         "step": 0,
         "verdict": words,
+        "helps": will_help(together),
         "entities": int(done.weights.shape[1]),
         "anchor_loss": float(done.anchor_loss),
         "loss": float(done.loss),

@@ -22,6 +22,11 @@ def overall(found: Sequence[HeldOut]) -> HeldOut | None:
     return HeldOut(likelihood, chance, precision, float(steps.sum()))
 
 
+def will_help(found: HeldOut | None) -> bool:
+    """Whether explorers will work, as far as can be known."""
+    return found is not None and found.precision >= WILL and found.log_likelihood > found.by_chance
+
+
 def verdict(found: HeldOut | None, shared: bool, declared: bool) -> str:
     """One line."""
     return " ".join([_verdict(found), *_advice(found, shared, declared)])
@@ -37,7 +42,7 @@ def _verdict(found: HeldOut | None) -> str:
         f"on layouts it has not seen, the model tells paying from unpaid steps with {found.precision:.2f} precision at"
         f" {RECALL:.2f} recall (log-likelihood {found.log_likelihood:.3f}, by chance {found.by_chance:.3f}):"
     )
-    if found.precision >= WILL and found.log_likelihood > found.by_chance:
+    if will_help(found):
         return f"{told} explorers will work."
     if found.precision >= MAY:
         return f"{told} explorers may work, and will also go for what does not pay."
@@ -46,7 +51,7 @@ def _verdict(found: HeldOut | None) -> str:
 
 def _advice(found: HeldOut | None, shared: bool, declared: bool) -> list[str]:
     """What may make it better, if it is not good."""
-    if found is not None and found.precision >= WILL:
+    if will_help(found):
         return []
     lines = []
     if not declared:

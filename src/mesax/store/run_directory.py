@@ -16,6 +16,7 @@ from pathlib import Path
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.store.files import (
     Checksum,
+    checksum,
     held_alone,
     is_there,
     open_regular_file,
@@ -39,9 +40,10 @@ from mesax.store.sums import DONE, Sums, check_job, check_sum, identity_of, read
 PRODUCTS = "policies"
 """Folder of what the stages of a finished run have made."""
 STATUSES = ("running", "done", "failed", "preempted")
-MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", "coverage.json", "summary.json", "clock.jsonl")
+COVERAGE = "coverage.json"
+MERGED = ("run.json", "eval.jsonl", "metrics.jsonl", "timing.jsonl", COVERAGE, "summary.json", "clock.jsonl")
 """The results of a finished run; coverage.json is there only if explorers were trained."""
-KEPT_ONCE = ("run.json", "coverage.json", "clock.jsonl")
+KEPT_ONCE = ("run.json", COVERAGE, "clock.jsonl")
 """Those of them that cannot be merged again from what the jobs wrote."""
 SECONDS_FOR_LOOKING = 1
 """After which a lock that others share is refused."""
@@ -121,10 +123,11 @@ class RunDirectory:
             raise ValueError(f"status {word!r} is none of {', '.join(STATUSES)}")
         write_file(self.path / "STATUS", f"{word}\n".encode())
 
-    def write_json(self, name: str, value: object) -> None:
-        """Write a readable JSON file at once or not at all."""
-        text = json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n"
-        write_file(self.path / name, text.encode())
+    def write_json(self, name: str, value: object) -> Checksum:
+        """Write a readable JSON file at once or not at all; what it is now."""
+        data = (json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n").encode()
+        write_file(self.path / name, data)
+        return checksum(data)
 
     def read_json(self, name: str) -> Json:
         """The object in a JSON file; in a finished run, it must be what was written."""
@@ -147,9 +150,11 @@ class RunDirectory:
                     raise
         return glue + data
 
-    def write_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Write a whole JSONL file at once or not at all."""
-        write_file(self.path / name, "".join(_line(row) for row in rows).encode())
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, object]]) -> Checksum:
+        """Write a whole JSONL file at once or not at all; what it is now."""
+        data = "".join(_line(row) for row in rows).encode()
+        write_file(self.path / name, data)
+        return checksum(data)
 
     def read_rows(self, name: str) -> list[Json]:
         """The rows of a JSONL file; none if there is no file, but in a finished run it must be what was written."""
@@ -183,7 +188,7 @@ class RunDirectory:
 
     def check_results(self) -> None:
         """A `DamageError` if a finished run lacks results, or one of them is not what was written."""
-        self.check(*(name for name in MERGED if name != "coverage.json" or self.has(name)))
+        self.check(*(name for name in MERGED if name != COVERAGE or self.has(name)))
 
     def can_be_mended(self) -> bool:
         """Whether all results that nothing else holds are what was written, as far as that is known."""
@@ -197,9 +202,9 @@ class RunDirectory:
             return False
         return True
 
-    def seal(self, names: Iterable[str]) -> None:
-        """Write down what these files are: from now on whoever reads one checks it."""
-        write_sums(self.path, names)
+    def seal(self, sums: Sums) -> None:
+        """Write down what the files are: from now on, a file is checked whenever it is read."""
+        write_sums(self.path, sums)
 
     def unseal(self) -> None:
         """The files are about to change."""

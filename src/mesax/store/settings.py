@@ -31,6 +31,8 @@ Kinds: TypeAlias = Mapping[str, Named]
 HOMES = clone.homes()
 ADDED = "added"
 """Marks the fields that are `added`."""
+RETIRED = "RETIRED"
+"""The class attribute with settings that are gone."""
 UNREADABLE = (Mapping, set, frozenset, Enum, os.PathLike)
 """What JSON can hold of such a field does not say what it was."""
 Value = TypeVar("Value")
@@ -77,6 +79,11 @@ def added(value: Value) -> Value:
     """
     default: Value = dataclasses.field(default=value, metadata={ADDED: value})
     return default
+
+
+def retired(kind: type) -> dict[str, object]:
+    """Settings that a class had once, at the value that they all had: files and digests go on saying them."""
+    return {name: value for base in kind.__mro__ for name, value in vars(base).get(RETIRED, {}).items()}
 
 
 def said(value: object) -> Iterator[tuple[str, object]]:
@@ -171,7 +178,7 @@ def _plain(value: object, whole: bool, place: str) -> typing.Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind, chosen = type(value), items(value) if whole else said(value)
         parts = {name: _plain(entry, whole, f"{kind.__name__}.{name}") for name, entry in chosen}
-        return {"type": name_of(kind), **parts}
+        return {"type": name_of(kind), **retired(kind), **parts}
     if isinstance(value, Mapping):
         return {str(key): _plain(entry, whole, place) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -285,7 +292,8 @@ class _Reader:
         kind = self.kinds[name]
         assert isinstance(kind, type) and dataclasses.is_dataclass(kind)
         fields = {field.name for field in _taken(kind)}
-        given = {key: self.read(entry, depth + 1) for key, entry in plain.items() if key != "type"}
+        gone = {"type": name, **retired(kind)}
+        given = {key: self.read(entry, depth + 1) for key, entry in plain.items() if gone.get(key, ...) != entry}
         if given.keys() - fields:
             raise StoreError(f"{name} has no setting {min(given.keys() - fields)!r}")
         hints = _hints(kind)

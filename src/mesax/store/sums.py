@@ -6,7 +6,7 @@ It also has a sum of itself, so that a flipped bit in it is not taken for damage
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias, cast
 
@@ -21,9 +21,8 @@ DONE = "done.json"
 """What a finished job says of itself, and of what it has written."""
 
 
-def write_sums(directory: Path, names: Iterable[str]) -> None:
-    """Write down what these files are."""
-    sums = {name: file_checksum(directory / name) for name in names}
+def write_sums(directory: Path, sums: Sums) -> None:
+    """Write down what the files of a directory are."""
     write_file(directory / CHECKSUMS, _as_text({**sums, CHECKSUMS: _own(sums)}))
 
 
@@ -68,10 +67,9 @@ def check_job(run: Path, job: Path, config_hash: object) -> Json:
     path = job / DONE
     facts = read_json(path)
     for name, value in identity_of(job, config_hash).items():
-        if facts.get(name, value) != value:  # those of earlier versions say less
-            raise DamageError(
-                f"{path} is of another job: its {name.replace('_', ' ')} is {facts[name]!r}, not {value!r}"
-            )
+        if facts.get(name) != value:
+            found = repr(facts.get(name))
+            raise DamageError(f"{path} is of another job: its {name.replace('_', ' ')} is {found}, not {value!r}")
     for kind, place, suffix in (("rows", job, ""), ("trees", job, "/manifest.json"), ("documents", run, "")):
         for name, own in _sums_in(path, facts, kind).items():
             check_sum(place / f"{name}{suffix}", own)
@@ -79,7 +77,7 @@ def check_job(run: Path, job: Path, config_hash: object) -> Json:
 
 
 def _sums_in(path: Path, facts: Json, kind: str) -> Sums:
-    sums = facts.get(kind, {})
+    sums = facts.get(kind)  # those of earlier versions say less
     if not isinstance(sums, dict) or not all(is_checksum(value) and "/" not in name for name, value in sums.items()):
         raise DamageError(f"{path} does not hold checksums of {kind}")
     return sums

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
-from mesax.algorithms.actor_updates import JointImprovement
 from mesax.algorithms.base import Learner
+from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex, Independent, MixerConfig, Monotonic, StateDuplex, Sum

@@ -3,6 +3,7 @@
 import functools
 import re
 import sys
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +21,9 @@ from mesax.bridges.environments.foreign import IDLE_PER_COPY, ForeignEnvironment
 from mesax.bridges.environments.layout import AgentLayout
 from mesax.envs.base import HostEnvironment
 from mesax.envs.host import EnvironmentFault
+from mesax.envs.structure import layouts_of
 from mesax.errors import UsageError
+from mesax.ours.entities import Block, DeclaredEntities
 from mesax.types import Box, Discrete
 
 
@@ -498,6 +501,32 @@ def test_more_seeds_keep_those_that_came_before():
     family = ForeignFamily(ForeignEnvironment(line, 6), 9.0)
     few, many = (family.draw_seeds(3, 0, number) for number in (5, 20))
     assert many[:5].tolist() == few.tolist() and len(set(many)) == 20
+
+
+@pytest.mark.parametrize("num_tasks", [None, 60])
+def test_tasks_that_share_a_layout_follow_each_other(num_tasks: int | None):
+    family = ForeignFamily(ForeignEnvironment(line, 6), 9.0, num_tasks=num_tasks, tasks_per_layout=6)
+    train, test = family.seeds(0, 20, 12)
+    layouts = train // 6
+    assert layouts.tolist() == np.repeat(layouts[::6], 6)[:20].tolist() and len(set(layouts)) == 4
+    assert sorted(test % 6) == sorted([*range(6)] * 2) and not set(layouts) & set(test // 6)
+    np.testing.assert_array_equal(layouts_of(family, 20), np.arange(20) // 6)
+    with pytest.raises(UsageError, match="num-tasks 10 is no multiple of tasks-per-layout 6"):
+        replace(family, num_tasks=10)
+
+
+def test_an_environment_declares_its_entities():
+    declared = DeclaredEntities(Block(0, 1, 1))
+
+    def declaring(seed: int) -> object:
+        env = line(seed)
+        env.entities = declared
+        return env
+
+    env = ForeignEnvironment(declaring, 6)
+    assert DeclaredEntities.of(env, env.spec) == declared
+    silent = ForeignEnvironment(line, 6)
+    assert not DeclaredEntities.of(silent, silent.spec).is_declared(silent.spec)
 
 
 def test_family():

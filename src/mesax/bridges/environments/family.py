@@ -9,14 +9,16 @@ from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Int, UInt32
 
-from mesax.envs.base import AnyEnvironment, TaskInfo, TaskSplit
+from mesax.envs.base import AnyEnvironment, PlainFamily, TaskInfo, TaskSplit
 from mesax.errors import UsageError
+from mesax.store.settings import added
 from mesax.types import Transition
 
 SEEDS = 2**31
 """Seeds that tasks are drawn from, for training and for testing each."""
+MOST_TASKS_PER_LAYOUT = 1_000
 
 
 @runtime_checkable
@@ -29,7 +31,7 @@ class PaysAgents(Protocol):
 
 
 @dataclass(frozen=True)
-class ForeignFamily:
+class ForeignFamily(PlainFamily):
     """Seeds as tasks of a `ForeignEnvironment` or a `JaxMarlEnvironment`, disjoint between training and testing."""
 
     env: AnyEnvironment
@@ -46,6 +48,9 @@ class ForeignFamily:
     """Number of the configuration that a step visits, -1 for none, as a JAX function; for pictures and logs only."""
     rewarding: Callable[[np.ndarray], np.ndarray] | None = None
     """From task seeds to the numbers of the configurations that pay in at least one of them."""
+    tasks_per_layout: int = added(1)
+    """Tasks on each layout: those whose seeds, divided by this and rounded down, are the same. Learned rewards need
+    several: `layout, target = divmod(seed, 6)`, say."""
 
     def __post_init__(self) -> None:
         """Refuse scores that results cannot be read by."""
@@ -61,26 +66,21 @@ class ForeignFamily:
             )
         if self.num_tasks is not None and self.num_tasks < 1:
             raise UsageError(f"num-tasks must be at least 1, not {self.num_tasks}")
+        each = self.tasks_per_layout
+        if not 1 <= each <= MOST_TASKS_PER_LAYOUT:
+            raise UsageError(f"tasks-per-layout must lie between 1 and {MOST_TASKS_PER_LAYOUT}, not {each}")
+        if self.num_tasks is not None and self.num_tasks % each:
+            raise UsageError(f"num-tasks {self.num_tasks} is no multiple of tasks-per-layout {each}")
 
     @property
     def optimal_threshold(self) -> float:
         """95% of the way from the suboptimal to the optimal return."""
         return self.suboptimal_return + 0.95 * (self.optimal_return - self.suboptimal_return)
 
-    @property
-    def configuration_shape(self) -> tuple[int, ...] | None:
-        """No layout for pictures."""
-        return None
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""
         spec = self.env.spec
-        known = {"num_agents": spec.num_agents, "horizon": spec.horizon, "return_is": "sum"}
+        known = {"num_agents": spec.num_agents, "horizon": spec.horizon} | super().facts()
         return known | ({"team_reward": self.env.team_reward} if isinstance(self.env, PaysAgents) else {})
 
     def split(self, seed: int, num_train: int, num_test: int) -> TaskSplit:
@@ -95,37 +95,33 @@ class ForeignFamily:
         """
         if self.num_tasks is None:
             train = self.draw_seeds(seed, 0, num_train)
-            test = self.draw_seeds(seed, 1, num_test) + SEEDS
+            test = self.draw_seeds(seed, 1, num_test) + SEEDS // self.tasks_per_layout * self.tasks_per_layout
         else:
             if num_train + num_test > self.num_tasks:
                 raise UsageError(
                     f"this family has {self.num_tasks} tasks, fewer than {num_train} for training"
                     f" + {num_test} for testing"
                 )
-            shuffled = np.random.default_rng((seed, 0xF0E1)).permutation(self.num_tasks)
+            layouts = np.random.default_rng((seed, 0xF0E1)).permutation(self.num_tasks // self.tasks_per_layout)
+            shuffled = self._on_layouts(layouts)
             train, test = shuffled[:num_train], shuffled[::-1][:num_test]
         return train, test
 
     def draw_seeds(self, seed: int, which: int, number: int) -> np.ndarray:
-        """Different numbers; asking for more keeps those that came before."""
-        random = np.random.default_rng((seed, 0xF0E1, which))
+        """Different numbers, all tasks of a layout after another; asking for more keeps those that came before."""
+        random, each = np.random.default_rng((seed, 0xF0E1, which)), self.tasks_per_layout
         drawn: dict[int, None] = {}
-        while len(drawn) < number:
-            drawn.setdefault(int(random.integers(SEEDS)))
-        return np.array(list(drawn), np.int64)
+        while each * len(drawn) < number:
+            drawn.setdefault(int(random.integers(SEEDS // each)))
+        return self._on_layouts(np.array(list(drawn), np.int64))[:number]
+
+    def _on_layouts(self, layouts: np.ndarray) -> np.ndarray:
+        """The seeds of all tasks on these layouts."""
+        return (self.tasks_per_layout * layouts[:, None] + np.arange(self.tasks_per_layout)).reshape(-1)
 
     def describe(self, task: UInt32[Array, ""]) -> TaskInfo:
         """The seed."""
         return TaskInfo(f"seed {int(task)}", None, [[int(task)]])
-
-    def score(self, rewards: Float[Array, " time"]) -> Float[Array, ""]:
-        """Sum over the episode."""
-        return jnp.sum(rewards)
-
-    def breakdown(self, task: UInt32[Array, ""], rewards: np.ndarray) -> dict[str, float]:
-        """No groups."""
-        del task, rewards
-        return {}
 
     def configuration(self, transition: Transition) -> Int[Array, ""]:
         """What the user's function says; -1 without one."""

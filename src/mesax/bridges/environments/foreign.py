@@ -80,6 +80,11 @@ class ForeignEnvironment:
         layout = self.layout
         return EnvSpec(len(layout.agents), layout.obs_size, layout.action_space, self.horizon)
 
+    @property
+    def entities(self) -> object:
+        """What the environments declare under this name: which numbers are about what. None: nothing."""
+        return _declared(self.make)
+
     def batch(self, copies: int, threads: int) -> HostBatch:
         """Running copies; each has an environment of its own, so threads change nothing."""
         return _Batch(self, copies, threads)
@@ -135,6 +140,14 @@ def _probe(make: Callable[[int], object]) -> Layout:
     layout = layout_of(env)
     close(env)
     return layout
+
+
+@lru_cache(maxsize=64)
+def _declared(make: Callable[[int], object]) -> object:
+    env = made_by(make, PROBE_SEED)
+    declared = getattr(env, "entities", None)
+    close(env)
+    return declared
 
 
 def close(env: Any) -> None:

@@ -177,6 +177,11 @@ class JaxMarlEnvironment:
         return _made(self.make)
 
     @property
+    def entities(self) -> object:
+        """What the environment declares under this name: which numbers are about what. None: nothing."""
+        return getattr(self.env, "entities", None)
+
+    @property
     def own_limit(self) -> int | None:
         """Steps after which the environment ends an episode itself."""
         return own_limit(self.env)

@@ -30,6 +30,7 @@ from mesax.bridges.environments.limits import own_limit
 from mesax.bridges.environments.parallel import GymnasiumTeam, is_jaxmarl
 from mesax.cli.env import families as family_check
 from mesax.cli.env.findings import Finding, about_rewards, about_seeds
+from mesax.cli.env.verdict import about_verdict
 from mesax.envs.base import TaskFamily
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
@@ -79,10 +80,10 @@ class Play:
     seconds: float = 0.0
 
 
-def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
+def check(target: str, seeds: int, steps: int, as_json: bool, verdict_steps: int | None = None) -> int:
     """Print what is found, line by line; 0 if the environment fits, else 2."""
-    findings = []
-    for finding in _walk(load_target(target), seeds, steps):
+    findings: list[Finding] = []
+    for finding in _findings(target, seeds, steps, verdict_steps, findings):
         findings.append(finding)
         print(f"{finding.state:<8} {finding.name:<13} {finding.detail}", flush=True)
         if finding.advice:
@@ -96,6 +97,15 @@ def check(target: str, seeds: int, steps: int, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"ok": not problems, "findings": [asdict(finding) for finding in findings]}))
     return 2 if problems else 0
+
+
+def _findings(
+    target: str, seeds: int, steps: int, verdict_steps: int | None, so_far: list[Finding]
+) -> Iterator[Finding]:
+    """The walk, and if nothing is to be fixed and it is asked for, the verdict on explorers."""
+    yield from _walk(load_target(target), seeds, steps)
+    if verdict_steps is not None and all(finding.state != "problem" for finding in so_far):
+        yield from about_verdict(target, verdict_steps)
 
 
 Adapted: TypeAlias = ForeignEnvironment | JaxMarlEnvironment

@@ -7,6 +7,7 @@ from mesax.cli.telling import with_jax
 
 MOST_SEEDS, MOST_STEPS = 1_000, 100_000
 """All that is played is held in memory."""
+MOST_VERDICT_STEPS = 1_000_000
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +23,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     seeds, steps = shared.number("--seeds", 1, MOST_SEEDS), shared.number("--steps", 2, MOST_STEPS)
     check.add_argument("--seeds", type=seeds, default=3, help="tasks to play (default 3)")
     check.add_argument("--steps", type=steps, default=500, help="steps on each (default 500)")
+    check.add_argument(
+        "--verdict",
+        metavar="STEPS",
+        type=shared.number("--verdict", 1, MOST_VERDICT_STEPS),
+        help="also say whether explorers will help, from so many random steps on each training task of a run",
+    )
     shared.json(check)
 
 
 def main(options: argparse.Namespace) -> int:
     """Do it."""
-    return with_jax("mesax.cli.env.check").check(options.factory, options.seeds, options.steps, options.json)
+    return with_jax("mesax.cli.env.check").check(
+        options.factory, options.seeds, options.steps, options.json, options.verdict
+    )

@@ -13,7 +13,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes, settings aside."""
     parser.epilog = (
         "Any other setting is given as --path value, for example --schedule.total-steps 20000 or"
-        " --algorithm.actor-update.margin 0.2; 'mesax list METHOD ENV' shows all of them."
+        " --algorithm.actor-update.margin 0.2; 'mesax list METHOD ENV' shows all of them. --reward-model rnd pays the"
+        " learner of the test tasks by a model of that name, or by one of your own as MODULE:CLASS."
     )
     parser.add_argument("method", metavar="METHOD", help=shared.METHOD_HELP)
     parser.add_argument("env", metavar="ENV", help=shared.ENV_HELP)

@@ -34,13 +34,18 @@ def freshness(kept: Kept) -> Freshness:
     lenders = [lender for lender in kept.lenders if lender is not None]
     if kept.config_hash is None or len(lenders) < len(kept.lenders):
         return "unverified"
-    if any(is_reference(name) for one in (kept.facts, *lenders) for name in (one["env"], one["method"])):
+    if any(is_reference(str(name)) for one in (kept.facts, *lenders) for name in _names(one)):
         return "unverified"
     try:
         is_fresh = is_of(kept, requested(request_of(kept))) and all(map(_trains_as_it_did, lenders))
     except UsageError:  # a method, world or setting that is no more
         return "stale"
     return "fresh" if is_fresh else "stale"
+
+
+def _names(facts: Json) -> list[object]:
+    """All that a request may say in words of somebody's own."""
+    return [facts["env"], facts["method"], *(facts.get("overrides") or {}).values()]
 
 
 def is_of(kept: Kept, experiment: Experiment) -> bool:
@@ -123,7 +128,7 @@ def request_of(kept: Kept) -> Request:
 @cache
 def requested(request: Request) -> Experiment:
     """The experiment of a request that a file may have made."""
-    refuse_references(request.env, request.learner)
+    refuse_references(request.env, request.learner, *(text for _, text in request.overrides))
     return request.experiment()
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient, ImmediateElites, JointImprovement
+from mesax.algorithms.actor_updates import ExpectedGradient, GumbelGradient
+from mesax.algorithms.coordinated import ImmediateElites, JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.algorithms.mixers import Duplex
@@ -209,9 +210,9 @@ def preset(environment: str, name: str) -> Preset:
             "maven": NamedLearner(MAVEN[name], alone),
             "emc": NamedLearner(EMC[name], by_priority),
             "mappo": NamedLearner(MAPPO[name], budget),
-            "mappo-rnd": NamedLearner(MAPPO[name], budget, RND),
         },
         goal=SpecialAction(),
+        reward_models=(RND,),
         goal_net=PerAction() if name != "paper" else None,
         keys=ActionKeys(seen=GAMES[environment].family.num_stages),
         tour=SameActions(),

@@ -23,7 +23,6 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import ProjectedKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
-from mesax.baselines.rnd import Rnd
 from mesax.envs.base import TaskFamily
 from mesax.mesa.high_reward import Threshold
 from mesax.mesa.method import Mesa
@@ -62,7 +61,6 @@ def preset(family: TaskFamily, name: str) -> Preset:
             "maven": NamedLearner(searching(spec)[name]),
             "emc": NamedLearner(emc(spec)[name]),
             "mappo": NamedLearner(mappo()[name], budget),
-            "mappo-rnd": NamedLearner(mappo()[name], budget, Rnd()),
         },
         keys=ProjectedKeys(features(family).obs_weight),
     )

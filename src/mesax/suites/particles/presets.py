@@ -17,7 +17,6 @@ from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import PlaceKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
-from mesax.baselines.rnd import Rnd
 from mesax.baselines.scripts import ToldLandmarks
 from mesax.baselines.tours import Landmarks
 from mesax.envs.base import TaskFamily
@@ -315,7 +314,6 @@ def _preset(world: World, name: str) -> Preset:
             "maven": NamedLearner(with_latent, alone or often),
             "emc": NamedLearner(emc, often),
             "mappo": NamedLearner(MAPPO[name], budget),
-            "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
         },
         alone=None if name == "paper" else world.alone,
         goal=TargetLandmark(),

@@ -19,7 +19,6 @@ from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import BinnedEntries
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
-from mesax.baselines.rnd import Rnd
 from mesax.baselines.scripts import ToldAngles
 from mesax.baselines.tours import Angles
 from mesax.envs.base import TaskFamily
@@ -221,7 +220,6 @@ def preset(environment: str, name: str) -> Preset:
         "maven": NamedLearner(MAVEN[name], alone),
         "emc": NamedLearner(EMC[name], by_priority),
         "mappo": NamedLearner(MAPPO[name], budget),
-        "mappo-rnd": NamedLearner(MAPPO[name], budget, Rnd()),
     }
     if name != "paper":
         learners = {
