@@ -50,7 +50,7 @@ def _share(one: Found) -> float:
 
 
 def _bars(found: Sequence[Found]) -> list[Found]:
-    """MESA, its controls that are told nothing, and the baselines that solve most tasks, by their mean return if equal."""
+    """MESA, its controls that are told nothing, and the baselines that solve most tasks; by mean return if equal."""
     there = [one for one in found if one.shown]
     baselines = [one for one in there if one.cell.kind == "baseline" and not one.cell.overrides]
     best = sorted(baselines, key=lambda one: (-_share(one), -float(one.shown[0].final_returns.mean())))
@@ -68,8 +68,8 @@ def _draw(axes: Axes, bars: Sequence[Found], most: int) -> None:
         axes.barh(row, share, height=0.62, color=color, linewidth=0)
         text = f"{solved_runs(run)} of {len(run.curves)}{'' if one.runs else OUTDATED}"
         weight = "bold" if one.cell.kind == "ours" else "normal"
-        style = {"color": color if color != GRAY else SOFT, "weight": weight}
-        axes.annotate(text, (1, row), (4, 0), textcoords="offset points", va="center", fontsize=LETTERS, **style)
+        said = axes.annotate(text, (1, row), (4, 0), textcoords="offset points", va="center", fontsize=LETTERS)
+        said.set(color=color if color != GRAY else SOFT, weight=weight)
     axes.set_yticks(range(len(bars)), [literal(SHORT.get(one.label, one.label)) for one in bars])
     axes.set(xlim=(0, 1.62), ylim=(most - 0.5, -0.5), xticks=[])
     axes.spines[:].set_visible(False)

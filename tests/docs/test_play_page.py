@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tools.play_page import PAGE, PARTS, Json, data_in, explorer_of, page_with, recipe_of, teams_of
 
 import mesax
 from browser import Browser, find_browser, opened_browser
 from mesax.envs.particle_climb import ParticleClimb, ParticleState, ParticleTask
 from mesax.rewards.coverage import Told
-from tools.play_page import PAGE, PARTS, Json, data_in, explorer_of, page_with, recipe_of, teams_of
 
 STEPS, CLOSE, MOST_BYTES = 80, 1e-5, 200_000
 WISH = (0.25, 1.0, 0.0625, 0.5, 0.125)

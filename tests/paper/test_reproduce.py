@@ -31,9 +31,10 @@ from mesax.store.reading import final_return, load_run
 from mesax.store.settings import to_plain
 from paper.ablation import ablation_figure
 from paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
-from paper.curves import curves_of_all, looks
+from paper.curves import curves_of_all, look_of
 from paper.generalization import Reached, generalization_figure
 from paper.reproduce import CLIMB, PAPER_TABLE_2, PIECES, piece_named
+from paper.solved import tasks_solved
 from paper.table import _over, controls_table, gain_table, mean_table, result_table
 
 
@@ -299,8 +300,10 @@ def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path
     figure = curves_of_all(found)
     one, multi = figure.axes
     drawn = [[line for line in axes.get_lines() if len(line.get_xdata()) > 2] for axes in (one, multi)]
-    assert [len(lines) for lines in drawn] == [3, 2] and [len(axes.collections) for axes in (one, multi)] == [1, 1]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["MESA", "QMIX", "PLAIN"]
+    assert [len(lines) for lines in drawn] == [3, 2] and not one.collections, "no bands"
+    names = ["MESA", "baselines; the best is named", "PLAIN"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    assert [text.get_text() for axes in (one, multi) for text in axes.texts if text.get_text() == "QMIX"] == ["QMIX"]
     colors = [[line.get_color() for line in lines] for lines in drawn]
     assert colors[1] == [colors[0][0], colors[0][2]] and len(set(colors[0])) == 3
     widths = [line.get_linewidth() for line in drawn[0]]
@@ -308,9 +311,36 @@ def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path
 
 
 @pytest.mark.parametrize("name", ["figure-3", "figure-4"])
-def test_no_two_methods_of_a_figure_look_alike(name: str):
-    look = looks([(cell.label, cell.kind) for cell in piece_named(name).cells])
-    assert len(look) > 12 and len(set(look.values())) == len(look)
+def test_what_is_named_by_itself_has_a_look_of_its_own(name: str):
+    looks = {(cell.label, cell.kind): look_of(cell.label, cell.kind) for cell in piece_named(name).cells}
+    named = [(look.color, look.line) for (label, _), look in looks.items() if look.name == label]
+    assert len(named) >= 4 and len(set(named)) == len(named)
+
+
+def test_the_front_page_chart_counts_solved_tasks(tmp_path: Path):
+    """MESA, untold controls and the two best baselines; a world without any of the first two has no panel."""
+    methods = {"mesa": "ours", "plain": "control", "tour": "control", "emc": "baseline", "qmix": "baseline"}
+    methods["maven"] = "baseline"
+    runs = {name: load_run(write_run(tmp_path / name, FakeRun(name, evaluations=8))) for name in methods}
+    ends = {"mesa": 1.0, "emc": 0.2, "qmix": 0.4, "maven": 0.3}
+    for name, level in ends.items():
+        curves = [replace(one, returns=np.full(one.returns.shape, level)) for one in runs[name].curves]
+        runs[name] = replace(runs[name], curves=tuple(curves))
+    labels = {"tour": "learner and a scripted tour (privileged)"}
+    cells = {name: Cell(name, "climb-one", 1.0, labels.get(name, name), kind=kind) for name, kind in methods.items()}
+    found = [Found(cells[name], {0: run}) for name, run in runs.items()]
+    found.append(Found(Cell("emc", "climb-multi", 1.0), {0: runs["emc"]}))
+    found[1] = replace(found[1], runs={}, stale=found[1].runs)
+    figure = tasks_solved(found)
+    (axes,) = figure.axes
+    assert axes.get_title(loc="left") == "climb-one"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["mesa", "plain", "qmix", "maven"]
+    number = len(runs["mesa"].curves)
+    told = [text.get_text() for text in axes.texts]
+    assert told[0] == f"{number} of {number}" and told[1].endswith("†") and told[2:] == [f"0 of {number}"] * 2
+    assert axes.patches[1].get_width() == 1.0
+    assert "†" in figure.get_supxlabel()
+    assert tasks_solved([found[-1]]).axes, "whatever is stored"
 
 
 def test_a_gain_says_over_how_many_tasks_it_is():

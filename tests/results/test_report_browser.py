@@ -64,7 +64,7 @@ def lines(browser: Browser) -> int:
 def test_curves_are_drawn_and_methods_can_be_hidden(browser: Browser, page: Path):
     browser.open(page)
     browser.place("[data-curves] .line")
-    assert chips(browser) == ["mesa", "plain"] and lines(browser) == 2
+    assert chips(browser) == ["MESA", "learner alone"] and lines(browser) == 2
     browser.click("[data-curves] > .legend .chip")
     assert lines(browser) == 1
     assert browser.js("document.querySelector('[data-curves] .chip').getAttribute('aria-pressed')") == "false"
@@ -78,7 +78,7 @@ def test_hovering_reads_the_values_at_a_step(browser: Browser, page: Path):
     browser.hover("[data-curves] .picture", 0.999, 0.4)
     told = browser.wait_for("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').innerText")
     assert told.startswith("step 12k"), "the last evaluation"
-    assert "mesa" in told and "1.00" in told and "plain" in told
+    assert "MESA" in told and "1.00" in told and "learner alone" in told
     browser.hover("h1")
     assert browser.js("document.querySelector('.tip').hidden")
     browser.js("document.querySelector('[data-curves] .picture').focus()")
@@ -225,7 +225,7 @@ def test_a_table_of_runs_leads_to_every_cell(browser: Browser, tmp_path: Path):
     (tmp_path / "late" / "STATUS").write_text("running\n")
     browser.open(write_report([tmp_path], tmp_path / "report.html"))
     table = "[...document.querySelectorAll('table.cells tbody tr')].map((row) => row.cells[0].textContent)"
-    assert browser.js(table) == ["mesa", "plain"], "MESA first"
+    assert browser.js(table) == ["MESA", "learner alone"], "MESA first"
     targets = browser.js("[...document.querySelectorAll('table.cells td a')].map((link) => link.getAttribute('href'))")
     assert len(targets) == 4 and len(set(targets)) == 4
     for target in targets:

@@ -129,8 +129,8 @@ def test_the_report_of_a_particle_run_has_both_figures(run):
 
 def test_the_report_says_what_a_particle_run_lacks(run):
     page = report_html([replace(run, coverage=None, metrics=())])
-    assert "mesa recorded no visits of landmarks." in page
-    assert "mesa logged no training of explorers." in page
+    assert "MESA recorded no visits of landmarks." in page
+    assert "MESA logged no training of explorers." in page
 
 
 def test_the_run_s_own_figures_include_its_visits(run):

@@ -1,4 +1,4 @@
-"""Scenes of the swimmer show its angles against the band, what it earned and how it lay; and the figures of its runs."""
+"""Scenes of the swimmer show its angles against the band, what it earned and how it lay; figures of runs."""
 
 import importlib
 from dataclasses import replace
