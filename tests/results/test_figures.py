@@ -149,7 +149,7 @@ def test_panels_that_share_an_axis_hold_every_curve_and_its_label(store):
         bottom, top = axes.get_ylim()
         drawn = np.concatenate([line.get_ydata() for line in curve_lines(axes).values()])
         assert bottom <= drawn.min() and drawn.max() <= top
-        labels = [text.get_window_extent() for text in axes.texts if text.get_text()[0].isdigit()]
+        labels = [text.get_window_extent() for text in axes.texts if text.get_text()[-1].isdigit()]
         assert all(axes.bbox.y0 <= (box.y0 + box.y1) / 2 <= axes.bbox.y1 for box in labels) and len(labels) == 2
 
 

@@ -30,7 +30,8 @@ from mesax.store.run_directory import RunDirectory
 from mesax.store.verify import verify_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
-METHODS = ("mesa", "plain", "uniform")
+NAMES = {"mesa": "MESA", "plain": "learner alone", "uniform": "learner and random episodes"}
+METHODS = tuple(NAMES)
 VOID = {"meta", "img", "br"}
 
 
@@ -62,7 +63,7 @@ def cells_of(table: tables.Table, row: int) -> dict[str, str]:
 def test_comparison_table_holds_the_numbers_of_each_run(store):
     runs = runs_of(store)
     table = tables.comparison_table(runs)
-    assert [row[0] for row in table.rows] == list(METHODS)
+    assert [row[0] for row in table.rows] == list(NAMES.values())
     for index, run in enumerate(runs):
         cells = cells_of(table, index)
         interval, solved = final_interval(run), solved_interval(run)
@@ -75,7 +76,7 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
         assert cells["time"] == "1m23s"
     assert [cells_of(table, index)["env steps"] for index in range(3)] == ["48k"] * 3
     assert "time: of all stages of their runs." in table.note
-    assert table.note.endswith("On training tasks before, in the time but not in the env steps: mesa 300k steps.")
+    assert table.note.endswith("On training tasks before, in the time but not in the env steps: MESA 300k steps.")
     assert table.title == "climb-one, preset quick, 4 task runs each"
 
 
@@ -277,7 +278,7 @@ def test_report_holds_the_numbers(page, store):
     for method in ("mesa", "plain"):
         summary = json.loads((store[method] / "summary.json").read_text())
         interval = f"<small>[{summary['ci_low']:.2f}, {summary['ci_high']:.2f}]</small>"
-        assert f'{method}<b><span class="of-mean in-raw">{summary["mean_return"]:.2f}{interval}</span>' in page
+        assert f'{NAMES[method]}<b><span class="of-mean in-raw">{summary["mean_return"]:.2f}{interval}</span>' in page
     gain = [load_run(store[method]).final_returns.mean() for method in ("mesa", "plain")]
     assert f"MESA is {gain[0] - gain[1]:.2f} better than learner alone" in page
     for expected in ("<td>k=2 u=0</td>", "<td>MESA against learner alone</td>", "<th>high reward pairs</th>"):
@@ -347,8 +348,8 @@ def test_report_escapes_everything_that_comes_from_outside(tmp_path):
 def test_several_seeds_are_pooled_in_the_results_and_apart_below(store, tmp_path):
     second = write_run(tmp_path / "second", replace(SMALL, seed=1))
     page = report_html([load_run(store["mesa"]), load_run(second)])
-    assert "of 8 task runs solved" in page
-    assert "<h2>mesa seed 0: climb-one</h2>" in page and "<h2>mesa seed 1: climb-one</h2>" in page
+    assert "of 8 unseen tasks solved" in page
+    assert "<h2>MESA seed 0: climb-one</h2>" in page and "<h2>MESA seed 1: climb-one</h2>" in page
 
 
 def test_a_failed_report_leaves_the_old_page(store, tmp_path):

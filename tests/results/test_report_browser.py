@@ -100,12 +100,11 @@ def test_views_can_be_switched(browser: Browser, page: Path):
     assert browser.js("getComputedStyle(document.querySelector('.card .of-mean')).display") == "none"
     browser.click("#controls [aria-label=Statistic] button:first-child")
     assert path() == mean
+    assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 8, "four task runs each"
+    browser.click("#controls .lone")
     assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 0
     browser.click("#controls .lone")
-    assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 8, "four task runs each"
-    browser.js("document.querySelector('[data-curves] details').open = true")
-    browser.click("[data-curves] details .chip")
-    assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 7
+    assert browser.js("document.querySelectorAll('[data-curves] .ending').length") == 2, "an interval for each method"
     browser.hover("[data-curves] .reference")  # at the optimum
     assert ": 1.00" in browser.wait_for("document.querySelector('.tip .near')?.textContent ?? ''")
     browser.click("[data-curves] [aria-label=Tasks] button:last-child")
@@ -192,7 +191,6 @@ def test_markup_in_names_is_shown_as_text(browser: Browser, store: dict[str, Pat
     seal(source)
     browser.open(write_report([source], tmp_path / "report.html"))
     browser.place("[data-player] .go")
-    browser.click("#controls .lone")
     browser.hover("[data-curves] .picture", 0.5, 0.2)
     browser.wait_for("!document.querySelector('.tip').hidden")
     assert ATTACK in browser.js("document.querySelector('.tip').textContent")

@@ -92,10 +92,14 @@ class FamilyComparison:
         return f" Environment steps on each test task differ ({', '.join(told)}): this is no fair comparison."
 
     @property
+    def tasks(self) -> str:
+        """What is counted as solved or not."""
+        repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
+        return "runs on unseen tasks" if repeated else "unseen tasks"
+
+    @property
     def verdict(self) -> str:
         """How many tasks each run has solved, in one sentence."""
-        repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
-        what = "runs on unseen tasks" if repeated else "unseen tasks"
         first, *others = (
             (name, solved_runs(run), len(run.curves))
             for name, run in zip(spoken(run_labels(self.runs)), self.runs, strict=True)
@@ -103,7 +107,7 @@ class FamilyComparison:
         told = [
             f", {name} {solved}" + ("" if number == first[2] else f" of {number}") for name, solved, number in others
         ]
-        return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {what}{''.join(told)}.{self.unequal}"
+        return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {self.tasks}{''.join(told)}.{self.unequal}"
 
     def as_json(self) -> Json:
         """The same as plain numbers."""

@@ -343,7 +343,7 @@ def _cards(family: FamilyComparison) -> str:
     for label, run, color, figures in listed:
         cards.append(
             f'<div class="card" style="--c:{color}">{escape(label)}<b>{_cell(run)}</b>'
-            f"{solved_runs(run)} of {len(run.curves)} unseen tasks solved"
+            f"{solved_runs(run)} of {len(run.curves)} {family.tasks} solved"
             f" [{figures['optimal_fraction_low']:.0%}, {figures['optimal_fraction_high']:.0%}]</div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'

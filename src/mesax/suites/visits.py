@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mesax.formatting import format_number
+from mesax.formatting import format_measured
 from mesax.rendering.canvas import INK, PALETTE, literal, new_figure, styled
 from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, RunResults
@@ -60,7 +60,7 @@ def _counted_axes(run: RunResults) -> int:
 
 @styled
 def place_visits(run: RunResults, places: str) -> Figure:
-    """Steps per episode that each visitor spends at each place, and how many distinct places it visits.
+    """Steps per episode that each visitor spends at each place; above, how many distinct places that pay it visits.
 
     `places` says what the bars stand for.
     """
@@ -68,20 +68,19 @@ def place_visits(run: RunResults, places: str) -> Figure:
     visits = [np.asarray(one["frequency"], dtype=float).reshape(-1) for one in visitors]
     rows = -(-len(visitors) // PER_LINE)
     columns = -(-len(visitors) // rows)
-    figure = new_figure(1.75 * columns + 2.7, 1.6 * rows + 0.75)
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.75 * columns, 2.7))[0]
-    grid = left.subplots(rows, columns, squeeze=False, sharey=True)
+    figure = new_figure(1.9 * columns + 0.5, 1.75 * rows + 0.5)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for spare in grid.flat[len(visitors) :]:
         spare.set_axis_off()
     colors = visitor_colors(visitors)
     for axes, visitor, heights, color in zip(grid.flat, visitors, visits, colors, strict=False):
         _draw_places(axes, heights, color)
-        axes.set_title(literal(visitor["name"]), color=color)
+        distinct = format_measured(visitor["distinct_visits"])
+        axes.set_title(f"{literal(visitor['name'])}\n{distinct} distinct an episode", color=color)
     grid[0, 0].set_ylim(0, 1.05 * max(float(np.max(heights)) for heights in visits) or 1.0)  # shared by all
     for row in grid:
         row[0].set_ylabel("steps per episode")
-    left.supxlabel(places, fontsize=9)
-    _draw_distinct(right.subplots(), visitors, colors)
+    figure.supxlabel(places, fontsize=9)
     return figure
 
 
@@ -101,16 +100,3 @@ def _draw_places(axes: Axes, heights: np.ndarray, color: str) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.tick_params(axis="x", length=0)
     axes.yaxis.set_major_locator(MaxNLocator(4))
-
-
-def _draw_distinct(axes: Axes, visitors: Sequence[Json], colors: Sequence[str]) -> None:
-    """Distinct visits of each visitor, with their number."""
-    distinct = [float(one["distinct_visits"]) for one in visitors]
-    axes.barh(range(len(visitors)), distinct, color=colors, height=0.7)
-    for row, value in enumerate(distinct):
-        axes.annotate(format_number(value), (value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(visitors)), [literal(one["name"]) for one in visitors])
-    axes.set_ylim(len(visitors) - 0.5, -0.5)
-    axes.set_xlim(0, 1.25 * max(distinct) or 1.0)
-    axes.tick_params(axis="y", length=0)
-    axes.set_title("distinct visits per episode")

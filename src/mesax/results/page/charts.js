@@ -132,24 +132,6 @@ function legend(family, hidden, again) {
   return row;
 }
 
-/** Every task run of every method, to hide and show one by one. */
-function runList(family, hiddenRuns, again) {
-  const inside = family.methods.map((method, index) => {
-    const chips = method.runs.map((run, place) => {
-      const chip = toggle({ className: "chip small" }, true, (shown) => {
-        if (shown) hiddenRuns.delete(`${index}:${place}`);
-        else hiddenRuns.add(`${index}:${place}`);
-        again();
-      });
-      chip.style.setProperty("--c", method.color);
-      chip.append(element("i", {}), run.label);
-      return chip;
-    });
-    return element("div", { className: "legend" }, element("b", {}, method.label), ...chips);
-  });
-  return element("details", { className: "runs", hidden: true }, element("summary", {}, "Single task runs"), ...inside);
-}
-
 /** What took no step is a level, as far as others go. */
 const levelled = (band, furthest) => last(band.steps) ? band
   : { ...band, steps: [0, furthest], [view.statistic]: band[view.statistic].map(([value]) => [value, value]) };
@@ -157,7 +139,6 @@ const levelled = (band, furthest) => last(band.steps) ? band
 /** Learning curves of one family. */
 function curves(host, family) {
   const hidden = new Set();
-  const hiddenRuns = new Set();
   let group = family.groups[0];
   let hovered = null; // a step
   let pointer = null; // [x, y] inside the picture
@@ -165,24 +146,22 @@ function curves(host, family) {
     "aria-label": "Learning curves. Arrow keys read the values at a step." });
   const tip = element("div", { className: "tip", hidden: true, role: "status" });
   const again = () => paint();
-  const list = runList(family, hiddenRuns, again);
   if (family.groups.length > 1)
     host.append(segmented("Tasks", family.groups.map((name) => [name, name || "all tasks"]), group, (value) => {
       group = value;
       again();
     }));
   picture.append(tip);
-  host.append(picture, legend(family, hidden, again), list);
+  host.append(picture, legend(family, hidden, again));
 
   const shown = () => family.methods.map((method, index) => ({ method, index, band: method.bands[group] }))
     .filter(({ index, band }) => band && band.steps.length && !hidden.has(index));
-  const singles = (method, index) => !view.single ? [] : method.runs
+  const singles = (method) => !view.single ? [] : method.runs
     .map((run, place) => ({ run, place, steps: method.steps[run.steps], values: run.returns[group === "" || run.returns[group] !== true ? group : ""] }))
-    .filter(({ place, values }) => values && !hiddenRuns.has(`${index}:${place}`));
+    .filter(({ values }) => values);
 
   let frame = null; // scales of the last drawing
   function paint() {
-    list.hidden = !view.single;
     picture.querySelector("svg")?.remove();
     const width = Math.max(280, picture.clientWidth);
     const height = width < 560 ? 260 : 350;
@@ -192,7 +171,7 @@ function curves(host, family) {
     const furthest = highest(there.map(({ band }) => last(band.steps)), 1);
     const entries = there.map((entry) => ({ ...entry, band: levelled(entry.band, furthest) }));
     const spread = entries.flatMap(({ method, index, band }) => [
-      ...band[view.statistic][0], ...band[`${view.statistic}End`], ...singles(method, index).flatMap(({ values }) => values)]);
+      ...band[view.statistic][0], ...band[`${view.statistic}End`], ...singles(method).flatMap(({ values }) => values)]);
     const values = spread.map((value) => scaled(value, family));
     const [low, high] = [lowest(values, 0), highest(values, 1.06 * scaled(family.optimal, family))];
     const x = (step) => box.left + (box.right - box.left) * step / furthest;
@@ -214,7 +193,7 @@ function curves(host, family) {
     const path = (steps, values) => steps.map((step, at) => `${at ? "L" : "M"}${x(step).toFixed(1)} ${y(values[at]).toFixed(1)}`).join("");
     for (const { method, index, band } of entries) {
       const inside = draw(svg, "g", { style: `--c:${method.color}`, "data-method": index });
-      for (const { place, steps, values } of singles(method, index))
+      for (const { place, steps, values } of singles(method))
         draw(inside, "path", { class: "single", "data-run": place, d: path(steps, values) });
       draw(inside, "path", { class: "line", d: path(band.steps, band[view.statistic][0]), "stroke-dasharray": dashes(family, index) });
     }
@@ -271,7 +250,7 @@ function curves(host, family) {
     if (!pointer || !view.single) return null;
     let best = { distance: 24 };
     for (const { method, index } of shown())
-      for (const { run, place, steps, values } of singles(method, index)) {
+      for (const { run, place, steps, values } of singles(method)) {
         const at = nearest(steps, hovered);
         const distance = Math.abs(frame.y(values[at]) - pointer[1]);
         if (distance < best.distance) best = { distance, index, place, text: `${method.label}, ${run.label}: ${number(scaled(values[at], family))}` };
