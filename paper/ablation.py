@@ -33,7 +33,7 @@ def ablation_figure(arms: Sequence[tuple[str, RunResults]], in_the_paper: Sequen
         else:
             left.set_axis_off()
         left.set_title(literal(env))
-        left.set_ylabel("return (mean, 95% interval)")
+        left.set_ylabel("return")
         _finals(right, own[env])
     return figure
 

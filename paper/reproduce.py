@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 from mesax.errors import UsageError
 from mesax.rendering.canvas import save
 from mesax.results.drawing import world_figures
-from mesax.results.evidence.freshness import is_of_today
 from mesax.results.evidence.kept import ELSEWHERE
-from mesax.results.evidence.zero_shot import UNIFORM, measured
 from mesax.results.labels import OUTDATED, PRIVILEGED, PUBLISHED
 from mesax.results.profiles import profile_figure
 from mesax.results.tables import Table, to_markdown
@@ -24,11 +22,13 @@ from mesax.store.reading import RunResults
 from paper.ablation import ablation_figure
 from paper.cells import Cell, Draw, Found, Kind, Piece, Sources
 from paper.curves import curves_of_all
+from paper.freshness import is_of_today
 from paper.generalization import Reached, generalization_figure
 from paper.solved import tasks_solved
 from paper.table import Paper, controls_table, gain_table, result_table
 from paper.theory.shown import draw_theory, write_document
 from paper.theory.study import study
+from paper.zero_shot import UNIFORM, measured
 
 
 def piece_named(name: str) -> Piece:

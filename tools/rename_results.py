@@ -11,14 +11,14 @@ import argparse
 import re
 from pathlib import Path
 
-from mesax.results.evidence.freshness import trained_today
 from mesax.results.evidence.kept import Kept, all_kept, file_names
-from mesax.results.evidence.zero_shot import COMMAND, FILE, measured
 from mesax.runtime import configure
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_ready, json_text
 from mesax.suites.renamed import RENAMED_FROM, name_today
+from paper.freshness import trained_today
+from paper.zero_shot import COMMAND, FILE, measured
 
 
 def main() -> None:

@@ -19,9 +19,7 @@ from mesax.experiments.names import ENVIRONMENTS, METHODS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
-from mesax.results.evidence.freshness import is_of_today, trained_today
-from mesax.results.evidence.kept import keep
-from mesax.results.evidence.zero_shot import keep_row, measured, training_digest
+from mesax.results.evidence.kept import keep, training_digest
 from mesax.results.intervals import Interval
 from mesax.results.profiles import profile
 from mesax.results.summary import Comparison
@@ -32,10 +30,12 @@ from mesax.store.settings import to_plain
 from paper.ablation import ablation_figure
 from paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
 from paper.curves import curves_of_all, look_of
+from paper.freshness import is_of_today, trained_today
 from paper.generalization import Reached, generalization_figure
 from paper.reproduce import CLIMB, PAPER_TABLE_2, PIECES, piece_named
 from paper.solved import tasks_solved
 from paper.table import _over, controls_table, gain_table, mean_table, result_table
+from paper.zero_shot import keep_row, measured
 
 
 def test_every_cell_can_be_typed():

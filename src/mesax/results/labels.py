@@ -87,7 +87,7 @@ COLORS = {
     "emc": "#4D7F17",
 }
 """A method has the same color in every figure, report and chart."""
-OTHER_COLORS = ("#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+OTHER_COLORS = ("#555555", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#A6761D", "#66A61E", "#B2182B", "#111111")
 """Colors of what has none of its own, or would have that of another run next to it."""
 
 
