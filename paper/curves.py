@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 
 from mesax.rendering.canvas import INK, SOFT, label_ends, literal, new_figure, styled
 from mesax.results.curves import mean_curve
-from mesax.results.figures import final_of, reference_lines, returns_axis, steps_axis
+from mesax.results.figures import reference_lines, returns_axis, steps_axis
 from mesax.results.labels import COLORS, colors_of
+from mesax.results.summary import final_interval
 from paper.cells import Found, Kind
 
 COLUMNS, LETTERS = 3, 46
@@ -76,7 +77,7 @@ def _fewer_seeds(found: Sequence[Found]) -> str:
 
 def _draw(axes: Axes, found: Sequence[Found]) -> None:
     baselines = [one for one in found if one.cell.kind == "baseline"]
-    best = max(baselines, key=lambda one: final_of(one.pooled[0]).value, default=None)
+    best = max(baselines, key=lambda one: final_interval(one.pooled[0]).value, default=None)
     ends = []
     for one in found:
         run, look = one.pooled[0], look_of(one.label, one.cell.kind)
@@ -85,10 +86,10 @@ def _draw(axes: Axes, found: Sequence[Found]) -> None:
         front = {"ours": 5, "control": 4}.get(one.cell.kind, 2) + (one is best)
         axes.plot(steps, mean, look.line, color=color, linewidth=look.width, zorder=front)
         if one.cell.kind == "ours":
-            interval = final_of(run)
+            interval = final_interval(run)
             axes.plot([steps[-1]] * 2, [interval.low, interval.high], color=color, linewidth=1.6, clip_on=False)
         if one is best:
-            ends.append((final_of(run).value, literal(one.label), color))
+            ends.append((final_interval(run).value, literal(one.label), color))
     reference_lines(axes, found[0].pooled[0])
     returns_axis(axes)
     steps_axis(axes)

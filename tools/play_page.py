@@ -5,8 +5,8 @@
     python tools/play_page.py                  writes it anew from its own weights: after a change of tools/play/
     python tools/play_page.py --check          1 if that would change it
 
-Weights are rounded to whole numbers times a scale; `explorer_of` and `teams_of` give them back to Python as the page has
-them, and tests/docs/test_play_page.py holds both to the same numbers.
+Weights are rounded to whole numbers times a scale; `explorer_of` and `teams_of` give them back to Python as the page
+has them, and tests/docs/test_play_page.py holds both to the same numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page to play with: it is what its parts say, computes what Python computes, and works by mouse, touch and keys."""
+"""The page to play with: it is what its parts say, computes what Python does, and works by mouse, touch, keys."""
 
 import json
 import shutil

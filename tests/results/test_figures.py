@@ -14,7 +14,7 @@ from fake_store import FakeRun, write_run
 from mesax.experiments.request import family_facts
 from mesax.rendering.canvas import save
 from mesax.results import figures
-from mesax.results.curves import mean_curve
+from mesax.results.curves import mean_curve, only_group
 from mesax.results.labels import COLORS, colors_of
 from mesax.results.labels import NAMES as METHOD_NAMES
 from mesax.results.summary import final_interval
@@ -130,7 +130,7 @@ def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
         "climb-one, k=2",
     ]
     stuck = curve_lines(grouped.axes[2])["learner alone"].get_ydata()
-    np.testing.assert_array_equal(stuck, mean_curve(store["plain"], "k=2")[1])
+    np.testing.assert_array_equal(stuck, mean_curve(only_group(store["plain"], "k=2"))[1])
     both = figures.learning_curves([store["mesa"], store["stages"]])
     assert [axes.get_title(loc="left") for axes in both.axes] == ["climb-one", "climb-multi-mixed"]
     assert [list(curve_lines(axes)) for axes in both.axes] == [["MESA"], ["MESA"]]

@@ -13,14 +13,15 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mesax.formatting import format_count, format_number, shorten
 from mesax.rendering.canvas import INK, PALETTE, SOFT, label_ends, literal, new_figure, styled
-from mesax.results.curves import groups_of, mean_curve, places
+from mesax.results.curves import groups_of, mean_curve, only_group
 from mesax.results.intervals import Interval
 from mesax.results.labels import colors_of
 from mesax.results.profiles import profile_figure
-from mesax.results.returns import named_levels, returns_interval
+from mesax.results.returns import named_levels
+from mesax.results.summary import final_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
-from mesax.store.reading import UNIFORM_PLAY, Curve, RunResults, final_return
+from mesax.store.reading import UNIFORM_PLAY, RunResults
 from mesax.suites.base import RunFigure
 
 MOST_THIN_LINES = 60
@@ -49,17 +50,17 @@ def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figur
     one_env = len({str(run.run["env"]) for run in runs}) == 1
     figure = new_figure(7.2 if len(panels) == 1 else min(2.6 * len(panels) + 1.8, 12), 3.2)
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=one_env)[0]
-    ends = [draw_means(axes, members, group) for axes, (_, members, group) in zip(grid, panels, strict=True)]
-    for axes, own, (title, members, _) in zip(grid, ends, panels, strict=True):
+    ends = [draw_means(axes, members) for axes, (_, members) in zip(grid, panels, strict=True)]
+    for axes, own, (title, members) in zip(grid, ends, panels, strict=True):
         finish_panel(axes, own, members[0], named=axes is grid[-1] or not one_env)
         axes.set_title(literal(title))
     grid[0].set_ylabel("return")
     return figure
 
 
-def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = None) -> None:
+def draw_curves(axes: Axes, members: Sequence[RunResults]) -> None:
     """The curves of runs in one environment, with the levels that matter there."""
-    finish_panel(axes, draw_means(axes, members, group), members[0])
+    finish_panel(axes, draw_means(axes, members), members[0])
 
 
 class End(NamedTuple):
@@ -70,37 +71,24 @@ class End(NamedTuple):
     color: str
 
 
-def draw_means(axes: Axes, members: Sequence[RunResults], group: str | None = None) -> list[End]:
+def draw_means(axes: Axes, members: Sequence[RunResults]) -> list[End]:
     """Curves of every task run and of their means; returns their ends."""
     ends = []
     thin = sum(len(run.curves) for run in members) <= MOST_THIN_LINES
     listed = zip(members, short_labels(members), run_colors(members), strict=True)
     for order, (run, name, color) in enumerate(listed):
-        steps, mean, _, _ = mean_curve(run, group)
+        steps, mean, _, _ = mean_curve(run)
         if not steps.size:
             continue
         if steps[-1]:
             (line,) = axes.plot(steps, mean)
-            for curve in of_group(run, group) if thin else ():
-                single = curve.returns if group is None else curve.groups[group]
-                axes.plot(curve.steps, single, color=color, alpha=0.22, linewidth=0.7, zorder=2)
+            for curve in run.curves if thin else ():
+                axes.plot(curve.steps, curve.returns, color=color, alpha=0.22, linewidth=0.7, zorder=2)
         else:  # it took no step, and is a level for those that did
             line = axes.axhline(mean[-1], linestyle="--")
         line.set(color=color, linewidth=2.0, label=name, zorder=4 - 0.01 * order)
-        ends.append(End(final_of(run, group), name, color))
+        ends.append(End(final_interval(run), name, color))
     return ends
-
-
-def of_group(run: RunResults, group: str | None) -> list[Curve]:
-    """Task runs in which a group of returns occurs; all of them without one."""
-    return [curve for curve in run.curves if group is None or group in curve.groups]
-
-
-def final_of(run: RunResults, group: str | None = None) -> Interval:
-    """The mean final return with its interval, as tables have it; of one group if given."""
-    curves = of_group(run, group)
-    finals = [final_return(one.returns if group is None else one.groups[group]) for one in curves]
-    return returns_interval(run.family, np.array(finals), *places(curves))
 
 
 def finish_panel(axes: Axes, ends: Sequence[End], run: RunResults, named: bool = True) -> None:
@@ -115,17 +103,9 @@ def finish_panel(axes: Axes, ends: Sequence[End], run: RunResults, named: bool =
         line.set(solid_capstyle="butt", clip_on=False)
         axes.plot([x], [interval.value], "o", color=color, markersize=4, clip_on=False, label="_end")
     axes.set_xlim(0, last * (1.03 + 0.025 * len(ends)))
-    label_ends(
-        axes,
-        [
-            (
-                end.interval.value,
-                f"{end.name} {format_number(end.interval.value)}" if named else format_number(end.interval.value),
-                end.color,
-            )
-            for end in ends
-        ],
-    )
+    values = [format_number(end.interval.value) for end in ends]
+    names = [f"{end.name} {value}" if named else value for end, value in zip(ends, values, strict=True)]
+    label_ends(axes, [(end.interval.value, name, end.color) for end, name in zip(ends, names, strict=True)])
 
 
 def returns_axis(axes: Axes) -> None:
@@ -138,12 +118,12 @@ def returns_axis(axes: Axes) -> None:
         axes.set_ylim(values.min() - margin, values.max() + margin)
 
 
-def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults], str | None]]:
+def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults]]]:
     for env in dict.fromkeys(str(run.run["env"]) for run in runs):
         members = [run for run in runs if run.run["env"] == env]
-        yield env, members, None
+        yield env, members
         for group in groups_of(members) if by_group else ():
-            yield f"{env}, {group}", members, group
+            yield f"{env}, {group}", [only_group(run, group) for run in members]
 
 
 def steps_axis(axes: Axes) -> None:
@@ -175,7 +155,7 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
     grid = figure.subplots(1, len(groups), squeeze=False, sharex=True, sharey=True)[0]
     for axes, group in zip(grid, groups, strict=True):
         for row, (run, color) in enumerate(zip(runs, run_colors(runs), strict=True)):
-            draw_scores(axes, row, run, group, color)
+            draw_scores(axes, row, only_group(run, group), color)
         for _, level in named_levels(runs[0].family):
             axes.axvline(level, color=SOFT, linewidth=0.9, linestyle=":", zorder=1)
         axes.set_title("all task runs" if group is None else literal(group))
@@ -188,15 +168,14 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
     return figure
 
 
-def draw_scores(axes: Axes, row: int, run: RunResults, group: str | None, color: str) -> None:
-    """Final returns in a row: every one as a dot, and their mean with its interval; nothing if none is of the group."""
-    curves = of_group(run, group)
-    if not curves:
+def draw_scores(axes: Axes, row: int, run: RunResults, color: str) -> None:
+    """Final returns in a row: every one as a dot, and their mean with its interval; nothing if there are none."""
+    if not run.curves:
         return
-    scores = np.array([final_return(c.returns if group is None else c.groups[group]) for c in curves])
+    scores = run.final_returns
     spread = row + (0.3 * np.linspace(-1, 1, scores.size) if scores.size > 1 else np.zeros(1))
     axes.plot(scores, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-    interval = final_of(run, group)
+    interval = final_interval(run)
     axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.8, solid_capstyle="butt")
     axes.plot([interval.value], [row], "D", color=color, markeredgecolor=INK, markersize=5)
 
