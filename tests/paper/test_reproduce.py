@@ -228,7 +228,8 @@ def test_a_plan_shows_what_lacks_runs_and_of_one_preset_nothing_else(tmp_path: P
 def test_figures_say_which_methods_lack_seeds(runs: Path):
     found = results_for(piece_named("figure-3"), runs)
     (axes,) = curves_of_all(found).axes
-    assert axes.get_title(loc="left") == "climb-one (MESA (ours) (2 seeds), learner alone (1 seed))"
+    title = axes.get_title(loc="left").replace("\n", " ")
+    assert title == "climb-one (MESA (ours) (2 seeds), learner alone (1 seed))"
     alone = [replace(one, runs={0: one.runs[0]}) for one in found if one.runs]
     (axes,) = curves_of_all(alone).axes
     assert axes.get_title(loc="left") == "climb-one (1 seed)"
