@@ -1,6 +1,6 @@
 """What was tried to choose the quick settings of baselines and of the learner that MESA wraps (docs/tuning.md).
 
-    python benchmarks/tuning.py [plain] [maddpg] [qmix] [maven] [emc] [mappo] [goal] [--out DIR] [--show] [--workers N]
+    python benchmarks/tuning.py [plain] [maddpg] [qmix] [maven] [emc] [mappo] [mappo-rnd] [goal] [--out DIR] [--show]
 
 A trial is a learner with some settings changed, on unseen tasks of tuning seeds: 101 to 110, which no result reports.
 Every learner gets the same small number of trials. Runs that are there are not run again; `--show` only prints them.
@@ -99,6 +99,7 @@ QUICKER = f"{DISCOUNT} 0.95 --algorithm.target-rate 0.05"
 UPDATES = "--schedule.updates-per-round"
 RANDOM = "--algorithm.exploration.steps"
 OF_EMC = "--algorithm.control.exploration.steps"
+AT_LEAST = "--algorithm.memory.at-least"
 RATE_OF_EMC = "--algorithm.control.optimizer.learning-rate"
 EPOCHS = "--algorithm.epochs"
 DEVIATION = "--algorithm.least-deviation"
@@ -154,6 +155,8 @@ TRIALS = {
         Trial("24 updates a round", "qmix", "wide-2a5l", f"{UPDATES} 24 {TWELVE}", tasks=5),
         Trial("lambda 0", "qmix", "wide-2a5l", f"--algorithm.trace 0 {TWELVE}", tasks=5),
         Trial("random phase over 300,000 steps", "qmix", "wide-2a5l", f"{RANDOM} 300000 {TWELVE}", tasks=5),
+        Trial("random phase over 600,000 steps", "qmix", "mpe-2a5l", f"{RANDOM} 600000", tasks=2),
+        Trial("random phase over 100,000 steps", "qmix", "mpe-2a5l", f"{RANDOM} 100000", tasks=2),
     ),
     "emc": (
         Trial("as before, 12 updates a round", "emc", "wide-2a5l", f"{UPDATES} 12 {TWELVE}", tasks=5),
@@ -165,6 +168,10 @@ TRIALS = {
         Trial("rate 2e-3", "emc", "wide-3a5l", f"{RATE_OF_EMC} 0.002 {OF_EMC} 500000", tasks=2),
         Trial("rate 1e-3", "emc", "wide-3a5l", f"{RATE_OF_EMC} 0.001 {OF_EMC} 500000", tasks=2),
         Trial("1e-3, random phase over 1M steps", "emc", "wide-3a5l", f"{RATE_OF_EMC} 0.001 {OF_EMC} 1000000", tasks=2),
+        Trial("as in wide-2a5l", "emc", "mpe-2a5l", f"{RATE_OF_EMC} 0.002 {AT_LEAST} true", tasks=3),
+        Trial("rate 1e-3", "emc", "mpe-2a5l", f"{RATE_OF_EMC} 0.001 {AT_LEAST} true", tasks=3),
+        Trial("1e-3, pulled from both sides", "emc", "mpe-2a5l", f"{RATE_OF_EMC} 0.001 {AT_LEAST} false", tasks=3),
+        Trial("1e-3, pulled from both sides", "emc", "mpe-2a5l", f"{RATE_OF_EMC} 0.001 {AT_LEAST} false", 102, tasks=2),
     ),
     "maven": (
         Trial("weight of telling z 1", "maven", "wide-2a5l", f"{TELLING} 1 {UPDATES} 12 {TWELVE}", tasks=5),
@@ -181,6 +188,10 @@ TRIALS = {
         Trial("5 epochs, 64 environments", "mappo", "wide-2a5l", f"{EPOCHS} 5 {WIDER} {TWELVE}", tasks=2),
         Trial("10 epochs", "mappo", "wide-3a5l", f"{EPOCHS} 10 {TWELVE}", 102, tasks=2),
         Trial("5 epochs", "mappo", "wide-3a5l", f"{EPOCHS} 5 {TWELVE}", 102, tasks=2),
+    ),
+    "mappo-rnd": (
+        Trial("entropy 0.01", "mappo-rnd", "mpe-2a5l", f"{ENTROPY} 0.01", tasks=3),
+        Trial("entropy 0.03", "mappo-rnd", "mpe-2a5l", f"{ENTROPY} 0.03", tasks=3),
     ),
     "goal": (
         Trial("least deviation 0", "goal", "wide-2a5l", f"{DEVIATION} 0", tasks=5),

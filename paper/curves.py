@@ -33,10 +33,10 @@ class Look:
     """What the legend calls it, perhaps together with others."""
 
 
-def look_of(label: str, kind: Kind) -> Look:
+def look_of(label: str, method: str, kind: Kind) -> Look:
     """Ours stands out and controls have their colors; baselines are gray, and only the best is named."""
     aside = {
-        "ours": Look(COLORS["mesa"], "-", 2.4, label),
+        "ours": Look(COLORS.get(method, INK), "-", 2.4, label),
         "published": Look(COLORS["mesa"], ":", 1.3, "MESA as published, and without its explorers"),
         "baseline": Look(PALE, "-", 1.0, "baselines; the best is named"),
         "privileged": Look(SOFT, ":", 1.0, "told the task's secret"),
@@ -59,7 +59,7 @@ def curves_of_all(found: Sequence[Found]) -> Figure:
         axes.set_title("\n".join(textwrap.wrap(literal(f"{env}{_fewer_seeds(own)}"), LETTERS)))
     for axes in grid[len(envs) :]:
         axes.set_axis_off()
-    looks = {look.name: look for look in (look_of(one.label, one.cell.kind) for one in shown)}
+    looks = {look.name: look for look in (look_of(one.label, one.cell.method, one.cell.kind) for one in shown)}
     lines = [Line2D([], [], color=look.color, linestyle=look.line, linewidth=look.width) for look in looks.values()]
     names = [literal(name) for name in looks]
     figure.legend(lines, names, loc="outside lower center", ncols=max(2, columns), frameon=False, fontsize=8)
@@ -80,12 +80,12 @@ def _draw(axes: Axes, found: Sequence[Found]) -> None:
     best = max(baselines, key=lambda one: final_interval(one.pooled[0]).value, default=None)
     ends = []
     for one in found:
-        run, look = one.pooled[0], look_of(one.label, one.cell.kind)
+        run, look = one.pooled[0], look_of(one.label, one.cell.method, one.cell.kind)
         steps, mean, _, _ = mean_curve(run)
         color = INK if one is best else look.color
         front = {"ours": 5, "control": 4}.get(one.cell.kind, 2) + (one is best)
         axes.plot(steps, mean, look.line, color=color, linewidth=look.width, zorder=front)
-        if one.cell.kind == "ours":
+        if one.cell.kind == "ours" and len(one.runs) > 1:  # one seed says nothing of others
             interval = final_interval(run)
             axes.plot([steps[-1]] * 2, [interval.low, interval.high], color=color, linewidth=1.6, clip_on=False)
         if one is best:

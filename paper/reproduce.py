@@ -6,7 +6,7 @@ them if asked, and draws from what there is. To add a figure or a table: one fun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -15,17 +15,20 @@ from mesax.errors import UsageError
 from mesax.rendering.canvas import save
 from mesax.results.drawing import world_figures
 from mesax.results.evidence.kept import ELSEWHERE
-from mesax.results.labels import OUTDATED, PRIVILEGED, PUBLISHED
+from mesax.results.labels import OUTDATED
 from mesax.results.profiles import profile_figure
 from mesax.results.tables import Table, to_markdown
 from mesax.store.reading import RunResults
 from paper.ablation import ablation_figure
-from paper.cells import Cell, Draw, Found, Kind, Piece, Sources
+from paper.cells import Cell, Draw, Found, Piece, Sources
+from paper.costs import break_even_table, cost_table
 from paper.curves import curves_of_all
 from paper.freshness import is_of_today
 from paper.generalization import Reached, generalization_figure
+from paper.rows import CLIMB, IN_THE_PAPER, ONE_STEP, PAPER_ROW, PARTICLES, RAW, SWIMMER, TABLE_2, TABLE_WIDE, YARDSTICK
+from paper.side_by_side import side_by_side_figure, side_by_side_table
 from paper.solved import tasks_solved
-from paper.table import Paper, controls_table, gain_table, result_table
+from paper.table import controls_table, gain_table, result_table
 from paper.theory.shown import draw_theory, write_document
 from paper.theory.study import study
 from paper.zero_shot import UNIFORM, measured
@@ -108,22 +111,47 @@ def _theory(found: Sequence[Found], directory: Path, sources: Sources) -> list[P
 
 
 def _table_2(found: Sequence[Found]) -> list[Table]:
-    return [result_table(found, PAPER_TABLE_2), gain_table(found), controls_table(found)]
+    return [
+        result_table(found, YARDSTICK),
+        side_by_side_table(found, IN_THE_PAPER, PAPER_ROW),
+        gain_table(found),
+        controls_table(found),
+        cost_table(found),
+        break_even_table(found),
+    ]
 
 
-def _written(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+def _table_wide(found: Sequence[Found]) -> list[Table]:
+    return [result_table(found, {}), gain_table(found), controls_table(found)]
+
+
+def _written(name: str, tables: Callable[[Sequence[Found]], list[Table]]) -> Draw:
     """The tables as a page, and how often each method reaches which share of the best return."""
-    del sources
-    directory.mkdir(parents=True, exist_ok=True)
-    page = directory / "table-2.md"
-    page.write_text("\n".join(to_markdown(table) for table in _table_2(found)), encoding="utf-8")
-    return [page, *_saved(profile_figure(_by_row(found)), directory, "table-2-profiles")]
+
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+        del sources
+        directory.mkdir(parents=True, exist_ok=True)
+        page = directory / f"{name}.md"
+        page.write_text("\n".join(to_markdown(table) for table in tables(found)), encoding="utf-8")
+        return [page, *_saved(profile_figure(_by_row(found)), directory, f"{name}-profiles")]
+
+    return draw
 
 
-def _solved(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+def _beside(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+    """Ours and the paper's, cell by cell."""
+    pages = _written("table-2", _table_2)(found, directory, sources)
+    return [*pages, *_saved(side_by_side_figure(found, IN_THE_PAPER, PAPER_ROW), directory, "table-2-side-by-side")]
+
+
+def _solved(name: str) -> Draw:
     """How many tasks are solved in each world; a world of which nothing is stored has no panel."""
-    del sources
-    return _saved(tasks_solved(found), directory, "solved")
+
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+        del sources
+        return _saved(tasks_solved(found), directory, name)
+
+    return draw
 
 
 def _by_row(found: Sequence[Found]) -> dict[str, list[RunResults]]:
@@ -144,118 +172,17 @@ def _named(label: str, shown: Sequence[Found]) -> str:
     return f"{label} (not all seeds)" if any(one.fewer_seeds for one in shown) else label
 
 
-def _row(
-    label: str, method: str, kind: Kind = "baseline", *settings: tuple[str, str], only: Iterable[str] | None = None
-) -> Iterator[Cell]:
-    """A method in every environment, or only in some."""
-    for env in FAMILIES if only is None else only:
-        tasks, minutes, world = FAMILIES[env]
-        yield Cell(method, env, minutes * COSTS[method][world], label, settings, num_test_tasks=tasks, kind=kind)
-
-
-def _published(label: str, method: str, minutes: Mapping[str, float]) -> Iterator[Cell]:
-    """A method in preset `paper`, in the environments whose minutes are given."""
-    for env, estimate in minutes.items():
-        yield Cell(method, env, estimate, label, (), "paper", FAMILIES[env][0], "published")
+SCRIPTED = ("safe", "optimum")
+"""Teams that learn nothing, and so have no curves: they are the lines of the figures."""
 
 
 def _of(*envs: str) -> tuple[Cell, ...]:
     """The cells of the table in some environments; as published MESA has many more steps but in climb games."""
-    return tuple(cell for cell in TABLE_2 if cell.env in envs and (cell.preset == "quick" or cell.env in CLIMB))
+    cells = (cell for cell in TABLE_2 if cell.env in envs and cell.method not in SCRIPTED)
+    return tuple(cell for cell in cells if cell.preset == "quick" or cell.env in CLIMB)
 
 
-COLUMNS = ("climb-one", "climb-multi-mixed", "wide-2a5l", "wide-2a6l", "wide-3a5l", "wide-3a6l", "swimmer-wide")
-"""Columns of Table 2."""
-ONE_STEP, MULTI_STAGE, TWO_AGENTS, _, THREE_AGENTS, _, SWIMMER = COLUMNS
-CLIMB, PARTICLES = COLUMNS[:2], COLUMNS[2:6]
 VISUALIZED = "wide-2a3l"
-FAMILIES: dict[str, tuple[int, float, int]] = dict(
-    zip(
-        COLUMNS,
-        ((10, 0.05, 0), (10, 0.85, 0), (5, 0.4, 1), (5, 0.7, 1), (5, 1.9, 1), (5, 2.3, 1), (6, 5.0, 2)),
-        strict=True,
-    )
-)
-"""Test tasks; about what MESA's learner alone costs, in minutes of a seed on two quiet cores (by clocks of stored
-results, but for the last two: by those of MESA's test tasks); column of `COSTS`."""
-COSTS = {
-    "mesa": (1.8, 1.8, 1.8),
-    "maddpg": (0.8, 0.75, 0.55),
-    "mappo": (0.4, 2.0, 0.5),
-    "mappo-rnd": (0.45, 2.2, 0.6),
-    "qmix": (0.9, 0.6, 0.8),
-    "maven": (2.6, 1.5, 1.1),
-    "emc": (3.0, 2.2, 1.8),
-    "pretrain": (0.45, 3.0, 0.8),
-    "cbet": (0.5, 3.2, 0.9),
-    "goal": (1.6, 3.2, 0.8),
-    "maesn": (0.3, 1.5, 1.5),
-    "plain": (1.0, 1.0, 1.0),
-    "uniform": (1.0, 1.0, 1.0),
-    "tour": (1.0, 1.0, 1.0),
-}
-"""Times that, about: in climb games, particle worlds, and on the swimmer. Clocks of stored results are better."""
-RAW = (
-    ("method.reward.features", "ObsActionFeatures"),
-    ("method.reward.features.obs-weight", "1"),
-    ("method.reward.features.action-weight", "0"),
-    ("method.reward.features.obs-from", "2"),
-    ("method.reward.features.after-step", "true"),
-    ("method.reward.distance-threshold", "0.5"),
-    ("method.explorer.actor-net", "Mlp"),
-    ("method.explorer.critic-net", "Mlp"),
-)
-"""Distances between joint observations, and nets that know no landmarks, in place of features that know the radius."""
-BUFFER = ("algorithm.actor-update.partners", "buffer")
-TABLE_2: tuple[Cell, ...] = (
-    *_row("MESA (ours)", "mesa", "ours"),
-    # In `wide-2a5l` half of 56,000 updates of .55 s on each of two cores.
-    *_published(PUBLISHED, "mesa", {ONE_STEP: 6, MULTI_STAGE: 12, TWO_AGENTS: 270, SWIMMER: 120}),
-    *_published("as published, without explorers", "maddpg", {ONE_STEP: 1, MULTI_STAGE: 3}),
-    *_published("as published, random episodes", "uniform", {ONE_STEP: 1, MULTI_STAGE: 3}),
-    *_row("MADDPG", "maddpg"),
-    *_row("MADDPG, partners from the replay", "maddpg", "baseline", BUFFER, only=(*CLIMB, TWO_AGENTS)),
-    *_row("MAPPO", "mappo"),
-    *_row("MAPPO-RND", "mappo-rnd"),
-    *_row("QMIX", "qmix"),
-    *_row("MAVEN", "maven"),
-    *_row("EMC", "emc"),
-    *_row("Pretrain", "pretrain"),
-    *_row("C-BET", "cbet"),
-    *_row("MA-MAESN", "maesn", only=CLIMB),
-    *_row(f"Goal {PRIVILEGED}", "goal", "privileged"),
-    *_row("learner alone", "plain", "control"),
-    *_row("learner and random episodes", "uniform", "control"),
-    *_row(f"learner and a scripted tour {PRIVILEGED}", "tour", "control"),
-    *_row("MESA (ours), raw positions", "mesa", "control", *RAW, only=PARTICLES),
-)
-"""Same seeds and tasks for every row, and the same environment steps on them in all of preset `quick`; rows of `paper`
-have the paper's, and take hours, but for climb games."""
-PAPER_TABLE_2: Paper = {
-    name: dict(zip(COLUMNS, values, strict=True))
-    for name, values in {
-        "MESA": (
-            (0.83, 0.20),
-            (0.81, 0.06),
-            (61.32, 8.24),
-            (58.73, 10.16),
-            (51.83, 13.37),
-            (44.71, 15.92),
-            (599.32, 35.93),
-        ),
-        "MADDPG": (
-            (0.74, 0.25),
-            (0.50, 0.0),
-            (21.09, 23.07),
-            (19.44, 18.41),
-            (5.45, 6.49),
-            (3.16, 5.73),
-            (499.33, 0.52),
-        ),
-        "EMC": ((0.50, 0.0), (0.50, 0.0), (50.49, 17.26), (50.61, 17.41), (36.63, 0.11), (36.47, 0.28), (499.66, 0.20)),
-    }.items()
-}
-"""MESA, its base learner, and the strongest baseline of the particle worlds: mean and ±."""
 BORROWED = (("method.explorers-from", ELSEWHERE), ("method.turn", "true"))
 HARD = "3a5l-hard"
 """Of the worlds of a kind, the one in which generalization is tried."""
@@ -332,7 +259,7 @@ PAPER_ARMS = (OURS, ALONE, *FILLED)
 
 def _ablation() -> Iterator[Cell]:
     """Figure 9 and what each part that we added is worth, on a particle world; the paper's arms on a climb game too."""
-    env, tasks = TWO_AGENTS, 5
+    env, tasks = "wide-2a5l", 5
     yield Cell("mesa", env, 2.0, OURS, num_test_tasks=tasks, kind="ours")
     yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
     for label, settings in FILLED.items():
@@ -347,7 +274,7 @@ def _ablation() -> Iterator[Cell]:
     }
     for label, settings in changed.items():
         yield Cell("mesa", env, 2.0, label, settings, num_test_tasks=tasks)
-    env, tasks = MULTI_STAGE, 10
+    env, tasks = "climb-multi-mixed", 10
     yield Cell("mesa", env, 1.7, OURS, num_test_tasks=tasks, kind="ours")
     yield Cell("plain", env, 1.0, ALONE, num_test_tasks=tasks, kind="control")
     for label, settings in tuple(FILLED.items())[:2]:
@@ -393,8 +320,23 @@ PIECES: tuple[Piece, ...] = (
         tuple(_ablation()),
         _ablated,
     ),
-    Piece("table-2", "Table 2: final returns", TABLE_2, _written, _table_2, takes_stale=True),
-    Piece("solved", "Tasks solved: the chart of the front page", TABLE_2, _solved, takes_stale=True),
+    Piece("table-2", "Table 2: final returns", TABLE_2, _beside, _table_2, takes_stale=True),
+    Piece(
+        "table-wide",
+        "Final returns in worlds of our own",
+        TABLE_WIDE,
+        _written("table-wide", _table_wide),
+        _table_wide,
+        takes_stale=True,
+    ),
+    Piece(
+        "solved",
+        "Tasks solved in the paper's worlds: the chart of the front page",
+        TABLE_2,
+        _solved("solved"),
+        takes_stale=True,
+    ),
+    Piece("solved-wide", "Tasks solved in worlds of our own", TABLE_WIDE, _solved("solved-wide"), takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
 )
-"""Figures and tables of the paper, and one of ours; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""
+"""Figures and tables of the paper, and two of ours; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

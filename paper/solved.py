@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mesax.rendering.canvas import SOFT, literal, new_figure, styled
-from mesax.results.labels import COLORS, OUTDATED, PRIVILEGED, colors_of
+from mesax.results.labels import OUTDATED, PRIVILEGED, colors_of
 from mesax.results.summary import solved_runs
 from paper.cells import Found
 
 COLUMNS, BASELINES = 2, 2
 """Panels side by side, so that letters can be read on a phone; baselines of a panel, the best ones."""
 GRAY, LETTERS = "#9A9A9A", 9.5
-SHORT = {"learner and random episodes": "random episodes"}
+SHORT = {"learner and random episodes": "random episodes", "MESA (ours), learned": "MESA, learned"}
 """Names that would leave no room for bars."""
 
 
@@ -62,7 +62,7 @@ def _bars(found: Sequence[Found]) -> list[Found]:
 def _draw(axes: Axes, bars: Sequence[Found], most: int) -> None:
     """Bars of one world, each with its number; baselines are gray."""
     for row, one in enumerate(bars):
-        color = {"ours": COLORS["mesa"], "baseline": GRAY}.get(one.cell.kind) or colors_of([one.label])[0]
+        color = GRAY if one.cell.kind == "baseline" else colors_of([one.cell.method])[0]
         run, share = one.shown[0], _share(one)
         axes.barh(row, 1.0, height=0.62, color="#F0F0F0", linewidth=0)
         axes.barh(row, share, height=0.62, color=color, linewidth=0)

@@ -10,7 +10,9 @@ from mesax.experiments.names import PRESETS
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     parser.add_argument(
-        "piece", metavar="NAME", help="figure-1, figure-3, figure-4, figure-6 to figure-9, table-2, theory, all"
+        "piece",
+        metavar="NAME",
+        help="figure-1, figure-3, figure-4, figure-6 to figure-9, table-2, table-wide, theory, all",
     )
     one_of = parser.add_mutually_exclusive_group()
     text = "a list of what is stored, what is missing and what that costs; with --methods or --envs, all commands"

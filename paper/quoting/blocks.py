@@ -20,8 +20,11 @@ from mesax.store.json_files import read_json
 from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY
 from paper.cells import Found, cost_lines, results_for
+from paper.costs import break_even_table, cost_table
 from paper.freshness import Freshness, freshness, is_of_today, with_family
-from paper.reproduce import PAPER_TABLE_2, piece_named
+from paper.reproduce import piece_named
+from paper.rows import IN_THE_PAPER, PAPER_ROW, YARDSTICK
+from paper.side_by_side import side_by_side_table
 from paper.table import (
     controls_table,
     gain_over,
@@ -53,6 +56,15 @@ class Evidence:
         return results_for(piece_named("table-2"), NO_RUNS, self.store)
 
     @cached_property
+    def table_wide(self) -> list[Found]:
+        """The cells of the table of wide worlds."""
+        return results_for(piece_named("table-wide"), NO_RUNS, self.store)
+
+    def cells(self, words: Sequence[str]) -> list[Found]:
+        """The cells that a block is written from: those of wide worlds if it says so."""
+        return self.table_wide if "wide" in words else self.table_2
+
+    @cached_property
     def states(self) -> dict[Path, Freshness]:
         """Whether each result is up to date."""
         return {one.path: freshness(one) for one in self.kept}
@@ -82,27 +94,31 @@ Block = Callable[[Evidence, Sequence[str]], str]
 
 def _table_2(evidence: Evidence, words: Sequence[str]) -> str:
     """The whole table; with `means`, without intervals, and without rows that were not run."""
-    if "means" in words:
-        return to_markdown(mean_table(evidence.table_2, PAPER_TABLE_2))
-    return to_markdown(result_table(evidence.table_2, PAPER_TABLE_2))
+    table = mean_table if "means" in words else result_table
+    return to_markdown(table(evidence.cells(words), {} if "wide" in words else YARDSTICK))
+
+
+def _side_by_side(evidence: Evidence, words: Sequence[str]) -> str:
+    """Ours beside the paper's, cell by cell."""
+    return to_markdown(side_by_side_table(evidence.cells(words), IN_THE_PAPER, PAPER_ROW))
 
 
 def _gains(evidence: Evidence, words: Sequence[str]) -> str:
     """What MESA gains over the best baseline of each environment; with `controls`, over its controls."""
-    return to_markdown((controls_table if "controls" in words else gain_table)(evidence.table_2))
+    return to_markdown((controls_table if "controls" in words else gain_table)(evidence.cells(words)))
 
 
 def _costs(evidence: Evidence, words: Sequence[str]) -> str:
-    """What the table costs, and how much of it is there."""
-    del words
-    return "".join(f"* {line}\n" for line in cost_lines(evidence.table_2))
+    """What the table costs, and how much of it is there; `rows`: row by row, `break-even`: when MESA has paid off."""
+    if "rows" in words or "break-even" in words:
+        return to_markdown((cost_table if "rows" in words else break_even_table)(evidence.cells(words)))
+    return "".join(f"* {line}\n" for line in cost_lines(evidence.cells(words)))
 
 
 def _labels(evidence: Evidence, words: Sequence[str]) -> str:
     """What `mesa` is in each environment: explorers differ."""
-    del words
     labels: dict[str, list[str]] = {}
-    for one in evidence.table_2:
+    for one in evidence.cells(words):
         if one.cell.kind == "ours" and one.runs:
             label = str(next(iter(one.runs.values())).run.get("label", one.cell.method))
             labels.setdefault(label, []).append(f"`{one.cell.env}`")
@@ -296,6 +312,7 @@ def _product(size: Sequence[int] | int) -> int:
 
 BLOCKS: dict[str, Block] = {
     "table-2": _table_2,
+    "side-by-side": _side_by_side,
     "gains": _gains,
     "costs": _costs,
     "labels": _labels,

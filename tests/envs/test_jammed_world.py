@@ -200,6 +200,28 @@ def test_at_difficulty_1_agents_start_anywhere():
     assert np.abs(state.position).max() > 0.99
 
 
+@pytest.mark.parametrize(
+    ("difficulty", "lost", "levels"),
+    [
+        (0.1, (3.5, 1.8), (71.5, 36.6)),
+        (0.2, (3.5, 1.8), (75 - 5.2, (75 - 3.75) / 2)),
+        (0.5, (6.9, 5.7), (66.8, (75 - 6.3) / 2)),
+        (0.5, (10.0, 4.0), (65.0, 35.5)),
+    ],
+    ids=["the paper's", "between two that were measured", "typed for the hard world", "typed with levels"],
+)
+def test_scripted_levels_follow_the_difficulty(difficulty: float, lost: tuple, levels: tuple):
+    family = JammedFamily(replace(PAPER_WORLD, difficulty=difficulty), lost=lost)
+    assert (family.optimal_return, family.suboptimal_return) == pytest.approx(levels)
+    assert family.facts()["lost"] == pytest.approx([75 - levels[0], 75 - 2 * levels[1]])
+
+
+@pytest.mark.parametrize("lost", [(80.0, 0.0), (-1.0, 0.0), (60.0, 0.0), (float("nan"), 0.0)])
+def test_levels_that_are_no_returns_are_refused(lost: tuple[float, float]):
+    with pytest.raises(UsageError, match=r"^lost "):
+        JammedFamily(lost=lost)
+
+
 def test_what_another_task_would_pay():
     """Two on landmark 3: that pays 1 under its own task, .5 under any other."""
     family = family_of()

@@ -29,12 +29,15 @@ from mesax.store.reading import final_return, load_run
 from mesax.store.settings import to_plain
 from paper.ablation import ablation_figure
 from paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
+from paper.costs import break_even_table
 from paper.curves import curves_of_all, look_of
 from paper.freshness import is_of_today, trained_today
 from paper.generalization import Reached, generalization_figure
-from paper.reproduce import CLIMB, PAPER_TABLE_2, PIECES, piece_named
+from paper.reproduce import PIECES, piece_named
+from paper.rows import CLIMB, IN_THE_PAPER, PAPER_ROW, TABLE_2
+from paper.side_by_side import pairs, side_by_side_figure, side_by_side_table
 from paper.solved import tasks_solved
-from paper.table import _over, controls_table, gain_table, mean_table, result_table
+from paper.table import _over, controls_table, gain_over, gain_table, mean_table, result_table
 from paper.zero_shot import keep_row, measured
 
 
@@ -156,28 +159,31 @@ def test_the_table_shows_what_there_is_and_marks_what_is_stale(runs: Path, tmp_p
         keep(write_run(tmp_path / f"{method}-{seed}", FakeRun(method, seed=seed, evaluations=8)), store)
     found = results_for(piece, tmp_path / "none", store)
     assert not any(one.runs for one in found) and piece.can_be_drawn(found)
-    table = result_table(found, PAPER_TABLE_2)
+    table = result_table(found, IN_THE_PAPER)
     cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert cells["MESA (ours)"]["climb-one"] == "1.00 [0.76, 1.00]† (2 seeds)"
-    assert cells["QMIX"]["climb-one"] == "missing" and cells["MESA as published"]["wide-3a5l"] == "–"
-    assert "Goal (privileged)" in cells and cells["MESA, in the paper"]["swimmer-wide"] == "599.32 ± 35.93"
+    assert cells["MESA (ours)"]["climb-one"] == "1.00 [0.67, 1.00]† (2 seeds)"
+    assert cells["learner alone"]["climb-one"] == "0.75† (1 seed)", "one seed says nothing of others"
+    assert cells["QMIX"]["climb-one"] == "" and cells["MESA as published"]["mpe-3a5l"] == "–"
+    assert "Goal (privileged)" in cells and cells["MESA, in the paper"]["swimmer"] == "599.32 ± 35.93"
     fresh = results_for(piece, runs, store)
-    assert sorted(next(iter(fresh)).runs) == [0, 1]
-    gains = {row[0]: row[1:] for row in gain_table(fresh).rows}
-    assert gains["climb-one"][0].startswith("8 of 8 [") and gains["climb-one"][3:] == ("–",) * 3
-    assert gains["swimmer-wide"] == ("–",) * 6
-    means = mean_table(fresh, PAPER_TABLE_2)
-    assert means.rows[0][:3] == ("MESA (ours)", "1.00 (2 seeds)", "missing") and "missing: not run yet." in means.note
-    published = [replace(one, runs=fresh[0].runs) if one.label == "MESA as published" else one for one in fresh]
-    planned = mean_table(published, PAPER_TABLE_2)
-    assert dict(zip(planned.columns, planned.rows[1], strict=True))["wide-3a5l"] == "–"
+    ours, alone = (next(one for one in fresh if one.label == label) for label in ("MESA (ours)", "learner alone"))
+    assert sorted(ours.runs) == [0, 1]
+    gains = {row[:2]: row[2:] for row in gain_table(fresh).rows}
+    assert gains["climb-one", "MESA (ours)"][0].startswith("8 of 8 [")
+    assert gains["climb-one", "MESA (ours)"][3:] == ("–",) * 3
+    assert gains["swimmer", "MESA (ours)"] == ("–",) * 6
+    means = mean_table(fresh, IN_THE_PAPER)
+    assert means.rows[0][:3] == ("MESA (ours)", "1.00 (2 seeds)", "") and "Empty: not run yet;" in means.note
+    published = [replace(one, runs=ours.runs) if one.label == "MESA as published" else one for one in fresh]
+    planned = mean_table(published, IN_THE_PAPER)
+    assert dict(zip(planned.columns, planned.rows[1], strict=True))["mpe-3a5l"] == "–"
     controls = controls_table(fresh)
     over = {row[0]: dict(zip(controls.columns, row, strict=True)) for row in controls.rows}
     gap = np.mean(fresh_finals(fresh, "MESA (ours)")[:4]) - np.mean(fresh_finals(fresh, "learner alone"))
-    assert over["climb-one"]["learner alone"].startswith(f"+{gap:.2f} [")
-    assert over["climb-one"]["learner alone"].endswith("] (4 tasks) (1 seed)"), "both have the tasks of seed 0 only"
-    assert over["climb-one"]["learner and random episodes"] == over["swimmer-wide"]["learner alone"] == "–"
-    for made in (table, mean_table(fresh, PAPER_TABLE_2), gain_table(fresh), controls):
+    assert over["climb-one"]["learner alone"] == f"+{gap:.2f} (4 tasks) (1 seed)", "both have the tasks of seed 0 only"
+    assert over["climb-one"]["learner and random episodes"] == over["swimmer"]["learner alone"] == "–"
+    assert gain_over(ours, ours).startswith("+0.00 [-") and gain_over(alone, alone) == "+0.00 (1 seed)"
+    for made in (table, mean_table(fresh, IN_THE_PAPER), gain_table(fresh), controls):
         cells_of = [cell for row in made.rows for cell in row]
         assert ("†: unverified (" in made.note) == any("†" in cell for cell in cells_of), (
             "a note explains the signs of its table"
@@ -283,7 +289,7 @@ def test_a_damaged_run_is_left_out_and_told(name: str, damage: Callable[[Path], 
     assert capsys.readouterr().out.count(f"note     left out: {runs / '0' / name}") == 1
 
 
-@pytest.mark.parametrize("env", ["climb-one", "wide-2a5l", "swimmer-wide"])
+@pytest.mark.parametrize("env", ["climb-one", "mpe-2a5l", "swimmer", "wide-2a5l", "swimmer-wide"])
 def test_the_note_says_what_counts_as_solved(env: str):
     threshold = experiment("mesa", env, "quick").family.optimal_threshold
     assert f"{threshold:g} or more" in gain_table([]).note
@@ -291,13 +297,21 @@ def test_the_note_says_what_counts_as_solved(env: str):
 
 def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path: Path):
     """A panel for each world that has results, a name for each method in one legend."""
-    for number, (method, env) in enumerate(product(("mesa", "qmix", "plain"), ("climb-one", "climb-multi-mixed"))):
-        if (method, env) != ("qmix", "climb-multi-mixed"):
+    for number, (method, env) in enumerate(product(("mesa", "qmix", "plain"), CLIMB)):
+        if (method, env) != ("qmix", "climb-multi"):
             write_run(tmp_path / str(number), FakeRun(method, env=env, evaluations=8))
     kinds = {"mesa": "ours", "qmix": "baseline", "plain": "control"}
     cells = [Cell(method, env, 1.0, method.upper(), kind=kinds[method]) for env, method in product(CLIMB, kinds)]
     runs = {(run.run["method"], run.run["env"]): run for run in map(load_run, tmp_path.iterdir())}
-    found = [Found(cell, {0: runs[key]} if (key := (cell.method, cell.env)) in runs else {}) for cell in cells]
+    found = [
+        Found(
+            cell,
+            {0: runs[key], 1: replace(runs[key], run={**runs[key].run, "seed": 1})}
+            if (key := (cell.method, cell.env)) in runs
+            else {},
+        )
+        for cell in cells
+    ]
     figure = curves_of_all(found)
     one, multi = figure.axes
     drawn = [[line for line in axes.get_lines() if len(line.get_xdata()) > 2] for axes in (one, multi)]
@@ -313,8 +327,8 @@ def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path
 
 @pytest.mark.parametrize("name", ["figure-3", "figure-4"])
 def test_what_is_named_by_itself_has_a_look_of_its_own(name: str):
-    looks = {(cell.label, cell.kind): look_of(cell.label, cell.kind) for cell in piece_named(name).cells}
-    named = [(look.color, look.line) for (label, _), look in looks.items() if look.name == label]
+    looks = {cell.label: look_of(cell.label, cell.method, cell.kind) for cell in piece_named(name).cells}
+    named = [(look.color, look.line) for label, look in looks.items() if look.name == label]
     assert len(named) >= 4 and len(set(named)) == len(named)
 
 
@@ -348,6 +362,60 @@ def test_a_gain_says_over_how_many_tasks_it_is():
     found = Interval(1.0, 0.5, 1.5)
     said = [_over(Comparison(found, 1.0, shared, whole)) for shared, whole in ((15, True), (5, False), (0, False))]
     assert said == ["", " (5 tasks)", " (no tasks in common)"]
+
+
+def found_with(label: str, kind: str, returns: list[list[float]], path: Path, steps: int = 0) -> Found:
+    """Seeds of two tasks each whose evaluations are all alike, 100 steps apart, in the one-step climb game."""
+    cell = Cell("plain", "climb-one", 1.0, label, kind=kind)
+    runs = {}
+    for seed, values in enumerate(returns):
+        run = load_run(write_run(path / f"{label}-{seed}", FakeRun("plain", seed=seed, num_tasks=len(values))))
+        curves = [
+            replace(own, steps=np.array([100, 200, 300]), returns=np.array([0.0, value, value]), seed=seed)
+            for own, value in zip(run.curves, values, strict=True)
+        ]
+        runs[seed] = replace(run, curves=tuple(curves), summary={**run.summary, "meta_env_steps": steps})
+    return Found(cell, runs, seconds=60.0)
+
+
+def test_ours_and_the_papers_agree_within_both_spreads(tmp_path: Path):
+    """The paper has .74 ± .25 of MADDPG and .50 ± 0 of QMIX in the one-step game."""
+    wide = found_with("MADDPG", "baseline", [[0.2, 0.4], [0.4, 0.6], [0.6, 0.8]], tmp_path)
+    exact = found_with("QMIX", "baseline", [[0.5, 0.5]] * 3, tmp_path)
+    higher = found_with("EMC", "baseline", [[0.5, 0.75]] * 3, tmp_path)
+    lower = found_with("MESA (ours)", "ours", [[0.25, 0.25]] * 3, tmp_path)
+    found = [wide, exact, higher, lower, found_with("learner alone", "control", [[0.5, 0.5]], tmp_path)]
+    by_row = {pair.row: pair for pair in pairs(found, IN_THE_PAPER, PAPER_ROW)}
+    # The seeds' means of MADDPG are .3, .5 and .7.
+    assert (by_row["MADDPG"].mean, by_row["MADDPG"].spread) == (pytest.approx(0.5), pytest.approx(0.2))
+    table = side_by_side_table(found, IN_THE_PAPER, PAPER_ROW)
+    assert table.rows == (
+        ("MADDPG", "0.50 = 0.74"),
+        ("QMIX", "0.50 = 0.50"),
+        ("EMC", "0.62 > 0.50"),
+        ("MESA (ours)", "0.25 < 0.83"),
+    )
+    assert "Of the baselines' 3 cells 3 have been run: 2 agree, 1 are higher here, 0 lower." in table.note
+    surer = found_with("MADDPG", "baseline", [[0.4, 0.4], [0.42, 0.42], [0.44, 0.44]], tmp_path / "surer")
+    assert side_by_side_table([surer], IN_THE_PAPER, PAPER_ROW).rows == (("MADDPG", "0.42 < 0.74"),)
+    panel, *_ = side_by_side_figure(found, IN_THE_PAPER, PAPER_ROW).axes
+    assert [text.get_text() for text in panel.get_yticklabels()] == [row[0] for row in table.rows]
+
+
+def test_the_papers_rows_are_held_against_ours():
+    labels = {cell.label for cell in TABLE_2}
+    assert set(PAPER_ROW) <= labels and set(PAPER_ROW.values()) == set(IN_THE_PAPER)
+    assert IN_THE_PAPER["EMC"]["mpe-3a5l"] == (36.63, 0.11) and IN_THE_PAPER["Goal"]["swimmer"] == (498.13, 0.45)
+
+
+def test_meta_training_has_paid_for_itself_when_as_many_steps_are_saved(tmp_path: Path):
+    """Solved at 200 steps each; alone one of two tasks is, the other counts with all of its 300: 50 saved a task."""
+    ours = found_with("MESA (ours)", "ours", [[1.5, 1.5]] * 3, tmp_path, steps=1_010)
+    alone = found_with("learner alone", "control", [[1.5, 0.5]] * 3, tmp_path)
+    (row,) = break_even_table([ours, alone]).rows
+    assert row == ("climb-one", "MESA (ours)", "1.01k", "200 (6 of 6)", "250 (3 of 6)", "21 tasks")
+    (row,) = break_even_table([replace(ours, runs=dict(alone.runs)), alone]).rows
+    assert row[-1] == "never"
 
 
 def test_a_profile_counts_task_runs_at_each_share(tmp_path: Path):
@@ -387,23 +455,23 @@ def test_nothing_stored_is_said(tmp_path: Path, capsys):
 
 def test_a_part_of_a_table_is_planned_by_itself(tmp_path: Path, capsys):
     words = ["--runs", str(tmp_path), "--results", str(tmp_path), "--out", str(tmp_path), "--plan"]
-    assert main(["reproduce", "table-2", *words, "--methods", "qmix", "goal", "--envs", "swimmer-wide"]) == 0
+    assert main(["reproduce", "table-2", *words, "--methods", "qmix", "goal", "--envs", "swimmer"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("missing")]
     assert [(line[3], line[4], line[-1]) for line in lines] == [
-        (method, "swimmer-wide", seed) for method in ("qmix", "goal") for seed in "012"
+        (method, "swimmer", seed) for method in ("qmix", "goal") for seed in "012"
     ]
 
 
 @pytest.mark.parametrize(
     "words, reason",
     [
-        (["table-2", "--methods", "quix"], "'quix' is no part of this; it has mesa, maddpg"),
+        (["table-2", "--methods", "quix"], "'quix' is no part of this; it has mesa, learned, maddpg"),
         (
-            ["figure-3", "--envs", "swimmer-wide"],
-            "'swimmer-wide' is no part of this; it has climb-one, climb-multi-mixed",
+            ["figure-3", "--envs", "swimmer"],
+            "'swimmer' is no part of this; it has climb-one, climb-multi",
         ),
         (["theory", "--methods", "qmix"], "it has no runs at all"),
-        (["table-2", "--methods", "maesn", "--envs", "swimmer-wide"], "no part of this in these environments"),
+        (["table-2", "--methods", "maesn", "--envs", "swimmer"], "no part of this in these environments"),
     ],
 )
 def test_parts_that_are_not_there_are_refused(words: list[str], reason: str, capsys):

@@ -64,7 +64,7 @@ def test_a_task_that_only_one_solves_says_which_way_others_may_go(small):
     assert (other.low, other.high) == pytest.approx((-one.high, -one.low))
 
 
-@pytest.mark.parametrize("correlation", [0.1, 0.5])
+@pytest.mark.parametrize("correlation", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("shares", [(0.97, 0.97), (0.97, 0.9), (0.99, 0.95), (0.99, 0.8), (0.9, 0.5), (0.97, 0.3)])
 def test_intervals_of_differences_hold_the_truth(shares, correlation):
     """Of two that solve some shares of three seeds' five tasks, at levels that are noisy."""

@@ -278,14 +278,26 @@ class ClimbReturns(PlainFamily):
     """Steps of an episode that scripted teams lose on the way to the optimum and to the safe equilibrium."""
 
     @property
+    def steps_lost(self) -> tuple[float, float]:
+        """`lost` as it holds for this world."""
+        return self.lost
+
+    def check_lost(self) -> None:
+        """Refuse levels that are no returns."""
+        if not all(0 <= steps < self.world.horizon for steps in self.steps_lost):
+            raise UsageError(f"lost must be two numbers from 0 to the horizon {self.world.horizon}, not {self.lost}")
+        if not self.suboptimal_return < self.optimal_return:
+            raise UsageError(f"lost {self.lost} leaves the optimum no more than the safe equilibrium: lose fewer steps")
+
+    @property
     def optimal_return(self) -> float:
         """Reward 1 at every step but those that are lost; not quite within reach if it is not said how many."""
-        return self.world.horizon - self.lost[0]
+        return self.world.horizon - self.steps_lost[0]
 
     @property
     def suboptimal_return(self) -> float:
         """The safe reward at every step but those that are lost."""
-        return (1.0 - self.world.delta) * (self.world.horizon - self.lost[1])
+        return (1.0 - self.world.delta) * (self.world.horizon - self.steps_lost[1])
 
     @property
     def optimal_threshold(self) -> float:
@@ -299,7 +311,7 @@ class ClimbReturns(PlainFamily):
 
     def facts(self) -> dict[str, object]:
         """What run.json says of any such world; figures call its levels those of scripted teams if these lose steps."""
-        told = {"lost": list(self.lost)} if any(self.lost) else {}
+        told = {"lost": list(self.steps_lost)} if any(self.steps_lost) else {}
         return super().facts() | {"lowest_return": 0.0, **told}
 
 

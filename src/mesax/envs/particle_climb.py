@@ -41,6 +41,9 @@ from mesax.types import Action, AnyArray, EnvSpec, Key, Transition, leading_size
 
 PLACEMENT_TRIES = 2_000
 PAPER_DIFFICULTY = 0.1
+LOST = {0.1: (3.5, 1.8), 0.3: (6.9, 5.7), 0.5: (8.2, 6.3), 0.7: (8.8, 6.4), 1.0: (8.8, 5.8)}
+"""Steps that scripted teams lose on their way to the optimum and to the safe equilibrium, by difficulty: means of
+`mpe-2a5l` and `mpe-3a5l` (`mesax run optimum mpe-2a5l --family.world.difficulty 0.5`, `mesax run safe ...`)."""
 
 
 class ParticleTask(eqx.Module):
@@ -397,9 +400,9 @@ class JammedFamily(TasksAmongLandmarks):
     """k: agents that belong on the target."""
     targets_each: int | None = None
     """Tasks on each layout; None: as many as it has landmarks."""
-    lost: tuple[float, float] = (3.5, 1.8)
-    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium, at the paper's difficulty
-    (`mesax run optimum`)."""
+    lost: tuple[float, float] = LOST[PAPER_DIFFICULTY]
+    """Steps that scripted teams lose on their way to the optimum and to the safe equilibrium; numbers that were
+    measured at another difficulty are replaced by those of this world's."""
 
     def __post_init__(self) -> None:
         """Refuse families without a possible task."""
@@ -412,6 +415,17 @@ class JammedFamily(TasksAmongLandmarks):
                 f"difficulty must lie above 0 and be at most 1, not {self.world.difficulty}: the paper's is"
                 f" {PAPER_DIFFICULTY}, and at 1 landmarks are spread"
             )
+        self.check_lost()
+
+    @property
+    def steps_lost(self) -> tuple[float, float]:
+        """As typed, or as measured: between two difficulties on a straight line."""
+        if self.lost not in LOST.values():
+            return self.lost
+        optimum, safe = (
+            np.interp(self.world.difficulty or 1.0, [*LOST], steps) for steps in np.transpose([*LOST.values()])
+        )
+        return round(float(optimum), 2), round(float(safe), 2)
 
     def facts(self) -> dict[str, object]:
         """Plain facts for run.json."""

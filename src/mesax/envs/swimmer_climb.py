@@ -283,6 +283,7 @@ class SwimmerFamily(ClimbReturns):
                 f"least-degrees and most-degrees must be two growing angles between 0 and {HINGE_LIMIT_DEGREES:g},"
                 f" not {self.least_degrees} and {self.most_degrees}"
             )
+        self.check_lost()
 
     @property
     def env(self) -> SwimmerClimb:

@@ -1,17 +1,16 @@
 """Intervals over seeds, tasks and repeats; interquartile means; how often one score beats another.
 
-Scores are nested: a seed brings its own training and test tasks, a task its repeats. Tasks of one seed share explorers,
-so they may fail together, and a handful of seeds says little about others. A bootstrap over task runs forgets both and
-covers too little. What is computed here instead, for S seeds and N tasks in all:
+A seed brings its own training tasks and its own test tasks, which share a layout and explorers and so may fail
+together. Seeds are therefore the unit: what its tasks come to is one number of a seed, however many tasks it has. With
+S seeds, and repeats of a task averaged first:
 
-    between, within   mean squares between seeds, and between tasks of one seed (repeats of a task are averaged)
-    half width        max(t_95%(N - 1), t_90%(S - 1)) * sqrt(max(between, within) / N)
-    unseen outcomes   where tasks end at one of two levels: Wilson's interval of the share at the upper one, as if there
-                      were N / (1 + (N / S - 1) / 3) independent tasks; 15 of 15 is not 100%
+    half width        t_95%(S - 1) * standard deviation of the seeds' means / sqrt(S)
+    unseen outcomes   where tasks end at one of two levels: Wilson's interval of the share at the upper one, as of S
+                      independent trials; 15 of 15 tasks of three seeds is not 100%
 
-That of a mean covers at least 90% for normal and for two-level outcomes with correlations of up to 0.5 within a seed
-(of 3 x 5 tasks; of 3 x 6 and 3 x 10 at least 88%), that of an interquartile mean of independent normal ones
-(tests/results/test_intervals.py simulates both, test_summary.py differences of two on the same tasks).
+A single seed says nothing of others. Its interval is over its tasks: Student's of them, and Wilson's as if tasks were
+correlated by a third. tests/results/test_intervals.py simulates how often intervals of three and of five seeds hold the
+truth, from tasks that are independent to tasks that all end alike; test_summary.py does so for differences.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
-SEED_CONFIDENCE = 0.90
-"""Confidence of the quantile for few seeds: taking the larger of two variances makes up for the rest."""
 ASSUMED_CORRELATION = 1 / 3
-"""Between outcomes of one seed, when only their number is counted: a few seeds cannot tell it."""
+"""Between outcomes of a single seed: it cannot tell."""
 TIE = 1e-6  # single-precision returns closer than this count as equal
 
 
@@ -127,7 +124,7 @@ def interquartile_interval(
 
 
 def share_interval(successes: np.ndarray, tasks: np.ndarray | None = None, seeds: np.ndarray | None = None) -> Interval:
-    """The share of successes with Wilson's 95% interval, as of so many independent trials as these are worth."""
+    """The share of successes with Wilson's 95% interval, as of one trial for each seed."""
     nested = _nested(np.asarray(successes, dtype=float), tasks, seeds)
     return Interval(*(float(number) for number in _wilson(nested.scores.mean(axis=0), nested)))
 
@@ -168,21 +165,14 @@ def _t_quantile(confidence: float, freedom: int) -> float:
 
 
 def _half_width(nested: _Nested, freedom: int | None = None) -> np.ndarray:
-    """Half the width of the mean's interval; `freedom`: of its spread, if that is not one less than there are tasks."""
-    number, num_seeds = len(nested.scores), nested.num_seeds
-    if number < 2:
-        return np.zeros(nested.scores.shape[1:])
-    sizes = np.bincount(nested.seeds).reshape(-1, *[1] * (nested.scores.ndim - 1))
-    centers = np.stack([nested.scores[nested.seeds == seed].mean(axis=0) for seed in range(num_seeds)])
-    variance = np.zeros(nested.scores.shape[1:])
-    quantile = _t_quantile(CONFIDENCE, number - 1 if freedom is None else freedom)
-    if number > num_seeds:
-        variance = np.sum((nested.scores - centers[nested.seeds]) ** 2, axis=0) / (number - num_seeds)
-    if num_seeds > 1:
-        between = np.sum(sizes * (centers - nested.scores.mean(axis=0)) ** 2, axis=0) / (num_seeds - 1)
-        variance = np.maximum(variance, between)
-        quantile = max(quantile, _t_quantile(SEED_CONFIDENCE, num_seeds - 1))
-    return quantile * np.sqrt(variance / number)
+    """Half the width of the mean's interval; `freedom`: of a single seed's tasks, if not one less than there are."""
+    units, freedom = nested.scores, len(nested.scores) - 1 if freedom is None else freedom
+    if nested.num_seeds > 1:
+        units = np.stack([nested.scores[nested.seeds == seed].mean(axis=0) for seed in range(nested.num_seeds)])
+        freedom = nested.num_seeds - 1
+    if len(units) < 2:
+        return np.zeros(units.shape[1:])
+    return _t_quantile(CONFIDENCE, freedom) * units.std(axis=0, ddof=1) / np.sqrt(len(units))
 
 
 def _unseen(nested: _Nested, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
@@ -197,8 +187,8 @@ def _unseen(nested: _Nested, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _wilson(share: np.ndarray, nested: _Nested) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    number = len(nested.scores)
-    worth = number / (1 + (number / nested.num_seeds - 1) * ASSUMED_CORRELATION)
+    number, num_seeds = len(nested.scores), nested.num_seeds
+    worth = num_seeds if num_seeds > 1 else number / (1 + (number - 1) * ASSUMED_CORRELATION)
     squared = float(_special().ndtri((1 + CONFIDENCE) / 2)) ** 2 / worth
     center = (share + squared / 2) / (1 + squared)
     half = np.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)

@@ -26,11 +26,10 @@ from mesax.results.summary import Comparison, run_figures
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return, final_window
 
-WILSON = (
-    "Wilson's 95% interval, in which tasks of one seed count for less than independent ones: they may fail together"
-)
+WILSON = "Wilson's 95% interval as of one trial for each seed: tasks of a seed may fail together"
 COMPARISON_NOTE = (
-    "Interval: of the mean, from the spread between seeds and tasks and from how many tasks end at which level. "
+    "Interval: of the mean over seeds, from their spread and from how many tasks end at which level; of one seed, over"
+    " its tasks alone. "
     "IQM: mean of the middle half. "
     f"Solved: share of task runs whose final return is at the optimum, with {WILSON}; "
     "steps to optimum: until the mean over all task runs first reaches it, if their mean final return does too. "

@@ -146,7 +146,18 @@ def test_pages_follow_the_store(store: Path):
 
 def test_blocks_of_runs_say_something(store: Path):
     evidence = Evidence(store)
-    for words in ("table-2", "table-2 means", "gains", "costs", "labels", "tasks mesa", "results climb-one mesa plain"):
+    for words in (
+        "table-2",
+        "table-2 means",
+        "table-2 wide",
+        "side-by-side",
+        "gains",
+        "costs",
+        "costs rows",
+        "labels",
+        "tasks mesa",
+        "results climb-one mesa plain",
+    ):
         assert evidence.write(words).startswith("\n"), words
     assert "| climb-one | quick | 0 | all explorers | 3.50 | – | – |" in evidence.write("explorers mesa")
     with pytest.raises(UsageError, match="the store has no result of qmix in climb-one"):
@@ -202,6 +213,6 @@ def test_arms_of_a_figure_are_pooled_and_do_not_stand_for_their_method(tmp_path:
         ("| without wishes", "0", "0 of 5", "4.00", "4.00 |"),
     ]
     assert rows[0][2].startswith("68.00 [") and rows[0][5] == "66.00"
-    assert [row[3].partition(" [")[0] for row in rows[:3]] == ["–", "+36.00", "+30.00"], "on the tasks of both: seed 0"
-    assert all("(5 tasks)" in row[3] for row in rows[1:3])
+    assert [row[3].partition(" (")[0] for row in rows[:3]] == ["–", "+36.00", "+30.00"], "on the tasks of both: seed 0"
+    assert all(row[3].endswith(" (5 tasks) (1 seed)") for row in rows[1:3])
     assert "40.00" not in evidence.write("tasks mesa"), "an arm is not what the preset has"

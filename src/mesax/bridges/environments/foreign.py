@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
+from mesax.bridges.environments.entities import inferred
 from mesax.bridges.environments.layout import Broken, Layout, TeamReward, layout_of, shown
 from mesax.bridges.environments.parallel import Parallel, as_parallel, picture_of
 from mesax.envs.base import HostBatch, HostStep, Task
@@ -82,8 +83,9 @@ class ForeignEnvironment:
 
     @property
     def entities(self) -> object:
-        """What the environments declare under this name: which numbers are about what. None: nothing."""
-        return _declared(self.make)
+        """Which numbers are about what, as environments declare under this name or their spaces show; None: unknown."""
+        declared = _declared(self.make)
+        return inferred(self.layout) if declared is None else declared
 
     def batch(self, copies: int, threads: int) -> HostBatch:
         """Running copies; each has an environment of its own, so threads change nothing."""

@@ -21,6 +21,7 @@ from mesax.baselines.scripts import ToldLandmarks
 from mesax.baselines.tours import Landmarks
 from mesax.envs.base import TaskFamily
 from mesax.envs.particle_climb import (
+    LOST,
     PAPER_WORLD,
     JammedFamily,
     ParticleClimb,
@@ -179,9 +180,14 @@ class World:
         return self.family.world.num_landmarks
 
     @property
+    def is_jammed(self) -> bool:
+        """Whether it is one of the paper's own."""
+        return isinstance(self.family, JammedFamily)
+
+    @property
     def num_test_tasks(self) -> int:
         """All targets of the one layout of a seed; where every task has a layout of its own, five."""
-        return self.num_landmarks if isinstance(self.family, JammedFamily) else 5
+        return self.num_landmarks if self.is_jammed else 5
 
     @property
     def occupancy(self) -> SortedOccupancy:
@@ -209,7 +215,7 @@ def jammed(num_agents: int, num_landmarks: int, *, count: int = 2) -> JammedFami
 
 def harder(family: JammedFamily) -> JammedFamily:
     """Its hard world: landmarks within .27 of their center instead of .09, starts within .85 of one instead of .28."""
-    return replace(family, world=replace(family.world, difficulty=0.3), lost=(6.9, 5.7))
+    return replace(family, world=replace(family.world, difficulty=0.3), lost=LOST[0.3])
 
 
 def wide(num_agents: int, num_landmarks: int, *, count: int = 2, half_width: float = 1.0) -> ParticleClimbFamily:
@@ -297,7 +303,9 @@ def _preset(world: World, name: str) -> Preset:
         often = replace(alone, updates_per_round=2)
     else:
         # It has other reasons to explore, and a quicker start; with three agents its values would not settle so fast.
-        rate = Adam(2e-3) if world.num_agents == 2 else qmix.optimizer
+        # Where agents start close to what pays, values that may exceed what is remembered make them leave.
+        rate = Adam(2e-3) if world.num_agents == 2 and not world.is_jammed else qmix.optimizer
+        emc = replace(emc, memory=replace(EMC[name][1], at_least=not world.is_jammed))
         sooner = replace(emc.control, optimizer=rate, exploration=LinearSteps(1.0, 0.05, steps // 2))
         emc = replace(emc, control=sooner)
         # Random play is paid .006 a step: if z is worth telling for more, nothing else is learned.
