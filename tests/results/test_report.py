@@ -169,7 +169,7 @@ def test_terminal_table_fits_eighty_columns_and_prints_markup_literally(store):
     console.print(tables.to_rich(tables.task_table(odd)))
     text = console.export_text()
     assert "…" not in text and "[red]x[/red]" in text
-    assert re.search(r"learner alone +0\.\d\d +\[0\.\d\d, 1", text)
+    assert re.search(r"learner +0\.\d\d +\[0\.\d\d, 1", text)
 
 
 # The report

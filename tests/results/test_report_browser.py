@@ -11,6 +11,7 @@ import pytest
 from browser import Browser, find_browser, opened_browser
 from fake_store import SMALL, seal, write_episodes, write_run
 from mesax.results.report import write_report
+from mesax.store.json_values import signed
 
 COMMAND = find_browser()
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium; $MESAX_BROWSER names one")
@@ -187,7 +188,7 @@ def test_markup_in_names_is_shown_as_text(browser: Browser, store: dict[str, Pat
     recorded["stages"][0]["shapes"][1]["label"] = ATTACK
     recorded["plays"] = [play | {"policy": ATTACK} for play in recorded["plays"]]
     (source / "run.json").write_text(json.dumps(run))
-    (source / "episodes.json").write_text(json.dumps(recorded))
+    (source / "episodes.json").write_text(json.dumps(signed(recorded)))
     seal(source)
     browser.open(write_report([source], tmp_path / "report.html"))
     browser.place("[data-player] .go")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TypeAlias
 
 from mesax.store.json_values import Json
 from mesax.store.reading import FAMILY_NUMBERS
@@ -14,7 +14,7 @@ LARGEST = 1e100
 TEXT, NUMBER, COUNT, NULL = "text", "a number", "a whole number", "null"
 # A kind is one of these; a list of what each of its items is; an object of what its entries are (`name?`: if it has
 # it; `*`: all others); or a tuple of kinds, any of which will do.
-Kind = Any
+Kind: TypeAlias = object
 ANYTHING: Kind = {"*": None}
 PLACE = {"task": COUNT, "repeat": COUNT}
 TASK_RUN: Kind = {
