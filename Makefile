@@ -97,8 +97,8 @@ bench: $(VENV)/.dev  ## Measure speed and compile times
 scaling: $(VENV)/.core  ## Measure how cost grows with agents, landmarks, actions, tasks (docs/scale.md)
 	$(BIN)/python benchmarks/scaling.py
 
-results: $(VENV)/.core  ## Run the climb games of docs/results.md on seed 0 and print their tables (an hour)
-	$(BIN)/python benchmarks/results.py --presets quick paper --seeds 0
+results: $(VENV)/.core  ## Run what Table 2 of docs/results.md lacks (hours) and print it
+	$(BIN)/mesax reproduce table-2 --run
 
 docs: $(VENV)/.docs  ## Build the documentation into site/ and check its links
 	$(BIN)/zensical build --clean --strict

@@ -32,6 +32,9 @@ DEEPEST = 3
 CORES = 2
 """Cores of the machine that costs are told for."""
 
+SCRIPTED = ("safe", "optimum")
+"""Teams that learn nothing: they have no curves, but are the lines of figures, and another seed changes little."""
+
 Kind: TypeAlias = Literal["ours", "published", "baseline", "privileged", "control"]
 
 

@@ -20,7 +20,7 @@ from mesax.results.profiles import profile_figure
 from mesax.results.tables import Table, to_markdown
 from mesax.store.reading import RunResults
 from paper.ablation import ablation_figure
-from paper.cells import Cell, Draw, Found, Piece, Sources
+from paper.cells import SCRIPTED, Cell, Draw, Found, Piece, Sources
 from paper.costs import break_even_table, cost_table
 from paper.curves import curves_of_all
 from paper.freshness import is_of_today
@@ -170,10 +170,6 @@ def _named(label: str, shown: Sequence[Found]) -> str:
     """The label of a row, marked if some of it is to be rerun or lacks seeds."""
     label += "" if all(one.runs for one in shown) else OUTDATED
     return f"{label} (not all seeds)" if any(one.fewer_seeds for one in shown) else label
-
-
-SCRIPTED = ("safe", "optimum")
-"""Teams that learn nothing, and so have no curves: they are the lines of the figures."""
 
 
 def _of(*envs: str) -> tuple[Cell, ...]:

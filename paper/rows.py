@@ -34,11 +34,11 @@ class World:
 
 WORLDS = {
     "climb-one": World(0.05, 0, 10),
-    "climb-multi": World(0.5, 0),
-    "mpe-2a5l": World(0.4, 1),
-    "mpe-2a6l": World(0.7, 1),
-    "mpe-3a5l": World(1.9, 1),
-    "mpe-3a6l": World(2.3, 1),
+    "climb-multi": World(0.17, 0),
+    "mpe-2a5l": World(0.3, 1),
+    "mpe-2a6l": World(0.5, 1),
+    "mpe-3a5l": World(1.0, 1),
+    "mpe-3a6l": World(1.4, 1),
     "swimmer": World(4.2, 2),
     "climb-multi-mixed": World(0.85, 0, 10),
     "wide-2a5l": World(0.4, 1, 5),
@@ -48,8 +48,8 @@ WORLDS = {
     "swimmer-wide": World(5.0, 2, 6),
 }
 FACTORS = {
-    "mesa": (1.8, 1.8, 1.8),
-    "learned": (1.8, 3.0, 1.8),
+    "mesa": (1.8, 2.5, 1.8),
+    "learned": (1.8, 4.0, 1.8),
     "maddpg": (0.8, 0.75, 0.55),
     "mappo": (0.4, 2.0, 0.5),
     "mappo-rnd": (0.45, 2.2, 0.6),

@@ -11,7 +11,7 @@ from mesax.results.labels import OUTDATED, OUTDATED_NOTE, PRIVILEGED
 from mesax.results.summary import Comparison, compare_runs, final_interval, solved_interval, solved_runs
 from mesax.results.tables import WILSON, Table
 from mesax.store.reading import RunResults
-from paper.cells import SEEDS, Found
+from paper.cells import SCRIPTED, SEEDS, Found
 
 MISSING = ""
 NOT_RUN = "Empty: not run yet; `mesax reproduce NAME --plan` has the command and the cost of each."
@@ -48,7 +48,8 @@ def result_table(found: Sequence[Found], paper: Paper) -> Table:
     note += (
         " allow for outcomes that a few seeds have not shown: 15 of 15 tasks is not 100%. In simulations of three and"
     )
-    note += " five seeds of five tasks they cover 92% or more. One seed has no interval."
+    note += " five seeds of five tasks they cover 92% or more. One seed has no interval, nor have"
+    note += " scripted teams."
     note += _marks(rows, NOT_PLANNED)
     note += " ±: as the paper prints it, which does not say of what." if paper else ""
     note += f" {NOT_RUN}" if any(not one.shown for one in found) else ""
@@ -82,7 +83,7 @@ def _cell(one: Found | None) -> str:
     if not one.shown:
         return MISSING
     interval = final_interval(one.shown[0])
-    if _is_one_seed(one):
+    if _is_one_seed(one) or one.cell.method in SCRIPTED:
         return _mean(one)
     return f"{format_interval(interval.value, interval.low, interval.high)}{_mark(one)}{one.fewer_seeds}"
 
@@ -128,17 +129,13 @@ def gain_table(found: Sequence[Found]) -> Table:
 
 
 def _by_env(ours: Sequence[Found]) -> list[Found]:
-    """World by world, in the order of rows; where one of a world's methods has been run, those that have."""
+    """Those that have been run, world by world."""
     envs = list(dict.fromkeys(one.cell.env for one in ours))
-    own = [[one for one in ours if one.cell.env == env] for env in envs]
-    return [one for cells in own for one in [cell for cell in cells if cell.shown] or cells[:1]]
+    return sorted((one for one in ours if one.shown), key=lambda one: envs.index(one.cell.env))
 
 
 def _gain(ours: Found, found: Sequence[Found]) -> tuple[str, ...]:
-    where = ours.cell.env, ours.label
-    if not ours.shown:
-        return (*where, *[NOTHING] * 6)
-    run = ours.shown[0]
+    where, run = (ours.cell.env, ours.label), ours.shown[0]
     share, number = solved_interval(run), len(run.curves)
     solved = f"{solved_runs(run)} of {number}{'' if _is_one_seed(ours) else f' [{share.low:.0%}, {share.high:.0%}]'}"
     solved += _mark(ours)
