@@ -26,7 +26,7 @@ def measure(env: str, seed: int) -> dict:
     from mesax.cli.env.verdict import fitted
     from mesax.envs.base import configurations_of
     from mesax.experiments.catalogue import experiment
-    from mesax.mesa.collect import load_pairs
+    from mesax.methods.harvest import load_pairs
     from mesax.ours.learned_reward import RECALL, logits_of, precision_at
     from mesax.policy import UniformPolicy
     from mesax.training.driver import play_episodes

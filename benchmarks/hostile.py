@@ -97,7 +97,16 @@ TRICKS = ("fair", "exit", "leave", "raise", "interrupt", "nan", "text", "move", 
 JUNK = (
     *("", "-1", "0", "1", "3", "nan", "inf", "1e999", "9" * 400, "x" * 5_000, "None", "{}", "%s", "a b", "--", "-d2"),
     *("\x1b[31mred", "../..", "/dev/full", "/dev/null", "/proc/self/mem", "missing/deeper", "\N{FOX FACE}", "\udcff"),
-    *("--json", "--quiet", "--seed", "--out", "--workers", "--family.delta", "--algorithm", "--method.num-clusters"),
+    *(
+        "--json",
+        "--quiet",
+        "--seed",
+        "--out",
+        "--workers",
+        "--family.delta",
+        "--algorithm",
+        "--method.reward.decay-power",
+    ),
 )
 ENVIRONMENT = {
     "MESAX_CHECKPOINT_SECONDS": ("0", "nan", "-1", "1e999", "soon"),

@@ -20,10 +20,9 @@ from mesax.runtime import own_process
 own_process()  # as a run does: memory of one update is kept for the next, which else waits for fresh pages
 
 import jax  # noqa: E402  (the runtime must be configured first)
-import jax.numpy as jnp  # noqa: E402
 
+from mesax.envs.host import decisions_to_steps  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
-from mesax.mesa.high_reward import build_subspace  # noqa: E402
 from mesax.mesa.method import Mesa  # noqa: E402
 from mesax.policy import ExplorationPolicySet  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
@@ -74,15 +73,13 @@ def main() -> None:
     line("update, per environment step that it stands for", speed, first)
 
     # M_* of random numbers: how far its members are does not change what they cost.
-    features = jax.random.uniform(key, (2 * method.capacity, method.reward.feature_size(spec)))
-    subspace = build_subspace(
-        jax.device_get(features), jnp.ones(len(features)), method.capacity, method.num_clusters, 0
-    )
-    recipe = method.recipe(spec)
-    state = replace(recipe.empty_coverage(), subspace=subspace)
+    reward, recipe = method.reward, method.recipe(spec)
+    assert isinstance(reward, SubspaceReward)
+    features = np.random.default_rng(0).uniform(size=(2 * reward.capacity, reward.feature_size(spec)))
+    state = reward.subspace(spec, features, np.ones(len(features)), 0)
     fresh = method.explorer.init(method.reward.learner_spec(spec), key)
     loop = method.explore_loop(env)
-    steps = method.action_repeat * loop.schedule.steps_per_round(loop.env.spec.horizon)
+    steps = decisions_to_steps(loop.env, loop.schedule.steps_per_round(loop.env.spec.horizon))
     begun = loop.init(Start(), state, key)
     speed, first = rate(lambda s: loop.advance(split.train, None, s, key, 1), steps, begun, repeats=3)
     line("stage 2, a round of playing and learning", speed, first)

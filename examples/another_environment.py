@@ -85,9 +85,8 @@ def experiment(seed, explore_steps):
         explorer,
         collect=mesax.Schedule(2_000, num_envs=20, num_evaluations=1, warmup_steps=1_000, updates_per_round=1),
         explore=mesax.Budget(explore_steps, num_envs=32, num_evaluations=4),
-        reward=mesax.RecordReward(Fingertip(), distance_threshold=0.05, width=0.2, stay=0.0, tell_demand=True),
-        least_value=0.1,
-        num_clusters=12,
+        relabel_discount=0.0,
+        reward=mesax.RecordReward(Fingertip(), 0.05, num_clusters=12, width=0.2, stay=0.0, tell_demand=True),
         num_explorers=1,
         coverage_episodes=10,
     )

@@ -78,10 +78,10 @@ def experiment(seed, explore_steps):
             mesax.SortedOccupancy(num_points=2, obs_from=LANDMARKS_FROM, radius=NEAR, softness=0.1),
             distance_threshold=0.1,
             width=0.5,
+            num_clusters=2,
             tell_demand=True,
         ),
-        least_value=0.1,
-        num_clusters=2,
+        relabel_discount=0.0,
         num_explorers=1,
         coverage_episodes=10,
     )

@@ -200,8 +200,8 @@ def _harder(name: str, title: str, kind: str) -> Piece:
     """MESA in the harder world with explorers that are measured there before anything is learned, and its controls."""
     env = f"{kind}-{HARD}"
     borrowing = (
-        Cell("mesa", env, 8.0, label, (*BORROWED, ("method.transfer", how)), lender=_lender(kind, ZERO_SHOT[label][0]))
-        for label, how in ((TWO_TO_THREE, "subteams"), (EASY_TO_HARD, "same"))
+        Cell("transfer", env, 8.0, label, (*BORROWED, *how), lender=_lender(kind, ZERO_SHOT[label][0]))
+        for label, how in ((TWO_TO_THREE, (("method.transfer", "subteams"),)), (EASY_TO_HARD, ()))
     )
     cells = (*borrowing, Cell("uniform", env, 5.0), Cell("plain", env, 4.0))
     return Piece(name, title, cells, _generalization(name, kind))
@@ -235,9 +235,8 @@ UNTOLD = (
 )
 """Explorers that are told nothing cannot know of wishes either."""
 EQ_6 = (
-    ("method.reward", "CoverageReward"),
+    ("method.reward", "ToldCoverage"),
     ("method.reward.distance-threshold", "0.3"),
-    ("method.reward.normalize", "true"),
 )
 """The published reward, with the same features, wishes and told demand."""
 FILLED = {

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mesax.mesa.mixing import ExploreOrExploit
 from mesax.policy import (
     EXPLORER,
     LEARNER,
     EpsilonRandom,
     ExplorationPolicySet,
-    ExploreOrExploit,
     GaussianNoise,
     Repeated,
     UniformPolicy,

@@ -65,7 +65,7 @@ def _of_names(kept: Kept) -> Iterator[str]:
     """The file must be called what it is of; a world, what its name of before is now."""
     facts, before = kept.facts, (kept.facts.get("made_with") or {}).get(RENAMED_FROM, kept.env)
     if RENAMED_FROM in facts:
-        yield f"{facts[RENAMED_FROM]} is called {kept.env} now: type python tools/rename_results.py {kept.path.parent}"
+        yield f"{facts[RENAMED_FROM]} is called {kept.env} now: type python tools/carry_results.py {kept.path.parent}"
     elif kept.path.stem not in file_names(facts):
         yield f"it is a result of {file_names(facts)[0]}, which is not its name"
     if kept.env not in (before, name_today(before)):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mesax.nets import Memory
-from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, Label, leading_size, random_index, tree_where
+from mesax.types import Action, ActionSpace, Discrete, EnvSpec, Key, Label, leading_size, random_index
 
 LEARNER = 0
 EXPLORER = 1
@@ -191,36 +191,6 @@ class ExplorationPolicySet(eqx.Module):
         which, inner = memory
         labels = jax.vmap(lambda policy, memory: policy.label(memory))(self.policies, inner)
         return Label(jnp.asarray(which + EXPLORER, jnp.int32), labels.latent[which])
-
-
-class ExploreOrExploit(eqx.Module):
-    """Algorithm 2, lines 3-4: once per episode, an explorer plays with probability p_e, else the learner.
-
-    The learner's random stream does not depend on the choice: `probability = 0` equals the learner alone, bit for bit.
-    """
-
-    learner: Policy
-    explorer: Policy
-    """Its labels must have a latent of the learner's size (see `Relabeled`)."""
-    probability: Float[Array, ""]
-
-    def start(self, key: Key) -> Memory:
-        """Draw who plays this episode."""
-        key_choice, key_explorer = jax.random.split(jax.random.fold_in(key, EXPLORER))
-        explores = jax.random.bernoulli(key_choice, self.probability)
-        return explores, self.learner.start(key), self.explorer.start(key_explorer)
-
-    def act(self, memory: Memory, obs: Float[Array, "agents obs"], key: Key) -> tuple[Action, Memory]:
-        """Both act on the observation; the drawn one is obeyed."""
-        explores, learner_memory, explorer_memory = memory
-        exploit, learner_memory = self.learner.act(learner_memory, obs, key)
-        explore, explorer_memory = self.explorer.act(explorer_memory, obs, jax.random.fold_in(key, EXPLORER))
-        return tree_where(explores, explore, exploit), (explores, learner_memory, explorer_memory)
-
-    def label(self, memory: Memory) -> Label:
-        """The label of the policy that plays."""
-        explores, learner_memory, explorer_memory = memory
-        return tree_where(explores, self.explorer.label(explorer_memory), self.learner.label(learner_memory))
 
 
 def with_noise(policy: Policy, epsilon: Float[Array, ""], action_space: ActionSpace) -> Policy:

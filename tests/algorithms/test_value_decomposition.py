@@ -18,8 +18,9 @@ from mesax.algorithms.value_decomposition import (
     ValueState,
 )
 from mesax.errors import UsageError
+from mesax.mesa.mixing import ExploreOrExploit
 from mesax.nets import Adam, Dense, Entities, FeedForward, Gru, Mlp, Team
-from mesax.policy import ExploreOrExploit, UniformPolicy
+from mesax.policy import UniformPolicy
 from mesax.training.rollout import play
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Episode, Label, LinearSteps, tree_index
 from probes import PROBES, Summing, TabularGame, put, stacked, untrained

@@ -13,9 +13,9 @@ from mesax.algorithms.mixers import MixerStep, Sum
 from mesax.algorithms.normalized import Normalized
 from mesax.baselines.maven import CodedValues, Discerning, Maven, OneLatentPolicy, Recent, Reinforce
 from mesax.errors import UsageError
+from mesax.mesa.mixing import Mixing
 from mesax.nets import Adam, CodedTeam, Dense, FeedForward, Gru, Mlp, Team, unroll_batch
 from mesax.policy import EXPLORER, UniformPolicy
-from mesax.training.behavior import Mixing
 from mesax.training.driver import learn
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start

@@ -109,7 +109,7 @@ def test_list_shows_every_setting_of_a_run(capsys):
     header, *lines = capsys.readouterr().out.splitlines()
     assert header == "Settings of mesa on climb-multi-mixed, preset paper"
     settings = {line.split()[0]: line for line in lines}
-    assert settings["--method.snapshot"].endswith(". One of: last, best, fairest.")
+    assert settings["--method.global-count"].endswith(" One of: probability, mean, none.")
     assert "100000" in settings["--schedule.total-steps"] and "Budget" in settings["--schedule.total-steps"]
     assert {"--family.delta", "--algorithm.actor-update", "--method.num-explorers"} <= set(settings)
     assert len(settings) == len(lines)

@@ -87,7 +87,7 @@ def test_whose_explorers_are_borrowed_is_said_before_anything_begins(
 ):
     monkeypatch.setattr(running, "_execute", lambda *_: 0)
     RunDirectory(of_before).set_status("done")
-    words = ("run", *SMOKE, "--out", tmp_path / "run", "--quiet", "--method.explorers-from")
+    words = ("run", "transfer", *SMOKE[1:], "--out", tmp_path / "run", "--quiet", "--method.explorers-from")
     assert command_line(*words, of_before) == 0
     assert told(of_before) in capsys.readouterr().out
 

@@ -12,8 +12,8 @@ from mesax.baselines.pretrain import CBet, Pretrain, Pretraining
 from mesax.execution import runner
 from mesax.execution.run_experiment import _run_json
 from mesax.experiments.borrowing import seen_in_training
-from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment, Method
+from mesax.ours.transfer import Borrowed
 from mesax.store.run_directory import RunDirectory
 from methods.helpers import ONE_STEP, TINY, TINY_MADDPG, TWO_STAGE
 
@@ -32,7 +32,7 @@ def borrowers(lender: Path) -> tuple[Method, ...]:
         Pretrain(BUDGET, pretrained_from=str(lender)),
         CBet(BUDGET, CountReward(ActionKeys(seen=1)), pretrained_from=str(lender)),
         Maesn(pretrained_from=str(lender)),
-        Mesa(TINY_MADDPG, explorers_from=str(lender)),
+        Borrowed(str(lender)),
     )
 
 

@@ -17,9 +17,10 @@ from mesax.algorithms.mappo import Mappo
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.foreign_loop import KINDS, EpisodeMixer, Explorers, load_explorers
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers
+from mesax.mesa.coverage import CoverageReward
 from mesax.nets import Mlp
+from mesax.ours.records import RecordReward
 from mesax.policy import Bounded, Policy, Repeated
-from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.store.settings import from_plain, to_plain
 from mesax.types import Box, Discrete, EnvSpec, Linear, tree_index
@@ -28,12 +29,12 @@ SPEC = EnvSpec(2, 3, Discrete(4), 10)
 RECIPE = ExplorerRecipe(
     SPEC,
     Mappo(Mlp((8,)), Mlp((8,))),
-    RecordReward(ObsActionFeatures(obs_weight=1.0), tell_demand=True),
-    capacity=4,
-    num_clusters=2,
+    RecordReward(ObsActionFeatures(obs_weight=1.0), num_clusters=2, capacity=4, tell_demand=True),
     action_repeat=2,
 )
-BOX = ExplorerRecipe(replace(SPEC, action_space=Box(2)), Maddpg(Mlp((8,)), Mlp((8,))), CoverageReward(), 4, 2)
+BOX = ExplorerRecipe(
+    replace(SPEC, action_space=Box(2)), Maddpg(Mlp((8,)), Mlp((8,))), CoverageReward(num_clusters=2, capacity=4)
+)
 
 
 @cache
@@ -155,7 +156,7 @@ def rewrite(directory: Path, change) -> Path:
         (lambda facts: facts["recipe"]["algorithm"].update(colour=1), "Mappo has no setting 'colour'"),
         (lambda facts: facts["recipe"]["algorithm"].update(epochs=-1), "Mappo cannot be built: epochs must be"),
         (lambda facts: facts.update(recipe=to_plain(SPEC)), "describes no explorers"),
-        (lambda facts: facts["recipe"].update(capacity=5), "shape"),
+        (lambda facts: facts["recipe"]["reward"].update(capacity=5), "shape"),
         (lambda facts: facts.update(num_explorers=0), "holds no explorers"),
     ],
 )
@@ -176,7 +177,7 @@ class Own:
 
 
 def test_a_users_own_classes_are_named_by_the_user(tmp_path: Path):
-    recipe = replace(RECIPE, reward=CoverageReward(Own(3.0)))
+    recipe = replace(RECIPE, reward=CoverageReward(Own(3.0), num_clusters=2, capacity=4))
     save_explorers(recipe, policies_of(recipe), tmp_path / "explorers")
     with pytest.raises(UsageError, match=r"use '[\w.]+:Own', .*: import Own from [\w.]+ and .*, kinds=\[Own\]\)$"):
         load_explorers(tmp_path / "explorers")

@@ -128,7 +128,7 @@ HOSTILE = {
     "a card beyond any size": files({CARD: {"bytes": 2**63, "sha256": "0" * 64}}),
     "a large file beside": lambda bundle: large_file(bundle, 2**30 + 1),
     "a large manifest": lambda bundle: forge(bundle, lambda manifest: manifest["facts"].update(more="x" * 9_000_000)),
-    "a setting of 400 digits": recipe(lambda plain: plain.update(capacity=10**400)),
+    "a setting of 400 digits": recipe(lambda plain: plain["reward"].update(capacity=10**400)),
     "a setting that is no number": recipe(lambda plain: plain["algorithm"].update(discount="nan")),
     "a file outside": files({"../../etc/passwd": SUM}),
     "an absolute file": files({"/etc/passwd": SUM}),

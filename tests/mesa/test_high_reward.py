@@ -1,5 +1,7 @@
 """Stage 1 by hand and against brute force: thresholds, Eq. (5), what enters M_*, thinning, clusters."""
 
+from functools import partial
+
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
@@ -10,19 +12,14 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from mesax.errors import UsageError
-from mesax.mesa.high_reward import (
-    Collected,
-    Levels,
-    Threshold,
-    balanced_subset,
-    build_subspace,
-    deduplicate,
-    nearest,
-    relabel,
-    spread_out,
-    valuable,
-)
-from mesax.rewards.coverage import match
+from mesax.mesa.collect import LEAST_VALUE, Threshold, relabel, valuable
+from mesax.mesa.coverage import CoverageReward, match
+from mesax.ours.records import RecordReward
+from mesax.ours.threshold import MOST_LEVELS, RelativeThreshold
+from mesax.rewards.levels import Collected, Levels
+from mesax.rewards.points import balanced_subset, deduplicate, nearest, spread_out
+from mesax.rewards.subspace import HighRewardSet
+from mesax.types import Discrete, EnvSpec
 
 GAMMA = 0.05
 HAND = np.array([0.0, 0.0, 1.0, 0.5, 0.0], np.float32)
@@ -49,29 +46,28 @@ def test_relabel_by_hand():
 
 def test_only_pairs_that_lead_to_a_high_reward_are_valuable():
     mask = np.ones((1, 5), bool)
-    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(1.0), GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.0, 0.0]])
-    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(1.0), GAMMA, 0.01), [[0.0, 0.05, 1.0, 0.0, 0.0]])
-    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(0.5), GAMMA, 1e-3), [[0.0025, 0.05, 1.0, 0.5, 0.0]])
-    assert not valuable(HAND[None], mask, Levels(1.1), GAMMA, 1e-3).any()
+    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(1.0), GAMMA), [[0.0025, 0.05, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(1.0), 0.01), [[0.0, 0.01, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(1.0), 0.0), [[0.0, 0.0, 1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(valuable(HAND[None], mask, Levels(0.5), GAMMA), [[0.0025, 0.05, 1.0, 0.5, 0.0]])
+    assert not valuable(HAND[None], mask, Levels(1.1), GAMMA).any()
 
 
 def test_a_zero_before_a_small_reward_stays_out_although_a_high_one_follows():
     rewards = np.array([[0.0, 0.5, 0.0, 1.0]], np.float32)
-    np.testing.assert_allclose(
-        valuable(rewards, np.ones((1, 4), bool), Levels(1.0), GAMMA, 1e-3), [[0.0, 0.0, 0.05, 1.0]]
-    )
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 4), bool), Levels(1.0), GAMMA), [[0.0, 0.0, 0.05, 1.0]])
 
 
 def test_a_high_reward_is_kept_however_small_the_unit_of_reward():
-    """`least` is about relabeled pairs only: R* alone judges a pair's own reward."""
+    """The least value is about relabeled pairs only: R* alone judges a pair's own reward."""
     rewards = np.array([[0.0, 1e-4]], np.float32)
-    np.testing.assert_allclose(valuable(rewards, np.ones((1, 2), bool), Levels(1e-4), GAMMA, 1e-3), [[0.0, 1e-4]])
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 2), bool), Levels(1e-4), GAMMA), [[0.0, 1e-4]])
 
 
 def test_a_punished_step_is_not_relabeled():
     """Eq. (5) densifies rewards that are zero; a step that costs something is no stepping stone."""
     rewards = np.array([[-1.0, 0.0, 1.0]], np.float32)
-    np.testing.assert_allclose(valuable(rewards, np.ones((1, 3), bool), Levels(1.0), GAMMA, 1e-3), [[0.0, 0.05, 1.0]])
+    np.testing.assert_allclose(valuable(rewards, np.ones((1, 3), bool), Levels(1.0), GAMMA), [[0.0, 0.05, 1.0]])
 
 
 @given(st.lists(REWARDS, min_size=1, max_size=4), st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.sampled_from([0.5, 1.0]))
@@ -82,11 +78,11 @@ def test_relabel_equals_the_oracle_under_masks(batch, gamma, threshold):
     rewards, mask = np.full((len(batch), longest), 99.0, np.float32), np.zeros((len(batch), longest), bool)
     for row, episode in enumerate(batch):
         rewards[row, : len(episode)], mask[row, : len(episode)] = episode, True
-    values = valuable(rewards, mask, Levels(threshold), gamma, 1e-3)
+    values = valuable(rewards, mask, Levels(threshold), gamma)
     assert not values[~mask].any()
     for row, episode in enumerate(batch):
         expected = [
-            dense if leads_to >= threshold and dense >= 1e-3 else 0.0
+            dense if leads_to >= threshold and dense >= LEAST_VALUE else 0.0
             for dense, leads_to in dense_oracle(episode, gamma)
         ]
         np.testing.assert_allclose(values[row, : len(episode)], expected, rtol=1e-6)
@@ -94,23 +90,33 @@ def test_relabel_equals_the_oracle_under_masks(batch, gamma, threshold):
 
 def test_absolute_threshold():
     assert Threshold(0.7).levels(np.array([0.0, 5.0])) == Levels(0.7, usual=0.0, unit=1.0)
-    assert Threshold(-0.5).levels(np.array([-2.0, -2.0, -1.0, -0.25])) == Levels(-0.5, usual=-2.0)
-    assert Threshold(-0.5).levels(np.array([-0.25, 0.0])).high == np.inf  # everything would be high
+    assert RelativeThreshold(-0.5, None).levels(np.array([-2.0, -2.0, -1.0, -0.25])) == Levels(-0.5, usual=-2.0)
+    assert RelativeThreshold(-0.5, None).levels(np.array([-0.25, 0.0])).high == np.inf  # everything would be high
 
 
-@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=50), st.floats(0, 100))
+@given(st.lists(st.sampled_from([k / 16 for k in range(17)]), min_size=1, max_size=50), st.floats(0, 100))
 def test_percentile_threshold_is_high_and_positive_where_a_step_may_pay_nothing(rewards, percentile):
-    rewards = [0.0, *rewards]
-    levels = Threshold(percentile=percentile).levels(np.array(rewards, np.float32))
-    positive = [reward for reward in rewards if reward > 0]
-    assert levels.high == max(np.percentile(np.array(rewards, np.float32), percentile), min(positive, default=np.inf))
+    """With few different rewards it is the highest."""
+    rewards = np.array([0.0, *rewards], np.float32)
+    levels, positive = RelativeThreshold(percentile=percentile).levels(rewards), rewards[rewards > 0]
+    if not positive.size or len(set(rewards.tolist())) <= MOST_LEVELS:
+        assert levels.high == (positive.max() if positive.size else np.inf)
+    else:
+        assert levels.high == max(np.percentile(rewards, percentile), positive.min())
     assert levels.high > 0 and levels.usual == 0
+
+
+def test_a_safe_reward_is_not_high_however_rare_it_is():
+    """A percentile alone would take 0.5 for high, whether 4 steps of a thousand pay it or 40."""
+    for safe in (40, 400):
+        rewards = np.array([0.0] * 10_000 + [0.5] * safe + [1.0] * 5, np.float32)
+        assert RelativeThreshold(percentile=99).levels(rewards).high == 1.0
 
 
 def test_percentile_by_hand():
     rewards = np.linspace(0.0, 1.0, 101)
-    assert Threshold(percentile=99).levels(rewards).high == pytest.approx(0.99)
-    assert Threshold(percentile=0).levels(rewards).high == pytest.approx(0.01)
+    assert RelativeThreshold(percentile=99).levels(rewards).high == pytest.approx(0.99)
+    assert RelativeThreshold(percentile=0).levels(rewards).high == pytest.approx(0.01)
 
 
 WORLDS = {
@@ -126,7 +132,7 @@ WORLDS = {
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_percentile_fits_rewards_of_any_sign_and_size(name):
     rewards, usual, high = WORLDS[name]
-    levels = Threshold(percentile=99).levels(np.array(rewards, np.float32))
+    levels = RelativeThreshold(percentile=99).levels(np.array(rewards, np.float32))
     assert (levels.usual, levels.high) == pytest.approx((usual, high))
     assert levels.height(np.float32(levels.high)) == pytest.approx(1.0)
 
@@ -137,7 +143,8 @@ def test_values_depend_on_neither_the_unit_nor_the_level_of_rewards(scale, shift
     rewards, mask = HAND[None], np.array([[True, True, True, True, False]])
     other = (rewards * np.float32(scale) + np.float32(scale * shift)).astype(np.float32)
     found = [
-        valuable(given, mask, Threshold(percentile=100).levels(given[mask]), GAMMA, 1e-3) for given in (rewards, other)
+        valuable(given, mask, RelativeThreshold(percentile=100).levels(given[mask]), GAMMA)
+        for given in (rewards, other)
     ]
     np.testing.assert_allclose(found[0], [[0.0025, 0.05, 1.0, 0.0, 0.0]])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
@@ -145,28 +152,36 @@ def test_values_depend_on_neither_the_unit_nor_the_level_of_rewards(scale, shift
 
 @pytest.mark.parametrize("value", [0.0, -1.0, 1.0])
 def test_nothing_stands_out_where_all_steps_pay_the_same(value):
-    levels = Threshold(percentile=99).levels(np.full(10, value))
+    levels = RelativeThreshold(percentile=99).levels(np.full(10, value))
     assert levels.high == np.inf
-    assert not valuable(np.full((1, 10), value, np.float32), np.ones((1, 10), bool), levels, GAMMA, 1e-3).any()
+    assert not valuable(np.full((1, 10), value, np.float32), np.ones((1, 10), bool), levels, GAMMA).any()
 
 
 def test_what_is_said_if_nothing_was_found():
-    text = Threshold(reward=1.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.5))
+    text = RelativeThreshold(1.0, None).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.5))
     assert text == (
         "stage 1 found no reward worth going for: method.threshold.reward is 1, and the best reward of 4,000 steps on 8"
         " training tasks was 0.5: start a new run (another --out) with --method.threshold.percentile 99, or"
         " --method.threshold.reward 0.5"
     )
-    below = Threshold(reward=1.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=-9.0, best=-0.1))
+    plain = Threshold(1.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.5))
+    assert plain == text.replace("threshold.percentile 99", "threshold RelativeThreshold")
+    below = RelativeThreshold(1.0, None).nothing_found(Collected(tasks=8, steps=4_000, lowest=-9.0, best=-0.1))
     assert below.endswith("was -0.1: start a new run (another --out) with --method.threshold.percentile 99")
-    same = Threshold(percentile=99.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.0))
+    same = RelativeThreshold(percentile=99.0).nothing_found(Collected(tasks=8, steps=4_000, lowest=0.0, best=0.0))
     assert "method.threshold.percentile is 99" in same and "all of them paid the same; make rewards easier" in same
+
+
+@pytest.mark.parametrize("reward", [0.0, -0.5])
+def test_a_reward_that_every_step_may_reach_is_no_threshold(reward):
+    with pytest.raises(UsageError, match=f"reward must be above 0, not {reward}"):
+        Threshold(reward)
 
 
 @pytest.mark.parametrize("percentile", [-1.0, 100.5])
 def test_impossible_percentiles_are_refused(percentile):
     with pytest.raises(UsageError, match=str(percentile)):
-        Threshold(percentile=percentile)
+        RelativeThreshold(percentile=percentile)
 
 
 def test_deduplicate_keeps_the_highest_value_in_canonical_order():
@@ -216,6 +231,16 @@ def test_balanced_subset_lets_small_clusters_keep_all():
 def random_pairs(number: int = 40, size: int = 3) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(5)
     return random.normal(size=(number, size)).astype(np.float32), random.uniform(0.1, 1.0, number)
+
+
+def build_subspace(
+    features: np.ndarray, values: np.ndarray, capacity: int, num_clusters: int, seed: int, placement: str = "density"
+) -> HighRewardSet:
+    kind = CoverageReward if placement == "density" else partial(RecordReward, placement=placement)
+    reward = kind(num_clusters=num_clusters, capacity=capacity)
+    state = reward.subspace(EnvSpec(1, 1, Discrete(2), 1), features, values, seed)
+    np.testing.assert_array_equal(state.visits, np.zeros(num_clusters))
+    return state.subspace
 
 
 def test_build_subspace_is_determined_by_its_seed():
@@ -280,7 +305,7 @@ def test_padding_never_matches():
     assert np.asarray(subspace.valid).tolist() == [True] + 4 * [False]
     assert np.asarray(subspace.cluster_valid).tolist() == [True, False, False]
     origin = match_of(subspace, jnp.zeros(2), 0.5)
-    assert (bool(origin.near), int(origin.member), int(origin.cluster)) == (False, 0, 0)
+    assert (bool(origin.near), int(origin.cluster)) == (False, 0)
     assert float(match_of(subspace, jnp.zeros(2), 0.6).value) == pytest.approx(0.7)
 
 
@@ -306,5 +331,4 @@ def test_the_hash_of_every_member_is_its_label(seed, number):
     found = matches_of(subspace, subspace.members, 0.5)
     np.testing.assert_array_equal(subspace.members[:number], distinct)
     np.testing.assert_array_equal(found.cluster[:number], kmeans.labels_)
-    np.testing.assert_array_equal(found.member[:number], np.arange(number))
     assert found.near[:number].all()

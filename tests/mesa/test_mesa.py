@@ -21,21 +21,22 @@ from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import StoreError, TrainingError, UsageError
 from mesax.explorers.recipe import save_explorers, saved_explorers
 from mesax.mesa import method as mesa_module
-from mesax.mesa import unfinished
-from mesax.mesa.high_reward import Threshold, build_subspace
-from mesax.mesa.method import Mesa, load_pairs
-from mesax.mesa.unfinished import put_episodes
+from mesax.mesa.collect import Threshold
+from mesax.mesa.coverage import CoverageReward
+from mesax.mesa.method import Mesa
+from mesax.mesa.mixing import Mixing
+from mesax.methods import harvest
 from mesax.methods.adapt import policy_name
 from mesax.methods.base import Experiment
-from mesax.ours.coverage import CoverageReport, coverage_of
+from mesax.methods.harvest import load_pairs, put_episodes
+from mesax.methods.trained import Trained
+from mesax.methods.visits import CoverageReport, Survey
+from mesax.ours.records import RecordReward
+from mesax.ours.steady import SteadyMesa
 from mesax.policy import EpsilonRandom, ExplorationPolicySet, Policy
-from mesax.rewards.coverage import CoverageState
 from mesax.store.trees import load_tree, open_tree, read_manifest
-from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, play_episodes
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
-from mesax.types import Elapsed, EnvSpec, Episode, Linear, blank_episode, tree_index
+from mesax.types import Elapsed, EnvSpec, Linear, blank_episode, tree_index
 from methods.helpers import (
     ONE_STEP,
     TINY,
@@ -57,11 +58,9 @@ METHOD = Mesa(
     collect=TINY,
     explore=LONG,
     relabel_discount=0.0,
-    capacity=8,
-    num_clusters=4,
+    reward=CoverageReward(num_clusters=4, capacity=8),
     num_explorers=4,
     coverage_episodes=20,
-    keep_trajectories=50,
 )
 # With this seed the targets of the two training tasks are 0, 1 and 1, 2: three joint actions in four configurations.
 EXPERIMENT = Experiment(
@@ -106,25 +105,6 @@ def test_stage_1_finds_exactly_the_optimal_joint_actions(host: MemoryServices):
     assert found == DIAGONAL
     assert set(pairs.features.reshape(-1).tolist()) == {0.0, 1.0}
     assert set(pairs.values.tolist()) == {1.0}
-
-
-def trajectories(host: MemoryServices, task: int) -> Episode:
-    """The episodes that stage 1 kept whole."""
-    (directory,) = host.root.glob(f"collect/*/trajectories-{task:02d}")
-    number = read_manifest(directory)["facts"]["episodes"]
-    loop = LearningLoop(TWO_STAGE.env, LEARNER, TINY)
-    example = jax.eval_shape(lambda: loop.init(Start(), (), jax.random.key(0)).replay.episodes)
-    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((number, *leaf.shape[1:]), leaf.dtype), example)
-    return load_tree(directory, like)
-
-
-def test_stage_1_keeps_whole_trajectories_with_a_high_reward(host: MemoryServices):
-    for task, special in enumerate(np.asarray(train_tasks().special)):
-        kept = trajectories(host, task)
-        high = np.all(np.asarray(kept.action) == special[None, :, None], axis=-1)
-        np.testing.assert_array_equal(np.asarray(kept.reward) == 1.0, high)
-        assert high.any(axis=1).all()
-        assert 1 <= len(high) <= METHOD.keep_trajectories
 
 
 def test_stage_1_logs_the_size_of_every_task(host: MemoryServices):
@@ -183,8 +163,8 @@ def test_lucky_visits_are_no_coverage(host: MemoryServices, tmp_path: Path, monk
     assert union[0] < 0.6
 
 
-@pytest.mark.parametrize("snapshot", ["last", "best"])
-def test_the_explorer_that_was_paid_most_can_be_kept(
+@pytest.mark.parametrize("snapshot", ["last", "fairest"])
+def test_which_explorer_of_a_training_is_kept(
     host: MemoryServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str
 ):
     """Training that finds a good policy and loses it again: what is saved, and what is said of it."""
@@ -198,8 +178,11 @@ def test_the_explorer_that_was_paid_most_can_be_kept(
             yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
 
     monkeypatch.setattr(mesa_module, "learn", learn_and_forget)
+    worst = iter([0.1, 2.0, 1.7])
+    counted = Survey.of
+    monkeypatch.setattr(Survey, "of", lambda *told: replace(counted(*told), worst_steps=next(worst)))
     (tmp_path / "collect").symlink_to(host.root / "collect")
-    method = replace(METHOD, num_explorers=1, snapshot=snapshot)
+    method = SteadyMesa(**{**vars(METHOD), "num_explorers": 1}, snapshot=snapshot)
     found = run(replace(EXPERIMENT, method=method), tmp_path, "explore")
     *rows, summary = [row["coverage_return"] for row in found.phase("explore")]
     assert rows[0] == rows[2] < rows[1]
@@ -217,55 +200,29 @@ def test_what_explorers_reach_is_told_while_they_are_trained():
 
 def test_the_fairest_explorer_is_the_last_that_leaves_hardly_more_out_than_any_before():
     """A slow decline is not followed: each is compared with the fairest of all, not with the one that is kept."""
-    fairest, best = replace(METHOD, snapshot="fairest"), replace(METHOD, snapshot="best")
-    rich, fair = (
-        replace(CoverageReport.blank(2), coverage_return=paid, worst_steps=worst)
-        for paid, worst in [(3.0, 0.1), (2.0, 1.5)]
-    )
-    assert fairest._is_better(fair, rich, 1.5) and not fairest._is_better(rich, fair, 1.5)
-    assert best._is_better(rich, fair, 1.5) and not best._is_better(fair, rich, 1.5)
-    declining = [replace(fair, worst_steps=worst) for worst in (3.0, 2.8, 2.6, 2.4)]
-    assert [fairest._is_better(one, declining[0], 3.0) for one in declining] == [True, True, False, False]
-
-
-def test_training_ends_where_enough_is_seen_of_everything(
-    host: MemoryServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """The second of five chunks has enough, of both explorers; the later ones are neither asked for nor counted."""
-    asked = []
-
-    def learn_slowly(loop, tasks, keys, **_):
-        learner = jax.tree.map(lambda leaf: leaf[None], LEARNER.init(loop.env.spec, keys[0]))
-        for step in range(5):
-            asked.append(step)
-            yield Chunk(step, np.zeros((1, 2)), {"learnt_return": np.zeros(1)}, None, learner, (), 1.0)
-
-    reports = iter([0.5, 2.0, 1.5, 3.0, 3.0])
-    monkeypatch.setattr(mesa_module, "learn", learn_slowly)
-    monkeypatch.setattr(
-        mesa_module, "coverage_of", lambda *_: replace(CoverageReport.blank(4), worst_steps=next(reports))
-    )
-    (tmp_path / "collect").symlink_to(host.root / "collect")
-    method = replace(METHOD, num_explorers=2, enough_steps=2.0, snapshot="fairest", enough_coverage=2.0)
-    found = run(replace(EXPERIMENT, method=method), tmp_path, "explore")
-    assert asked == [0, 1, 0, 1]
-    assert [row["worst_steps"] for row in found.phase("explore")] == [0.5, 2.0, 2.0, 1.5, 3.0, 3.0]
-    assert [done for _, _, done, _ in found.reports] == [0, 1, 1, 2]
-    assert [row["step"] for row in found.phase("explore") if "union_coverage" in row] == [1, 1]
-
-
-@pytest.mark.parametrize("number", [0.0, -1.0, float("nan")])
-def test_enough_is_something(number: float):
-    with pytest.raises(UsageError, match="enough-steps must be above 0"):
-        replace(METHOD, enough_steps=number)
+    fairest = SteadyMesa(**vars(METHOD), snapshot="fairest")
+    best = None
+    for worst, kept in ((3.0, 3.0), (2.8, 2.8), (2.6, 2.8), (2.4, 2.8), (2.71, 2.71), (9.0, 9.0)):
+        best = fairest.chosen(best, Trained((), replace(CoverageReport.blank(2), worst_steps=worst)))
+        assert best.report.worst_steps == kept
 
 
 def test_wishes_that_features_cannot_tell_are_refused():
-    """Six features (two agents, three actions each) cannot tell orders of eight clusters apart."""
-    told = replace(METHOD.reward, tell_demand=True, wish_decay=0.5)
-    method = replace(METHOD, reward=told, num_clusters=16)
+    """Six features (two agents, three actions each) cannot tell orders of sixteen clusters apart."""
+    method = replace(METHOD, reward=RecordReward(num_clusters=16, tell_demand=True, wish_decay=0.5))
     with pytest.raises(UsageError, match="wishes over 16 clusters cannot be told in"):
         method.check(replace(EXPERIMENT, method=method))
+
+
+def test_wishes_need_something_to_choose_from():
+    with pytest.raises(UsageError, match="at least 2 clusters"):
+        RecordReward(num_clusters=1, tell_demand=True, wish_decay=0.5)
+
+
+@pytest.mark.parametrize("name", ["capacity", "num_clusters"])
+def test_sets_that_hold_nothing_are_refused(name: str):
+    with pytest.raises(UsageError, match=f"{name.replace('_', '-')} .*0"):
+        CoverageReward(**{name: 0})
 
 
 def test_explorers_without_a_common_count_are_jobs_of_their_own(host: MemoryServices, tmp_path: Path):
@@ -285,18 +242,14 @@ def test_explorers_without_a_common_count_are_jobs_of_their_own(host: MemoryServ
     assert names == ["uniform", "explorer 1", "explorer 2", "all explorers"]
 
 
-def test_wishes_need_something_to_choose_from():
-    with pytest.raises(UsageError, match="at least 2 clusters"):
-        replace(METHOD, num_clusters=1, reward=replace(METHOD.reward, tell_demand=True, wish_decay=0.5))
-
-
 def test_true_distinct_visits_are_counted_by_hand(host: MemoryServices):
-    """`coverage_of` against loops over the very episodes it played."""
+    """A survey against loops over the very episodes it played."""
     key, number = jax.random.key(3), METHOD.coverage_episodes
     policy = EpsilonRandom(LinearPolicy(jnp.zeros((2, 8, 3))), jnp.ones(()), TWO_STAGE.env.spec.action_space)
     pairs = load_pairs(host.outputs("collect"))
-    state = CoverageState(build_subspace(pairs.features, pairs.values, 8, 4, 0), jnp.zeros(4))
-    report = coverage_of(EXPERIMENT, METHOD.reward, state, policy, train_tasks(), 1.0, key, number)
+    reward = METHOD.reward
+    state = reward.subspace(TWO_STAGE.env.spec, pairs.features, pairs.values, 0)
+    report = Survey(EXPERIMENT, reward, number, state, 1.0).of(policy, train_tasks(), key)
 
     episodes = play_episodes(TWO_STAGE.env, train_tasks(), policy, key, number)
     centroids = np.asarray(state.subspace.centroids)[np.asarray(state.subspace.cluster_valid)]
@@ -310,7 +263,7 @@ def test_true_distinct_visits_are_counted_by_hand(host: MemoryServices):
     assert 0 < report.distinct_visits == pytest.approx(np.mean([len(found) for found in distinct]))
     assert report.distinct_union == len(set.union(*distinct))
     assert report.high_reward_steps == pytest.approx((episodes.reward == 1.0).sum(axis=1).mean())
-    paid = METHOD.reward.paid(TWO_STAGE.env.spec, state, jax.tree.map(jnp.asarray, episodes))
+    paid = reward.observe(TWO_STAGE.env.spec, state, jax.tree.map(jnp.asarray, episodes), key)[1].reward
     assert report.coverage_return == pytest.approx(float(paid.sum(axis=1).mean()), rel=1e-5)
     assert report.clusters_visited == pytest.approx((visits > 0).sum(axis=1).mean())
     np.testing.assert_allclose(report.mean_visits, visits.mean(axis=0), rtol=1e-6)
@@ -461,19 +414,11 @@ def test_a_threshold_that_nothing_reaches_is_a_clear_error(tmp_path: Path):
         run(hopeless, tmp_path, "explore")
 
 
-def test_no_trajectories_are_kept_if_none_are_wanted(tmp_path: Path):
-    host = run(replace(EXPERIMENT, method=replace(METHOD, keep_trajectories=0)), tmp_path, "collect")
-    assert [len(trajectories(host, task).reward) for task in (0, 1)] == [0, 0]
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("capacity", 0),
-        ("num_clusters", 0),
         ("num_explorers", 0),
         ("coverage_episodes", 0),
-        ("keep_trajectories", -1),
         ("relabel_discount", 1.5),
     ],
 )
@@ -501,8 +446,8 @@ def test_what_lanes_have_played_is_read_once(tmp_path: Path, monkeypatch: pytest
         episodes.reward[...] = np.arange(episodes.reward.size).reshape(episodes.reward.shape)
         put_episodes(host, Chunk(number, np.zeros((3, 0)), {}, episodes, None, None, 0.0))
     read: list[Path] = []
-    monkeypatch.setattr(unfinished, "open_tree", lambda path: read.append(path) or open_tree(path))
-    found = unfinished.all_episodes(host, blank, 2)
+    monkeypatch.setattr(harvest, "open_tree", lambda path: read.append(path) or open_tree(path))
+    found = harvest.all_episodes(host, blank, 2)
     assert [path.name for path in read] == ["episodes-000000000000", "episodes-000000000001"]
     assert [[part.obs.shape[0] for part in lane] for lane in found] == [[4, 8], [4, 8]]
     for lane, parts in enumerate(found):

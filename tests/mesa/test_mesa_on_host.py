@@ -15,21 +15,21 @@ from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.host import shortened
 from mesax.errors import UsageError
-from mesax.mesa.method import Mesa
+from mesax.mesa.coverage import CoverageReward
 from mesax.methods.base import Experiment
+from mesax.ours.steady import SteadyMesa
 from mesax.policy import UniformPolicy
 from mesax.training import schedule
 from mesax.training.driver import BrokenEnvironmentError, play_episodes
 from mesax.training.host_rollout import running
 from methods.helpers import TINY, TWO_STAGE, IndependentQ, MemoryServices, run
 
-METHOD = Mesa(
+METHOD = SteadyMesa(
     IndependentQ(),
     collect=TINY,
     explore=TINY,
     relabel_discount=0.0,
-    capacity=8,
-    num_clusters=4,
+    reward=CoverageReward(num_clusters=4, capacity=8),
     num_explorers=2,
     coverage_episodes=10,
     enough_coverage=2.0,
@@ -94,7 +94,7 @@ def test_the_same_pairs_and_explorers_are_saved(both):
 def test_a_run_stopped_at_every_pause_ends_in_the_same_bytes(tmp_path, monkeypatch, place):
     """Collecting, each explorer, adapting; between chunks and within them (here, where all is compiled already)."""
     experiment = replace(EXPERIMENT, family=OnHost()) if place == "host" else EXPERIMENT
-    experiment = replace(experiment, method=replace(experiment.method, snapshot="best"))
+    experiment = replace(experiment, method=replace(experiment.method, snapshot="fairest"))
     do(experiment, tmp_path / "whole", monkeypatch)
     monkeypatch.setattr(schedule, "SEGMENT_TRANSITIONS", 2 * 5 * experiment.schedule.transitions(2))
     assert experiment.schedule.segment(2, 2) == 5 < experiment.schedule.chunks(2)[1]

@@ -1,5 +1,6 @@
 """MESA in a small particle world: records, an on-policy explorer that is told what is left, explorers that travel."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,30 +13,29 @@ from mesax.algorithms.mappo import Mappo
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.errors import UsageError
 from mesax.explorers.recipe import saved_explorers
-from mesax.mesa.method import Mesa, borrowed_explorers
 from mesax.methods.base import Experiment
+from mesax.methods.visits import leaks, visit_order
 from mesax.nets import Entities, Mlp
-from mesax.ours.coverage import leaks, visit_order
+from mesax.ours.records import RecordReward
+from mesax.ours.steady import SteadyMesa
+from mesax.ours.transfer import Borrowed
 from mesax.policy import Repeated
-from mesax.rewards.coverage import RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.training.driver import play_episodes
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import tree_index
-from methods.helpers import MemoryServices, run, same_bits
+from methods.helpers import MemoryServices, run
 
 WORLD = ParticleClimb(2, 2, horizon=8, radius=0.4)
 FAMILY = ParticleClimbFamily(WORLD)
 NET = Entities(2, 1, told=2, hidden=4)
 TINY = Schedule(640, num_envs=20, num_evaluations=1, warmup_steps=320, updates_per_round=1, batch_size=4)
-METHOD = Mesa(
+METHOD = SteadyMesa(
     Mappo(NET, NET, values_of="own", epochs=1, minibatches=2),
     collect=TINY,
     explore=Budget(160, 8, 2),
     action_repeat=2,
-    capacity=16,
-    num_clusters=2,
-    reward=RecordReward(SortedOccupancy(2, radius=0.4), distance_threshold=0.1, tell_demand=True, width=0.5),
+    reward=RecordReward(SortedOccupancy(2, radius=0.4), 0.1, num_clusters=2, capacity=16, tell_demand=True, width=0.5),
     num_explorers=2,
     coverage_episodes=10,
     enough_coverage=2.0,
@@ -107,40 +107,13 @@ def test_explorers_carry_what_they_know_and_keep_their_pace(host: MemoryServices
 
 def test_borrowed_explorers_are_used_as_they_are(host: MemoryServices, tmp_path: Path):
     finished = tmp_path / "run"
-    (finished / "policies").mkdir(parents=True)
-    (finished / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
-    borrowing = replace(EXPERIMENT, method=replace(METHOD, explorers_from=str(finished)))
+    shutil.copytree(host.outputs("gather")[0] / "explorers", finished / "policies" / "explorers")
+    borrowing = replace(EXPERIMENT, method=Borrowed(str(finished), 2, mixing=METHOD.mixing))
+    borrowing.method.check(borrowing)
     assert [stage.name for stage in borrowing.method.stages(borrowing)] == ["borrow", "adapt"]
     again = run(borrowing, tmp_path / "again")
     assert again.eval == host.eval
-    assert same_bits(
-        borrowed_explorers(METHOD, WORLD.spec, finished).policies,
-        saved_explorers(METHOD.recipe(WORLD.spec), host.outputs("gather")[0] / "explorers").policies,
-    )
-
-
-def test_explorers_that_do_not_fit_are_refused_in_one_line(host: MemoryServices, tmp_path: Path):
-    with pytest.raises(UsageError, match="no exploration policies"):
-        borrowed_explorers(METHOD, WORLD.spec, tmp_path)
-    (tmp_path / "policies").mkdir()
-    (tmp_path / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
-    with pytest.raises(UsageError, match="do not fit this environment") as refused:
-        borrowed_explorers(replace(METHOD, capacity=32), WORLD.spec, tmp_path)
-    assert "\n" not in str(refused.value)
-
-
-def test_explorers_that_were_trained_otherwise_are_refused_though_they_fit(host: MemoryServices, tmp_path: Path):
-    (tmp_path / "policies").mkdir()
-    (tmp_path / "policies" / "explorers").symlink_to(host.outputs("gather")[0] / "explorers")
-    borrowing = replace(METHOD, explorers_from=str(tmp_path))
-    borrowing.check(replace(EXPERIMENT, method=borrowing))
-    for other, setting in (
-        (replace(borrowing, action_repeat=4), "method.action-repeat 2, and 4"),
-        (replace(borrowing, reward=replace(METHOD.reward, width=0.25)), r"method.reward.width 0.5, and 0.25"),
-    ):
-        with pytest.raises(UsageError, match=rf"were trained with {setting} is asked for: say --method") as refused:
-            other.check(replace(EXPERIMENT, method=other))
-        assert "\n" not in str(refused.value)
+    assert "action_repeat" not in vars(borrowing.method), "they are used as they were trained, whatever is asked here"
 
 
 def test_nets_that_do_not_fit_are_refused_before_anything_runs():

@@ -40,9 +40,7 @@ METHOD = LearnedMesa(
     Mappo(NET, NET, values_of="own", epochs=1, minibatches=2),
     collect=TINY,
     explore=Budget(160, 8, 2),
-    capacity=2,
-    num_clusters=2,
-    reward=LearnedRecords(wish_decay=0.5, entities=DECLARED, hidden=8),
+    reward=replace(LearnedRecords(hidden=8), wish_decay=0.5).for_world(DECLARED),
     fit=RewardFit(500, 10, 5, 2, 12, hard_steps=16),
     num_explorers=1,
     coverage_episodes=10,
@@ -172,8 +170,8 @@ def test_bad_input_is_one_line(host: MemoryServices):
         METHOD.check(replace(EXPERIMENT, num_train_tasks=1))
     with pytest.raises(UsageError, match="2 training tasks are on a single one"):
         METHOD.check(replace(EXPERIMENT, num_train_tasks=2))
-    with pytest.raises(UsageError, match=r"--method.capacity 2 --method.num-clusters 2"):
-        replace(METHOD, num_clusters=3).check(EXPERIMENT)
+    with pytest.raises(UsageError, match=r"--method.reward.capacity 2 --method.reward.num-clusters 2"):
+        replace(METHOD, reward=replace(METHOD.reward, num_clusters=3)).check(EXPERIMENT)
     wrong = replace(METHOD.reward, entities=DeclaredEntities(Block(4, 4)))
     with pytest.raises(UsageError, match=r"which has 8 numbers: declare the blocks again"):
         replace(METHOD, reward=wrong).check(EXPERIMENT)

@@ -17,7 +17,7 @@ from mesax.execution.saved_policies import play_policy
 from mesax.experiments.catalogue import experiment as named
 from mesax.explorers.bundle import export_run
 from mesax.explorers.places import EXPLORERS
-from mesax.mesa.high_reward import Threshold
+from mesax.mesa.collect import Threshold
 from mesax.methods.base import Experiment
 from mesax.ours.shared_latent import SharedLatent
 from mesax.ours.structured import StructuredMesa
@@ -110,9 +110,7 @@ def test_a_fit_that_diverges_is_not_saved(tmp_path):
     assert not list(tmp_path.rglob(EXPLORERS))
 
 
-@pytest.mark.parametrize(
-    "settings", [{"relations": ()}, {"smoothing": 0.0}, {"coverage_steps": 0}, {"relabel_discount": 2.0}]
-)
+@pytest.mark.parametrize("settings", [{"relations": ()}, {"smoothing": 0.0}, {"coverage_steps": 0}])
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(UsageError, match=next(iter(settings)).replace("_", "-")):
         StructuredMesa(**settings)

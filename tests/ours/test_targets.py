@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesax.ours.targets import TargetVisits, count_targets, longest_stays
+from mesax.methods.targets import TargetVisits, count_targets, longest_stays
 
 TARGETS = np.array([3, 7])
 

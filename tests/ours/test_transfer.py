@@ -14,13 +14,13 @@ from mesax.envs.climb import ClimbGame
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily, ParticleState
 from mesax.envs.particles import DIRECTIONS, SQUARE_TURNS, turned_actions
 from mesax.errors import UsageError
+from mesax.experiments.catalogue import experiment
 from mesax.explorers.recipe import ExplorerRecipe, save_explorers
-from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment
 from mesax.nets import Entities
-from mesax.ours.transfer import Holding, SubTeams, Transfer, Turned, for_team, whole_team
+from mesax.ours.records import RecordReward
+from mesax.ours.transfer import Borrowed, Holding, SubTeams, Transfer, Turned, for_team, whole_team
 from mesax.policy import Policy, UniformPolicy
-from mesax.rewards.coverage import RecordReward
 from mesax.rewards.features import SortedOccupancy
 from mesax.training.schedule import Budget
 from mesax.types import Discrete, Label, Transition
@@ -28,8 +28,8 @@ from mesax.types import Discrete, Label, Transition
 TWO, THREE = ParticleClimb(2, 3, horizon=8), ParticleClimb(3, 3, horizon=8)
 TASK = jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[0], ParticleClimbFamily(THREE).split(0, 0, 1).test))
 NET = Entities(3, 1, told=2, hidden=4)
-REWARD = RecordReward(SortedOccupancy(3), tell_demand=True, wish_decay=0.5)
-RECIPE = ExplorerRecipe(TWO.spec, Mappo(NET, NET, values_of="own"), REWARD, 4, 3, action_repeat=2)
+REWARD = RecordReward(SortedOccupancy(3), num_clusters=3, capacity=4, tell_demand=True, wish_decay=0.5)
+RECIPE = ExplorerRecipe(TWO.spec, Mappo(NET, NET, values_of="own"), REWARD, action_repeat=2)
 
 
 class Recorder(eqx.Module):
@@ -215,12 +215,13 @@ def test_explorers_may_be_made_of_classes_that_the_experiment_uses(saved: Path, 
     """Nothing is imported because a file names it; what the experiment itself is made of has been loaded."""
     source = saved / "own" / "policies" / "explorers"
 
-    def experiment(reward: RecordReward) -> Experiment:
-        explorer = RECIPE.algorithm
-        method = Mesa(explorer, reward=reward, num_clusters=3, explorers_from=str(source), transfer=how, rest="uniform")
-        return Experiment(method, ParticleClimbFamily(THREE), explorer, Budget(80), num_train_tasks=1, num_test_tasks=1)
+    def of(reward: RecordReward) -> Experiment:
+        method = Borrowed(str(source), transfer=how, rest="uniform")
+        family = ParticleClimbFamily(THREE)
+        made_of = {"reward_model": reward, "num_train_tasks": 1, "num_test_tasks": 1}
+        return Experiment(method, family, RECIPE.algorithm, Budget(80), **made_of)
 
-    own, ours = experiment(OWN.reward), experiment(REWARD)
+    own, ours = of(OWN.reward), of(REWARD)
     assert isinstance(own.method.borrowed(own, source), SubTeams if how == "subteams" else Policy)
     with pytest.raises(UsageError, match="OwnOccupancy', and this experiment uses nothing of that module"):
         ours.method.borrowed(ours, source)
@@ -237,6 +238,10 @@ class Shapeless:
         (Transfer(ParticleClimb(1, 3), ParticleClimb(1, 3).spec), "need 2 agents, and this world has 1"),
         (Transfer(THREE, replace(THREE.spec, action_space=Discrete(4))), "choose among Discrete"),
         (Transfer(ParticleClimb(3, 4), ParticleClimb(3, 4).spec), "another kind of world"),
+        (
+            Transfer(Shapeless(), replace(TWO.spec, obs_size=3)),
+            "observe 3 numbers each in this world",
+        ),
         (Transfer(Shapeless(), THREE.spec), "Shapeless does not say how its observations are made of agents"),
     ],
 )
@@ -250,3 +255,15 @@ def test_a_world_without_symmetries_cannot_be_turned():
     game = ClimbGame()
     with pytest.raises(UsageError, match="ClimbGame declares no symmetries"):
         Transfer(game, game.spec, turn=True).turned(UniformPolicy(game.spec.action_space))
+
+
+def test_whose_explorers_must_be_said():
+    with pytest.raises(UsageError, match=r"whose explorers\? say it with --method.explorers-from RUN_DIR"):
+        experiment("transfer", "wide-3a5l", "smoke").check()
+
+
+def test_as_many_agents_need_no_word_about_teams(saved: Path):
+    """In a world of the same sizes they play as they were trained, whatever it says of itself."""
+    policy = Transfer(Shapeless(), TWO.spec, at_most=1).deployed(saved)
+    _, action, _, label = played(policy, seen_by_two(state().position[:2], state().velocity[:2]), 0)
+    assert action.shape == (2,) and int(label.actor) == 1

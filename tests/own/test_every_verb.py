@@ -28,7 +28,7 @@ SMALL = [
     *("--preset", "smoke", "--num-test-tasks", "2"),
     *("--method.explorer.algorithm.actor-net.hidden", "8", "--method.explorer.algorithm.critic-net.hidden", "8"),
     *("--method.explorer.algorithm.epochs", "1", "--method.explorer.algorithm.minibatches", "1"),
-    *("--method.num-clusters", "4", "--num-train-tasks", "4", "--method.num-explorers", "1"),
+    *("--method.reward.num-clusters", "4", "--num-train-tasks", "4", "--method.num-explorers", "1"),
 ]
 LEARNER = ["--algorithm.algorithm.actor-net.hidden", "8", "--algorithm.algorithm.critic-net.hidden", "8"]
 

@@ -19,12 +19,12 @@ from mesax.experiments.names import ENVIRONMENTS, METHODS
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
+from mesax.ours.records import ToldCoverage
 from mesax.results.evidence.kept import keep, training_digest
 from mesax.results.intervals import Interval
 from mesax.results.profiles import profile
 from mesax.results.summary import Comparison
 from mesax.results.tables import run_labels
-from mesax.rewards.coverage import CoverageReward
 from mesax.store.reading import final_return, load_run
 from mesax.store.settings import to_plain
 from paper.ablation import ablation_figure
@@ -49,16 +49,16 @@ def test_every_cell_can_be_typed():
 
 def test_a_cell_knows_its_runs_again():
     cell = Cell(
-        "mesa", "wide-3a5l-hard", 1.0, overrides=(("method.explorers-from", "RUN_DIR"), ("method.turn", "true"))
+        "transfer", "wide-3a5l-hard", 1.0, overrides=(("method.explorers-from", "RUN_DIR"), ("method.turn", "true"))
     )
-    run = {"method": "mesa", "env": "wide-3a5l-hard", "preset": "quick"}
+    run = {"method": "transfer", "env": "wide-3a5l-hard", "preset": "quick"}
     borrowed = {"method.explorers-from": "runs/mine", "method.turn": "True"}
     assert cell.is_met_by(run | {"overrides": borrowed})
     assert not cell.is_met_by(run | {"overrides": {}})
     assert not cell.is_met_by(run | {"overrides": borrowed, "preset": "paper"})
-    assert not Cell("mesa", "wide-3a5l-hard", 1.0).is_met_by(run | {"overrides": borrowed})
+    assert not Cell("transfer", "wide-3a5l-hard", 1.0).is_met_by(run | {"overrides": borrowed})
     assert cell.command(2) == (
-        "mesax run mesa wide-3a5l-hard --method.explorers-from RUN_DIR --method.turn true --seed 2"
+        "mesax run transfer wide-3a5l-hard --method.explorers-from RUN_DIR --method.turn true --seed 2"
     )
 
 
@@ -205,7 +205,7 @@ def test_a_plan_runs_nothing_and_of_some_cells_has_every_command(runs: Path, tmp
     assert f"stored   {command} 0\n" in printed and f"missing  {command} 1\n" in printed
     assert main([*words, "--run"]) == 2 and "not allowed with argument" in capsys.readouterr().err
     for name, kind in (("figure-7", "mpe"), ("figure-7-wide", "wide")):
-        assert main(["reproduce", name, *words[2:], "--methods", "mesa"]) == 0
+        assert main(["reproduce", name, *words[2:], "--methods", "transfer"]) == 0
         lender = f"a finished run of mesa {kind}-2a5l, preset quick; type"
         assert f"note     RUN_DIR of 2 to 3 agents on {kind}-3a5l-hard: {lender}" in capsys.readouterr().out
 
@@ -554,7 +554,7 @@ def test_arms_of_the_ablation_differ_where_they_say():
     assert len({(one.family, one.algorithm, one.schedule, one.seed) for one in arms.values()}) == 1
     assert arms["without wishes"].method.reward.wish_decay == 1.0
     assert not arms["told nothing"].method.reward.tell_demand
-    assert isinstance(arms["Eq. (6) for records"].method.reward, CoverageReward)
+    assert isinstance(arms["Eq. (6) for records"].method.reward, ToldCoverage)
     assert arms["Eq. (6) for records"].method.reward.features == arms["MESA"].method.reward.features
     assert isinstance(arms["MADDPG for PPO"].method.explorer, Maddpg)
     assert arms["MADDPG for PPO"].method.explorer.actor_net == arms["MESA"].method.explorer.actor_net

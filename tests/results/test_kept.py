@@ -122,10 +122,11 @@ def test_a_result_of_another_request_is_not_replaced(run: Path, tmp_path: Path):
 
 def borrowing(run: Path, lender: Path) -> Path:
     """The same run, as if its explorers were those of the lender."""
-    request = Request("mesa", "climb-one", "quick", 0, 4, (("method.explorers-from", str(lender)),))
+    request = Request("transfer", "climb-one", "quick", 0, 4, (("method.explorers-from", str(lender)),))
     experiment = request.experiment()
     return described(
         run,
+        method=request.method,
         request=asdict(request),
         overrides=dict(request.overrides),
         config=to_plain(experiment),
@@ -146,7 +147,7 @@ def test_a_result_of_borrowed_explorers_names_no_place(run: Path, tmp_path: Path
     assert kept.overrides == {"method.explorers-from": "RUN_DIR"}
     assert kept.facts["made_with"]["command"].endswith("--method.explorers-from RUN_DIR")
     assert (kept.facts["borrowed"][0]["env"], kept.facts["borrowed"][0]["seed"]) == ("climb-one", 7)
-    anywhere = Request("mesa", "climb-one", "quick", 0, 4, (("method.explorers-from", "RUN_DIR"),))
+    anywhere = Request("transfer", "climb-one", "quick", 0, 4, (("method.explorers-from", "RUN_DIR"),))
     assert kept.config_hash == digest(anywhere.experiment())
     assert freshness(kept) == "fresh", "wherever the explorers lay"
 

@@ -10,16 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 from mesax.errors import UsageError
-from mesax.rewards.coverage import (
-    CoverageReward,
-    CoverageState,
-    HighRewardSet,
-    Match,
-    ObsActionFeatures,
-    match,
-    near_clusters,
-    squared_distances,
-)
+from mesax.mesa.coverage import CoverageReward, match
+from mesax.rewards.features import ObsActionFeatures
+from mesax.rewards.points import squared_distances
+from mesax.rewards.subspace import CoverageState, HighRewardSet
 from mesax.types import Box, Discrete, EnvSpec, Episode, Label, Transition
 
 NUM_ACTIONS = 4
@@ -158,18 +152,8 @@ def test_only_the_reward_changes():
 def test_visit_counts():
     state = CoverageState(small_subspace(), jnp.zeros(3))
     episodes = episodes_of([[(0, 0), (3, 0), (1, 1), (2, 2)], [(0, 0), (0, 0)]])
-    near = jax.jit(lambda state, episodes: near_clusters(REWARD.matches(SPEC, state, episodes), 3))(state, episodes)
-    np.testing.assert_array_equal(np.asarray(near).sum(axis=1), [[1, 2, 0], [2, 0, 0]])
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=TIME, max_size=TIME))
-def test_visit_counts_against_a_loop(steps):
-    cluster, near = (jnp.array(column)[None] for column in zip(*steps, strict=True))
-    expected = [sum(at == c and is_near for at, is_near in steps) for c in range(3)]
-    np.testing.assert_array_equal(
-        near_clusters(Match(near, jnp.ones(near.shape), cluster, cluster, jnp.zeros(near.shape)), 3).sum(axis=1)[0],
-        expected,
-    )
+    found = jax.jit(lambda state, episodes: REWARD.visits(SPEC, state, episodes))(state, episodes)
+    np.testing.assert_array_equal(np.asarray(found.near).sum(axis=1), [[1, 2, 0], [2, 0, 0]])
 
 
 distances_of = jax.jit(jax.vmap(squared_distances, in_axes=(0, None)))
@@ -204,7 +188,7 @@ def test_far_from_the_origin_near_is_still_near():
         jnp.stack([point, point + 0.3]), jnp.array([1.0, 2.0]), *mask_of(2), point[None], jnp.ones(1, bool)
     )
     found = match_of(subspace, point, 0.1)
-    assert (bool(found.near), int(found.member)) == (True, 0)
+    assert (bool(found.near), float(found.value)) == (True, 1.0)
     assert not bool(match_of(subspace, point - 0.2, 0.1).near)
 
 

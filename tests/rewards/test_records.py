@@ -10,14 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from mesax.errors import UsageError
-from mesax.rewards.coverage import (
-    CoverageReward,
-    CoverageState,
-    HighRewardSet,
-    ObsActionFeatures,
-    RecordReward,
-    cluster_distances,
-)
+from mesax.ours.records import RecordReward, ToldCoverage, cluster_distances
+from mesax.rewards.features import ObsActionFeatures
+from mesax.rewards.subspace import CoverageState, HighRewardSet
 from mesax.types import Discrete, EnvSpec, Episode, Label
 
 TIME = 6
@@ -166,7 +161,7 @@ def test_demand_is_what_is_left_to_gain():
 
 def test_demand_of_the_papers_reward_is_the_next_bonus():
     """Counts 1, 0, 0: the second visit to cluster 0 would pay 1 / 32 of the first to another; after it, 1 / 243."""
-    reward, state = CoverageReward(WHERE), CoverageState(SUBSPACE, jnp.array([1.0, 0.0, 0.0, 0.0]))
+    reward, state = ToldCoverage(WHERE), CoverageState(SUBSPACE, jnp.array([1.0, 0.0, 0.0, 0.0]))
     memory = reward.start(state)
     np.testing.assert_allclose(reward.demand(state, ALL, memory), [1 / 32, 1.0, 1.0, 0.0], rtol=1e-5)
     for place in (0.0, FAR):

@@ -14,9 +14,10 @@ from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import ActionRepeat
 from mesax.errors import UsageError
 from mesax.nets import Mlp
+from mesax.ours.records import RecordReward, Told, ToldCoverage
 from mesax.policy import Repeated
-from mesax.rewards.coverage import CoverageReward, CoverageState, HighRewardSet, ObsActionFeatures, RecordReward, Told
-from mesax.rewards.features import SortedOccupancy
+from mesax.rewards.features import ObsActionFeatures, SortedOccupancy
+from mesax.rewards.subspace import CoverageState, HighRewardSet
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start
 from mesax.training.rollout import play_side_by_side
@@ -28,18 +29,16 @@ ENV = Walk()
 TASKS = WalkTask(jax.device_put(np.array([0.6, 1.0, 99.0], np.float32)))
 WHERE = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
 REWARDS = {
-    "Eq. (6)": CoverageReward(WHERE, 0.2, tell_demand=True),
-    "Eq. (6), normalized, of actions too": CoverageReward(
-        ObsActionFeatures(1.0, 0.5), 0.4, tell_demand=True, normalize=True
-    ),
+    "Eq. (6)": ToldCoverage(WHERE, 0.2, tell_demand=True),
+    "Eq. (6), of actions too": ToldCoverage(ObsActionFeatures(1.0, 0.5), 0.4, tell_demand=True),
     "records": RecordReward(WHERE, 0.1, tell_demand=True),
-    "Eq. (6) with wishes": CoverageReward(WHERE, 0.2, tell_demand=True, wish_decay=0.5),
-    "records with wishes": RecordReward(WHERE, 0.1, tell_demand=True, wish_decay=0.5),
+    "Eq. (6) with wishes": ToldCoverage(WHERE, 0.2, num_clusters=2, tell_demand=True, wish_decay=0.5),
+    "records with wishes": RecordReward(WHERE, 0.1, num_clusters=2, tell_demand=True, wish_decay=0.5),
     "records with wishes, the most wanted told": RecordReward(
-        WHERE, 0.1, tell_demand=True, wish_decay=0.5, told="most wanted"
+        WHERE, 0.1, num_clusters=2, tell_demand=True, wish_decay=0.5, told="most wanted"
     ),
     "records with wishes in turn": RecordReward(
-        WHERE, 0.1, tell_demand=True, wish_decay=0.5, told="most wanted", fulfilled=0.4
+        WHERE, 0.1, num_clusters=2, tell_demand=True, wish_decay=0.5, told="most wanted", fulfilled=0.4
     ),
 }
 
@@ -178,7 +177,7 @@ def test_what_is_told_by_hand():
 
 
 def test_the_most_wanted_is_told_by_its_center():
-    reward = RecordReward(WHERE, 0.5, tell_demand=True, wish_decay=0.5, told="most wanted")
+    reward = RecordReward(WHERE, 0.5, num_clusters=2, tell_demand=True, wish_decay=0.5, told="most wanted")
     state = state_for(reward)
     demand = np.array([[0.5, 0.2, 0.4, 0.0], [0.1, 0.2, 0.3, 0.0]], np.float32)
     centroids = np.asarray(state.subspace.centroids)
@@ -207,7 +206,7 @@ def test_nothing_is_told_unless_asked_for(name: str):
         (SortedOccupancy(4), 3 * 4),
     ],
 )
-@pytest.mark.parametrize("kind", [CoverageReward, RecordReward])
+@pytest.mark.parametrize("kind", [ToldCoverage, RecordReward])
 def test_sizes(kind, features, size: int):
     spec = EnvSpec(3, 10, Discrete(5), 7)
     reward = kind(features)
@@ -265,8 +264,8 @@ def test_a_wish_is_paid_and_told_alike():
     state = CoverageState(HighRewardSet(*jax.device_put(parts)), jax.device_put(np.zeros(3, np.float32)))
     wish = np.array([1.0, 0.5, 0.25], np.float32)
     where = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
-    touch = RecordReward(where, 0.1, tell_demand=True, wish_decay=0.5, width=0.1, stay=0.0)
-    visit = CoverageReward(where, 0.1, tell_demand=True, wish_decay=0.5)
+    touch = RecordReward(where, 0.1, num_clusters=2, tell_demand=True, wish_decay=0.5, width=0.1, stay=0.0)
+    visit = ToldCoverage(where, 0.1, num_clusters=2, tell_demand=True, wish_decay=0.5)
     for reward, left in ((touch, [1.0, 0.0, 0.25]), (visit, [1.0, 0.5 / 32, 0.25])):
 
         @jax.jit
@@ -291,7 +290,15 @@ def test_wishes_in_turn():
     state, wish = CoverageState(subspace, jnp.zeros(3)), jnp.array([0.5, 1.0, 0.25])
     where = ObsActionFeatures(obs_weight=1.0, action_weight=0.0, after_step=True)
     reward = RecordReward(
-        where, 0.1, tell_demand=True, wish_decay=0.5, width=0.1, stay=0.5, told="most wanted", fulfilled=0.7
+        where,
+        0.1,
+        num_clusters=2,
+        tell_demand=True,
+        wish_decay=0.5,
+        width=0.1,
+        stay=0.5,
+        told="most wanted",
+        fulfilled=0.7,
     )
     memory, told, paid = reward.start(state), [], []
     for place in (0.0, 1.0, 1.0, 5.0, 0.0, 0.0, 5.0):
@@ -319,7 +326,7 @@ def test_wishes_in_turn():
     ],
 )
 def test_turns_that_cannot_be(settings: dict[str, float | str], message: str):
-    reward = RecordReward(WHERE, tell_demand=True, wish_decay=0.5, told="most wanted")
+    reward = RecordReward(WHERE, num_clusters=2, tell_demand=True, wish_decay=0.5, told="most wanted")
     with pytest.raises(UsageError, match=message) as refusal:
         replace(reward, **settings)
     assert "\n" not in str(refusal.value)

@@ -39,7 +39,7 @@ def rewrite(run_dir: Path, path: Path, name: str, change, status: str = "done") 
 @pytest.mark.parametrize(
     ("method", "lenders"),
     [
-        ({"type": "Mesa", "explorers_from": "runs/a", "num_explorers": 2}, {"explorers_from": "runs/a"}),
+        ({"type": "Borrowed", "explorers_from": "runs/a", "num_explorers": 2}, {"explorers_from": "runs/a"}),
         ({"type": "CBet", "pretrained_from": "runs/b"}, {"pretrained_from": "runs/b"}),
         ({"type": "Maesn", "pretrained_from": None}, {}),
         ({"type": "Plain"}, {}),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fake_store import FakeRun, write_landmark_run, write_run
 from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import ParticleClimbFamily
-from mesax.ours.coverage import configuration_grid
+from mesax.methods.visits import configuration_grid
 from mesax.results import figures
 from mesax.results.drawing import draw_run, world_figures
 from mesax.results.report import report_html

@@ -16,6 +16,7 @@ from paper.zero_shot import FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
+CARRIED_FROM = "carried_from"
 TODAY = {
     "climb-multi": "climb-multi-mixed",
     "swimmer": "swimmer-wide",
@@ -24,7 +25,7 @@ TODAY = {
         for size in ("2a3l", "2a5l", "2a6l", "3a5l", "3a6l", "2a5l-hard", "3a5l-hard", "3a5l-hard-k3", "16a40l")
     },
 }
-BORROWER = "mesa-wide-3a5l-hard-quick-seed0-881bd2442098"
+BORROWER = "transfer-wide-3a5l-hard-quick-seed0-f3b1e165d123"
 WITHOUT_SETTINGS = "uniform-climb-multi-mixed-paper-seed0"
 STORED = (
     "mesa-climb-multi-mixed-quick-seed0",
@@ -46,6 +47,8 @@ def of_before(name: str) -> Json:
         text = text.replace(f'"{now}"', f'"{before}"').replace(f" {now} ", f" {before} ")
     facts = json.loads(text)
     del facts["made_with"][RENAMED_FROM]
+    if CARRIED_FROM in facts["made_with"]:  # what was said of it earlier stays as it is
+        facts["made_with"][CARRIED_FROM] = stored(name)["made_with"][CARRIED_FROM]
     return facts if facts["made_with"] else {entry: value for entry, value in facts.items() if entry != "made_with"}
 
 
@@ -99,7 +102,7 @@ def test_a_result_of_before_reads_as_it_does_under_its_name_of_today(name: str, 
     assert facts.pop(RENAMED_FROM) == before["env"] == now["made_with"].pop(RENAMED_FROM)
     assert facts | {"made_with": facts.get("made_with", {})} == now
     (told,) = damage(path)
-    assert told.endswith(f"{before['env']} is called {now['env']} now: type python tools/rename_results.py {tmp_path}")
+    assert told.endswith(f"{before['env']} is called {now['env']} now: type python tools/carry_results.py {tmp_path}")
 
 
 def test_which_world_it_is_of_is_one_line(tmp_path: Path):
@@ -115,11 +118,11 @@ def test_which_world_it_is_of_is_one_line(tmp_path: Path):
 
 
 def rename(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("rename_results", ROOT / "tools" / "rename_results.py")
+    spec = importlib.util.spec_from_file_location("carry_results", ROOT / "tools" / "carry_results.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(sys, "argv", ["rename_results.py", str(store)])
+    monkeypatch.setattr(sys, "argv", ["carry_results.py", str(store)])
     module.main()
 
 
@@ -132,7 +135,7 @@ def test_stored_results_are_renamed_to_the_byte_and_once(tmp_path: Path, monkeyp
     other = {**rows[2], **rows[2].pop(RENAMED_FROM), "trained_with": "settings of the world that has the name now"}
     before = {path.name for path in tmp_path.iterdir()}
     rename(tmp_path, monkeypatch)
-    assert f"{tmp_path / FILE}: 2 rows" in capsys.readouterr().out
+    assert f"{tmp_path / FILE}: 1 rows" in capsys.readouterr().out
     for name in STORED:
         assert (tmp_path / f"{name}.json").read_bytes() == (RESULTS / f"{name}.json").read_bytes()
         assert list(damage(tmp_path / f"{name}.json")) == []

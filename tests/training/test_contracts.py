@@ -14,13 +14,13 @@ from mesax.baselines.controls import Plain
 from mesax.baselines.counts import CountReward, ProjectedKeys
 from mesax.errors import Preempted, UsageError
 from mesax.execution.saved_policies import learned_policy
+from mesax.mesa.mixing import Mixing
 from mesax.methods.adapt import adapt_stage
 from mesax.methods.base import Experiment
 from mesax.policy import EXPLORER, LEARNER, UniformPolicy
 from mesax.rewards.base import TaskReward
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree, open_tree, save_tree
-from mesax.training.behavior import Mixing
 from mesax.training.driver import learn, play_episodes
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start, packed, unpacked

@@ -11,9 +11,9 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.compiling import compiled
 from mesax.envs.climb import ClimbFamily, ClimbTask
 from mesax.errors import TrainingError
+from mesax.mesa.mixing import Mixing
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
-from mesax.training.behavior import Mixing
 from mesax.training.driver import Chunk, NotFiniteError, learn, play_episodes, prepare
 from mesax.training.evaluate import evaluation_key
 from mesax.training.learning_loop import LearningLoop

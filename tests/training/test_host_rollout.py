@@ -14,10 +14,10 @@ from mesax.algorithms.maddpg import Maddpg
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import Guarded, HostEnvironment, HostStep
 from mesax.envs.host import EnvironmentFault, repeating
+from mesax.mesa.mixing import ExploreOrExploit, Mixing
 from mesax.nets import Mlp
-from mesax.policy import EXPLORER, ExploreOrExploit, UniformPolicy
+from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training import host_rollout
-from mesax.training.behavior import Mixing
 from mesax.training.driver import BrokenEnvironmentError, learn, play_episodes
 from mesax.training.host_rollout import MOST_BATCHES, MOST_OPEN, RunningCopies, as_lane, play_on_host, running
 from mesax.training.learning_loop import LearningLoop

@@ -15,9 +15,9 @@ from mesax.algorithms.coordinated import JointImprovement
 from mesax.algorithms.maddpg import Maddpg
 from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
+from mesax.mesa.mixing import Mixing
 from mesax.nets import Adam, Mlp
 from mesax.policy import EpsilonRandom, ExplorationPolicySet
-from mesax.training.behavior import Mixing
 from mesax.training.evaluate import mean_rewards
 from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import Start, mean_over_rounds

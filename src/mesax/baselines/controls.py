@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from mesax.baselines.tours import TourPlan, UnknownTour
 from mesax.errors import UsageError
+from mesax.mesa.mixing import Mixing
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Stage
 from mesax.methods.preset import Preset
 from mesax.policy import EXPLORER, SameActionPolicy, UniformPolicy
-from mesax.training.behavior import Mixing
 from mesax.training.loop import Start
 from mesax.types import Discrete
 

@@ -23,13 +23,13 @@ from mesax.compiling import compiled
 from mesax.envs.base import Task, TaskFamily, step_configurations
 from mesax.envs.structure import TellsRewards
 from mesax.errors import TrainingError, UsageError
-from mesax.mesa.collect import collect_loop, collect_stage
-from mesax.mesa.high_reward import Threshold
+from mesax.mesa.collect import Collection, Threshold
 from mesax.methods.adapt import adapt_stage, check_adapt
 from mesax.methods.base import Experiment, Services, Stage
 from mesax.methods.preset import Preset
 from mesax.ranges import above, at_least, at_most
-from mesax.store.trees import Place, open_tree, trees_in
+from mesax.rewards.levels import HighReward, Levels
+from mesax.store.trees import Place, open_tree, save_tree, trees_in
 from mesax.training.loop import Start
 from mesax.training.schedule import Schedule
 from mesax.types import Episode, stacked_shape, tree_index
@@ -45,12 +45,8 @@ class Filled:
     """Whose rewards the episodes carry: those of the training tasks, or those of the test task."""
     share: float = 0.2
     """At most this much of the replay is filled."""
-    threshold: Threshold = Threshold()
+    threshold: HighReward = Threshold()
     """R*: which rewards are high."""
-    relabel_discount: float = 0.0
-    """gamma of Eq. (5): whole episodes are kept, so nothing need be relabeled."""
-    least_value: float = 1e-3
-    """Relabeled pairs worth less stay out of M_*."""
     keep_trajectories: int = 200
     """Whole high-return episodes kept per training task."""
 
@@ -70,7 +66,7 @@ class Filled:
                 f"{type(experiment.family.env).__name__} cannot tell what a task would pay for steps of another: use"
                 " method.labels own"
             )
-        collect_loop(experiment, self)
+        self.stages(experiment)
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, adapt."""
@@ -80,13 +76,17 @@ class Filled:
             return Start(episodes=self._labeled(experiment, episodes, tasks))
 
         return (
-            collect_stage(experiment, self, _Nothing(experiment.family)),
+            self._collection(experiment).stage,
             adapt_stage(experiment, start_of=start),
         )
 
+    def _collection(self, experiment: Experiment) -> Collection:
+        keep = _KeepEpisodes(self.keep_trajectories)
+        return Collection(experiment, self.collect, self.threshold, _Nothing(experiment.family), also=keep)
+
     def _episodes(self, experiment: Experiment, directories: list[Place]) -> Episode:
         """Kept episodes of all training tasks, in turn, as many as the replay may hold of them."""
-        blank = collect_loop(experiment, self).blank_episode(())
+        blank = self._collection(experiment).loop.blank_episode(())
         parts = []
         for saved in (open_tree(place) for directory in directories for place in trees_in(directory, "trajectories-*")):
             number = int(saved.facts["episodes"])
@@ -116,6 +116,19 @@ def in_turn(sizes: list[int]) -> np.ndarray:
     ends = np.cumsum(sizes)
     turns = [(turn, part) for part, size in enumerate(sizes) for turn in range(size)]
     return np.array([ends[part] - 1 - turn for turn, part in sorted(turns)], int)
+
+
+@dataclass(frozen=True)
+class _KeepEpisodes:
+    """Whole episodes with a high reward, the last so many."""
+
+    most: int
+
+    def __call__(self, task: int, episodes: Episode, levels: Levels, services: Services) -> None:
+        mask, reward = np.asarray(episodes.mask), np.asarray(episodes.reward)
+        high = np.flatnonzero(np.any(mask & (reward >= levels.high), axis=1))[-self.most :]
+        facts = {"task": task, "episodes": len(high)}
+        save_tree(services.directory / f"trajectories-{task:02d}", tree_index(episodes, high), facts)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from mesax.bridges.tracking.sinks import check_trackers
 from mesax.cli.cluster import cluster_of, join
 from mesax.cli.playing import stored_experiment
 from mesax.cli.telling import fail, stored_run, tell_names
-from mesax.envs.base import TaskFamily
 from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
 from mesax.execution.mending import reopen
 from mesax.execution.runner import execute
@@ -31,6 +30,8 @@ from mesax.store.modules import is_reference
 from mesax.store.reading import borrowed_from
 from mesax.store.run_directory import RunDirectory
 from mesax.store.settings import items
+from mesax.suites.foreign.suite import ForeignSuite
+from mesax.suites.registry import suite_of
 from mesax.suites.renamed import load_run, open_run
 
 
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     directory = RunDirectory.create(path, run_json(request, experiment, options.arguments))
     if not options.quiet:
         if is_reference(options.env):
-            _print_own(directory.run["paper_diff"], request, experiment.family)
+            _print_own(directory.run["paper_diff"], request, experiment)
         else:
             _print_difference(directory.run["paper_diff"])
     return _execute(directory, experiment, options, on)
@@ -195,8 +196,9 @@ def _print_difference(differences: Sequence[Sequence[object]]) -> None:
     print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
 
 
-def _print_own(differences: Sequence[Sequence[object]], request: Request, family: TaskFamily) -> None:
+def _print_own(differences: Sequence[Sequence[object]], request: Request, experiment: Experiment) -> None:
     """The same for a world that the paper does not have, and what was found out or guessed of it."""
+    family, suite = experiment.family, suite_of(request.env)
     print(
         f"episodes of {request.env} are cut after {family.env.spec.horizon} steps; {len(differences)} settings differ"
         " from preset paper (run.json, mesax report)",
@@ -209,6 +211,9 @@ def _print_own(differences: Sequence[Sequence[object]], request: Request, family
             f" {best:g}: a reward of 1 at each of {best:g} steps (--family.optimal-return says better)",
             file=sys.stderr,
         )
+    if isinstance(suite, ForeignSuite) and request.preset != "smoke":  # whose budgets are fixed
+        for line in suite.budgets(experiment):
+            print(line, file=sys.stderr)
 
 
 def _short(value: object) -> str:

@@ -98,3 +98,8 @@ def shortened(env: AnyEnvironment, horizon: int | None) -> AnyEnvironment:
     if horizon is None:
         return env
     return HostShortened(env, horizon) if isinstance(env, HostEnvironment) else Shortened(env, horizon)
+
+
+def decisions_to_steps(env: AnyEnvironment, decisions: int) -> int:
+    """Steps of the world itself that so many steps of an environment take, which may play each action repeatedly."""
+    return decisions * env.times if isinstance(env, ActionRepeat | HostActionRepeat) else decisions

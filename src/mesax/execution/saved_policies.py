@@ -19,10 +19,11 @@ from mesax.errors import UsageError
 from mesax.experiments.rebuild import ModuleNeeded, check_tasks, experiment_of
 from mesax.explorers.foreign_loop import LearnedPolicy
 from mesax.explorers.places import EXPLORERS, explorers_in
-from mesax.mesa.method import HasExplorers, Mesa, borrowed_explorers
+from mesax.explorers.recipe import HasExplorers, saved_explorers
 from mesax.methods.adapt import best_policy_name, greedy_shape, policy_name
 from mesax.methods.base import Experiment, Purpose
 from mesax.moments import COUNTED_BATCHES
+from mesax.ours.transfer import Borrowed
 from mesax.policy import Policy, UniformPolicy
 from mesax.rendering.episode import draw_scene, join_pictures
 from mesax.rendering.recorded import EPISODES_FILE, VERSION
@@ -103,7 +104,7 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     spec = experiment.family.env.spec
     if name == "uniform":
         return UniformPolicy(spec.action_space)
-    if not isinstance(experiment.method, HasExplorers):
+    if not isinstance(experiment.method, HasExplorers | Borrowed):
         raise UsageError(f"unknown policy '{name}'; this run has final, best, uniform")
     if not explorers_in(run.path).is_dir():
         raise UsageError(f"{run.path} has no explorers yet: its state is '{run.state}'")
@@ -113,17 +114,16 @@ def named_policy(run: RunDirectory, experiment: Experiment, name: str, task: int
     if name not in choices:
         raise UsageError(f"unknown policy '{name}'; this run has final, best, uniform, {', '.join(choices)}")
     index = choices.index(name)
-    if isinstance(method, Mesa) and method.explorers_from is not None:
-        return method.borrowed(experiment, explorers_in(run.path), index, 1)
-    explorers = borrowed_explorers(method, spec, run.path).policies
-    policy: Policy = method.recipe(spec).deployed(tree_index(explorers, index))
-    return policy
+    if isinstance(method, HasExplorers):
+        recipe = method.recipe(spec)
+        return recipe.deployed(tree_index(saved_explorers(recipe, explorers_in(run.path)).policies, index))
+    return method.borrowed(experiment, explorers_in(run.path), index, 1)
 
 
 def policy_names(run: RunDirectory, experiment: Experiment) -> list[str]:
     """Who can be watched: the learned policy, the explorers if the run has any, uniform play."""
     names = ["final"]
-    if isinstance(experiment.method, HasExplorers) and explorers_in(run.path).is_dir():
+    if isinstance(experiment.method, HasExplorers | Borrowed) and explorers_in(run.path).is_dir():
         run.check(f"{PRODUCTS}/{EXPLORERS}/{MANIFEST}")
         names += _explorer_names(run, experiment)
     return [*names, "uniform"]
@@ -133,7 +133,7 @@ def _explorer_names(run: RunDirectory, experiment: Experiment) -> list[str]:
     """Of a run's explorers; of borrowed ones, those that it uses."""
     number = int(read_manifest(explorers_in(run.path))["facts"]["num_explorers"])
     method = experiment.method
-    if isinstance(method, Mesa) and method.explorers_from is not None:
+    if isinstance(method, Borrowed):
         number = min(number, method.num_explorers)
     return [f"explorer-{index}" for index in range(1, number + 1)]
 

@@ -18,6 +18,7 @@ from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS, Wra
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.store.modules import attribute_of, is_reference
+from mesax.store.settings import name_of
 from mesax.suites.registry import suite_of
 from mesax.training.contract import check_members
 from mesax.training.schedule import Budget, Schedule
@@ -58,9 +59,10 @@ def builder(method: str) -> Callable[[Preset], Experiment]:
 
 def method_name(experiment: Experiment) -> str:
     """The name of an experiment's method, whatever learner is in it; one that is not ours goes by that of its class."""
-    kind = type(experiment.method)
-    ours = {(wrapper.build.partition(":")[0], wrapper.kind, wrapper.tells): name for name, wrapper in WRAPPERS.items()}
-    return ours.get((kind.__module__, kind.__name__, experiment.is_privileged), kind.__name__)
+    kind, told = type(experiment.method), experiment.is_privileged
+    ours = {(wrapper.kind, wrapper.tells): name for name, wrapper in reversed(WRAPPERS.items())}
+    names = (ours.get((name_of(base), told)) for base in kind.__mro__) if name_of(kind) == kind.__name__ else ()
+    return next((name for name in names if name is not None), kind.__name__)
 
 
 def _around(environment: str, preset: Preset, method: str, learner: str | None) -> Preset:

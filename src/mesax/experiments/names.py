@@ -19,7 +19,7 @@ class Wrapper(NamedTuple):
     build: str
     """`module:function` of this package, from a `Preset` to an `Experiment`."""
     kind: str
-    """Its class, in the same module."""
+    """Its class, which the first method of several has the name of; so have subclasses without a name of their own."""
     learner: str | None = None
     """The learner that it wraps unless told otherwise; None: MESA's own."""
     brings_learner: bool = False
@@ -33,8 +33,18 @@ class Wrapper(NamedTuple):
 WRAPPERS = {
     "mesa": Wrapper(
         "meta-learned exploration policies around the learner (this paper)",
-        "mesax.mesa.method:mesa",
+        "mesax.methods.preset:mesa",
         "Mesa",
+    ),
+    "told": Wrapper(
+        "the same, its explorers told what to look for by a hand-written map where a world has one (ours)",
+        "mesax.methods.preset:told",
+        "Mesa",
+    ),
+    "transfer": Wrapper(
+        "the same with the explorers of another run, in their world or in a harder one (ours)",
+        "mesax.ours.transfer:transfer",
+        "Borrowed",
     ),
     "learned": Wrapper(
         "MESA whose explorers are paid for what a model has learned to pay, with no feature map (ours)",

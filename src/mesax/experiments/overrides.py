@@ -33,7 +33,9 @@ OFFERED = {
     "mesax.algorithms.base.Learner": ("mesax.algorithms", "mesax.baselines"),
     "mesax.algorithms.actor_updates.ActorUpdate": ("mesax.algorithms",),
     "mesax.nets.sequence.NetConfig": ("mesax.nets",),
+    "mesax.rewards.base.ExplorersReward": ("mesax.mesa", "mesax.ours"),
     "mesax.rewards.base.RewardModel": ("mesax.rewards.base", "mesax.baselines"),
+    "mesax.rewards.levels.HighReward": ("mesax.mesa", "mesax.ours"),
 }
 """Contracts, and the packages whose classes keep them: these are chosen by name, others as `module:class`."""
 
@@ -431,6 +433,7 @@ def _is_buildable(kind: object) -> TypeGuard[type]:
     return (
         isinstance(kind, type)
         and dataclasses.is_dataclass(kind)
+        and not inspect.isabstract(kind)
         and not any(
             field.default is field.default_factory is dataclasses.MISSING
             for field in dataclasses.fields(kind)

@@ -31,7 +31,8 @@ from mesax.types import Action, Actions, Elapsed, EnvSpec, Key, Keys, Line, Line
 KINDS = settings_in(
     *("mesax.algorithms", "mesax.explorers.recipe", "mesax.nets", "mesax.policy", "mesax.rewards", "mesax.types"),
     *(f"mesax.baselines.{learner}" for learner in ("emc", "guided", "maesn.learner", "maven")),
-    *(f"mesax.ours.{part}" for part in ("entities", "learned_records", "shared_latent")),
+    *(f"mesax.ours.{part}" for part in ("entities", "learned_records", "records", "shared_latent")),
+    "mesax.mesa.coverage",
 )
 """What a saved explorer may consist of: settings that mesax defines; a file cannot make anything else be built."""
 
@@ -85,6 +86,8 @@ def _recipe(path: PurePath, plain: object, kinds: Sequence[Named]) -> object:
             f" and call load_explorers(path, kinds=[{', '.join([*(kind.__name__ for kind in kinds), name])}])",
             error.name,
         ) from error
+    except StoreError as error:
+        raise StoreError(f"{path} holds explorers of another version of mesax, or damaged ones: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from mesax.algorithms.base import Learner
 from mesax.errors import StoreError
 from mesax.policy import ExplorationPolicySet, Policy, Repeated, within_bounds
-from mesax.rewards.coverage import CoverageModel, CoverageState
+from mesax.rewards.base import ExplorersReward
 from mesax.store.settings import to_plain
 from mesax.store.trees import Place, SavedTree, open_tree, save_tree
 from mesax.types import Elapsed, EnvSpec, Key, tree_stack
@@ -37,6 +37,14 @@ class Recipe(Protocol):
         """Shapes of `number` stacked explorers."""
 
 
+@runtime_checkable
+class HasExplorers(Protocol):
+    """A method whose finished runs have explorers of their own."""
+
+    def recipe(self, spec: EnvSpec) -> Recipe:
+        """How they are put to use in an environment of these sizes."""
+
+
 @dataclass(frozen=True)
 class ExplorerRecipe:
     """Sizes and settings of explorers that a learner trained: with their weights, all it takes to let them play."""
@@ -45,15 +53,12 @@ class ExplorerRecipe:
     """The environment they play in."""
     algorithm: Learner
     """Who trained them; only its networks are used."""
-    reward: CoverageModel
+    reward: ExplorersReward
     """What they were paid for: it may tell them what is left to visit."""
-    capacity: int
-    """Members of M_* that they carry along."""
-    num_clusters: int
     action_repeat: int = 1
     """Steps for which they hold each action."""
 
-    def policy(self, state: CoverageState, learner: PyTree) -> Policy:
+    def policy(self, state: PyTree, learner: PyTree) -> Policy:
         """An explorer as it plays in the environment itself: one value, with all it has to know of M_*."""
         own = self.algorithm.behavior(self.reward.learner_spec(self.spec), learner, Elapsed.end())
         return self.reward.equip(self.spec, state, own)
@@ -66,9 +71,14 @@ class ExplorerRecipe:
         policy = within_bounds(policy, self.spec.action_space)
         return Repeated(policy, self.spec, self.action_repeat) if self.action_repeat > 1 else policy
 
-    def empty_coverage(self) -> CoverageState:
-        """A coverage state of the right shapes, with nothing in it."""
-        return self.reward.empty_state(self.spec, self.capacity, self.num_clusters)
+    def empty_coverage(self) -> PyTree:
+        """A state of the reward of the right shapes, with nothing in it."""
+        return self.reward.empty_state(self.spec)
+
+    @property
+    def num_clusters(self) -> int:
+        """Clusters that they are to visit, at most."""
+        return int(jax.eval_shape(lambda: self.reward.clusters(self.empty_coverage())).size)
 
     def shape(self, number: int) -> PyTree:
         """Shapes of `number` stacked explorers."""

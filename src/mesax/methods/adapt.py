@@ -15,7 +15,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from mesax.envs.base import Task, TaskFamily
+from mesax.explorers.places import EXPLORERS
+from mesax.explorers.recipe import Recipe, saved_explorers
 from mesax.methods.base import Experiment, Purpose, Services, Stage, groups_of, keeping_last_good, of_lanes, padded
+from mesax.policy import ExplorationPolicySet
 from mesax.store.leaves import is_key
 from mesax.store.reading import PHASE, Evaluation
 from mesax.store.trees import Place, load_tree, save_tree
@@ -81,6 +84,22 @@ def adapt_stage(
         products=("task-*", "best-task-*"),
         prepare=None if start_like is None else lambda: adapting.prepare(start_like()),
     )
+
+
+def adapt_with_explorers(
+    experiment: Experiment, behavior: Behavior, recipe: Recipe, number: int, stage: str = "gather"
+) -> Stage:
+    """Learn every unseen test task with the explorers that a stage has saved, of whom there are at most so many."""
+
+    def start(services: Services, tasks: Task) -> Start:
+        del tasks
+        return Start(recipe.deployed(saved_explorers(recipe, services.outputs(stage)[0] / EXPLORERS)))
+
+    def start_like() -> Start:
+        shapes = recipe.shape(number)
+        return jax.eval_shape(lambda policies: Start(recipe.deployed(ExplorationPolicySet(policies))), shapes)
+
+    return adapt_stage(experiment, behavior, start, start_like=start_like)
 
 
 def adapt_from(

@@ -38,6 +38,8 @@ class Preset:
     """MESA's experiment; the controls share all of it but the method."""
     learners: Mapping[str, NamedLearner]
     """Learners of the world, by name."""
+    told: Experiment | None = None
+    """MESA whose explorers a hand-written map tells what to look for; None: `mesa` is that already."""
     reward_models: tuple[RewardModel, ...] = ()
     """Reward models with settings that suit the world; others have their defaults."""
     alone: Learner | None = None
@@ -85,4 +87,15 @@ class Preset:
             schedule=learner.schedule or usual,
             reward_model=learner.reward_model,
         )
-        return replace(self, mesa=mesa, alone=None)
+        told = None if self.told is None else replace(mesa, method=self.told.method)
+        return replace(self, mesa=mesa, told=told, alone=None)
+
+
+def mesa(preset: Preset) -> Experiment:
+    """MESA as a preset has it."""
+    return preset.mesa
+
+
+def told(preset: Preset) -> Experiment:
+    """MESA, told by hand what to look for."""
+    return preset.told or preset.mesa

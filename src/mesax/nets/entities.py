@@ -78,7 +78,7 @@ class Entities:
     own: int = 2
     """Numbers about the agent itself, at the start of an observation."""
     told: int = 0
-    """Vectors of `num_points x ranks` appended to an observation (see `rewards/coverage.py: tell`)."""
+    """Vectors of `num_points x ranks` appended to an observation (see `ours/records.py: tell`)."""
     hidden: int = 32
     """Units per layer and point."""
     ranks: int | None = None

@@ -22,10 +22,10 @@ import numpy as np
 from mesax.algorithms.base import Learner
 from mesax.envs.structure import layouts_of
 from mesax.errors import TrainingError, UsageError
-from mesax.mesa.collect import Pairs, collect_stage, load_pairs
-from mesax.mesa.high_reward import Levels
-from mesax.mesa.method import Mesa, StepFeatures
+from mesax.mesa.collect import Collection
+from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment, Purpose, Services, Stage
+from mesax.methods.harvest import Pairs, load_pairs
 from mesax.methods.preset import Preset
 from mesax.nets import Entities
 from mesax.ours.entities import DeclaredEntities
@@ -40,10 +40,13 @@ from mesax.ours.learned_reward import (
     RewardFit,
     logits_of,
 )
+from mesax.ours.records import RecordReward
 from mesax.ours.reward_fit import FitState, Fitting
+from mesax.ours.steady import SteadyMesa
 from mesax.ours.verdict import overall, verdict, will_help
 from mesax.ranges import at_least
-from mesax.rewards.coverage import CoverageState, RecordReward
+from mesax.rewards.levels import Levels
+from mesax.rewards.subspace import CoverageState
 from mesax.store.trees import Place, load_tree, open_tree, save_tree, trees_in
 from mesax.types import Episode
 
@@ -53,7 +56,7 @@ FITTED, STEPS = "model", "steps"
 
 
 @dataclass(frozen=True)
-class LearnedMesa(Mesa):
+class LearnedMesa(SteadyMesa):
     """Meta-learned exploration, paid for what a model has learned to pay."""
 
     reward: LearnedRecords = LearnedRecords()
@@ -73,22 +76,24 @@ class LearnedMesa(Mesa):
         spec = experiment.family.env.spec
         entities = self.reward.declared(spec)
         entities.check(spec)
-        if not self.capacity == self.num_clusters == entities.number:
+        if not self.reward.capacity == self.reward.num_clusters == entities.number:
             raise UsageError(
-                f"capacity {self.capacity} and num-clusters {self.num_clusters} must be the number of declared"
-                f" entities, {entities.number}: --method.capacity {entities.number}"
-                f" --method.num-clusters {entities.number}"
+                f"capacity {self.reward.capacity} and num-clusters {self.reward.num_clusters} must be the number of"
+                f" declared entities, {entities.number}: --method.reward.capacity {entities.number}"
+                f" --method.reward.num-clusters {entities.number}"
             )
-        if self.explorers_from is None:
-            _check_layouts(experiment)
+        _check_layouts(experiment)
         super().check(experiment)
+
+    def collection(self, experiment: Experiment) -> Collection:
+        """Stage 1, which keeps steps for the fit."""
+        keep = _KeepSteps(self.reward.declared(experiment.family.env.spec), experiment.seed, self.unpaid_steps)
+        return replace(super().collection(experiment), also=keep)
 
     def collect_stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Stage 1, and the fit to what it found."""
-        features = StepFeatures(self.reward, experiment.family)
-        keep = _KeepSteps(self.reward.declared(experiment.family.env.spec), experiment.seed, self.unpaid_steps)
-        collect = collect_stage(experiment, self, features, keep)
-        return collect, Stage("fit", (0,), lambda _, services: self._fit(experiment, services))
+        fit = Stage("fit", (0,), lambda _, services: self._fit(experiment, services))
+        return *super().collect_stages(experiment), fit
 
     def high_reward_set(self, experiment: Experiment, pairs: Pairs, services: Services) -> CoverageState:
         """Entities as clusters, with the fitted model."""
@@ -217,7 +222,9 @@ def _numbers(found: HeldOut | None) -> dict[str, float]:
 
 def learned(preset: Preset) -> Experiment:
     """MESA with a learned reward, in all else as a preset has MESA; explorers' nets see the declared entities."""
-    return replace(preset.mesa, method=learned_from(preset.method, preset.mesa))
+    told = preset.told or preset.mesa
+    assert isinstance(told.method, Mesa), "it is one of MESA"
+    return replace(told, method=learned_from(told.method, told))
 
 
 def learned_from(published: Mesa, experiment: Experiment) -> LearnedMesa:
@@ -230,7 +237,7 @@ def learned_from(published: Mesa, experiment: Experiment) -> LearnedMesa:
     )
     net = entities.net(env.spec)
     kept = {field.name: getattr(published, field.name) for field in fields(published)}
-    kept |= {"reward": reward, "capacity": entities.number, "num_clusters": entities.number}
+    kept["reward"] = reward
     if entities.is_declared(env.spec):
         kept["explorer"] = with_nets(published.explorer, net)
     return LearnedMesa(**kept)

@@ -14,13 +14,17 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from mesax.errors import UsageError
+from mesax.mesa.coverage import Match
 from mesax.ours.entities import Block, DeclaredEntities
 from mesax.ours.learned_reward import PayModel
+from mesax.ours.records import RecordReward
 from mesax.ranges import at_least
-from mesax.rewards.coverage import CoverageState, HighRewardSet, Match, RecordReward
 from mesax.rewards.features import ObsActionFeatures
+from mesax.rewards.subspace import CoverageState, HighRewardSet
 from mesax.types import AnyArray, EnvSpec, Episode, FeatureMap, Transition
 
 
@@ -64,15 +68,15 @@ class LearnedRecords(RecordReward):
         """One number for each entity."""
         return self.declared(spec).number
 
-    def raw_size(self, spec: EnvSpec) -> int:
-        """Length of what stage 1 keeps of a step."""
-        return super().feature_size(spec)
-
-    def empty_state(self, spec: EnvSpec, capacity: int, num_clusters: int) -> LearnedState:
+    def empty_state(self, spec: EnvSpec) -> LearnedState:
         """A state of the right shapes, with nothing in it."""
-        empty, entities = super().empty_state(spec, capacity, num_clusters), self.declared(spec)
+        empty, entities = super().empty_state(spec), self.declared(spec)
         model = PayModel.create(entities.places.size, self.hidden, jax.random.key(0))
         return LearnedState(empty.subspace, empty.visits, jax.tree.map(jnp.zeros_like, model), jnp.zeros(()))
+
+    def subspace(self, spec: EnvSpec, features: np.ndarray, values: np.ndarray, seed: int) -> CoverageState:
+        """There is none without a model."""
+        raise UsageError("learned records need the model that method 'learned' fits to stage 1")
 
     def state_of(self, spec: EnvSpec, model: PayModel, reference: float, counting: AnyArray) -> LearnedState:
         """Entities as clusters; only those that are `counting` in some training task are wanted."""
@@ -100,8 +104,10 @@ class LearnedRecords(RecordReward):
         below = jnp.where(state.subspace.cluster_valid, below, jnp.inf)
         entity, distance = jnp.argmin(below, axis=-1), jnp.maximum(jnp.min(below, axis=-1), 0.0)
         near = (distance < self.distance_threshold) & episodes.mask
-        return Match(near, jnp.ones_like(distance), entity, entity, distance)
+        return Match(near, jnp.ones_like(distance), entity, distance)
 
     def for_world(self, entities: DeclaredEntities) -> LearnedRecords:
         """The same with the entities of a world; wishes need several of them."""
-        return replace(self, entities=entities, wish_decay=self.wish_decay if entities.number > 1 else 1.0)
+        number = entities.number
+        wish_decay = self.wish_decay if number > 1 else 1.0
+        return replace(self, entities=entities, num_clusters=number, capacity=number, wish_decay=wish_decay)

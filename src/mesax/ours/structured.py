@@ -21,17 +21,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mesax.compiling import compiled
-from mesax.envs.base import Task, TaskFamily, step_configurations
+from mesax.envs.base import TaskFamily, step_configurations
 from mesax.errors import TrainingError, UsageError
 from mesax.explorers.places import EXPLORERS
-from mesax.explorers.recipe import save_explorers, saved_explorers
-from mesax.mesa.collect import Pairs, collect_loop, collect_stage, high_reward_of, load_pairs
-from mesax.mesa.high_reward import Threshold
-from mesax.methods.adapt import adapt_stage, check_adapt
+from mesax.explorers.recipe import save_explorers
+from mesax.mesa.collect import Collection, Threshold
+from mesax.mesa.mixing import Mixing
+from mesax.methods.adapt import adapt_with_explorers, check_adapt
 from mesax.methods.base import Chunked, Experiment, Purpose, Services, Stage, in_chunks, kept_or_begun
+from mesax.methods.harvest import Pairs, load_pairs
 from mesax.methods.preset import Preset
+from mesax.methods.visits import configuration_grid, pictured, unseen_visits
 from mesax.nets import Trainable
-from mesax.ours.coverage import configuration_grid, pictured, unseen_visits
 from mesax.ours.relations import (
     RELATIONS,
     Members,
@@ -43,10 +44,8 @@ from mesax.ours.relations import (
     relation_density,
 )
 from mesax.ours.shared_latent import SharedLatent, SharedLatentPolicy, SharedLatentRecipe
-from mesax.policy import ExplorationPolicySet
-from mesax.ranges import at_least, between
-from mesax.training.behavior import Mixing
-from mesax.training.loop import Start
+from mesax.ranges import at_least
+from mesax.rewards.levels import HighReward
 from mesax.training.schedule import Schedule
 from mesax.types import EnvSpec, Episode, Key, Metrics
 
@@ -66,14 +65,8 @@ class StructuredMesa:
     """Share of uniform play in p*."""
     collect: Schedule = Schedule(total_steps=30_000)
     """Stage 1, per training task."""
-    threshold: Threshold = Threshold()
+    threshold: HighReward = Threshold()
     """R*: which rewards are high."""
-    relabel_discount: float = 0.0
-    """gamma of Eq. (5); 0: only what paid itself has a relation to go for."""
-    least_value: float = 1e-3
-    """Relabeled pairs worth less stay out of M_*."""
-    keep_trajectories: int = 0
-    """Whole high-return episodes kept per training task."""
     coverage_steps: int = 40_000
     """Steps behind each figure of what the explorer visits, in whole episodes."""
     mixing: Mixing = Mixing()
@@ -85,32 +78,24 @@ class StructuredMesa:
             raise UsageError(f"relations must not be empty; choose some of {', '.join(RELATIONS)}")
         if not 0.0 < self.smoothing < 1.0:
             raise UsageError(f"smoothing must lie strictly between 0 and 1, not {self.smoothing}")
-        between(self, 0, 1, "relabel_discount")
         at_least(self, 1, "coverage_steps")
-        at_least(self, 0, "keep_trajectories")
 
     def check(self, experiment: Experiment) -> None:
         """Continuous actions and single tasks have no relations; nets and schedules must fit."""
         check_relations(experiment.family.env.spec, experiment.num_train_tasks)
         check_adapt(experiment, self.mixing)
-        collect_loop(experiment, self)
+        self.stages(experiment)
 
     def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
         """Collect, explore, adapt."""
         recipe = self.recipe(experiment.family.env.spec)
-
-        def start(services: Services, tasks: Task) -> Start:
-            del tasks
-            return Start(explorer=saved_explorers(recipe, services.outputs("explore")[0] / EXPLORERS))
-
-        def start_like() -> Start:
-            return Start(explorer=ExplorationPolicySet(recipe.shape(1)))
-
+        # Only what paid itself has a relation to go for: nothing is relabeled.
+        seen = _StepsAndActions(experiment.family)
         return (
-            collect_stage(experiment, self, _StepsAndActions(experiment.family)),
+            Collection(experiment, self.collect, self.threshold, seen).stage,
             # Its length is that of the fit: no environment is played.
             Stage("explore", (0,), lambda _, services: self._explore(experiment, services), products=(EXPLORERS,)),
-            adapt_stage(experiment, self.mixing, start, start_like=start_like),
+            adapt_with_explorers(experiment, self.mixing, recipe, 1, stage="explore"),
         )
 
     def recipe(self, spec: EnvSpec) -> SharedLatentRecipe:
@@ -127,7 +112,7 @@ class StructuredMesa:
         density = relation_density(RELATIONS[chosen], members, spec, self.smoothing)
         policy = self._fit(experiment, density, chosen, scores, services)
         save_explorers(self.recipe(spec), [policy], services.directory / EXPLORERS)
-        high_reward = high_reward_of(experiment.family, pairs)
+        high_reward = pairs.high_reward(experiment.family)
         episodes = max(1, self.coverage_steps // spec.horizon)
         visits = unseen_visits(experiment, {"explorer 1": policy}, high_reward, episodes)
         document = pictured(experiment.family, [entry for entry, _ in visits])

@@ -9,6 +9,9 @@
     turned     an episode is played in a world turned by one of its symmetries, and actions are turned back
 
 Turning undoes habits: an explorer that always leaves out what lies in one corner leaves out another in every episode.
+
+    borrow    copy the explorers of a finished run, and see what they reach on unseen tasks
+    adapt     as in MESA, with these
 """
 
 from __future__ import annotations
@@ -22,18 +25,30 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from mesax.envs.base import Task
 from mesax.envs.structure import HasSymmetries, HasTeamView, Symmetries, TeamView
 from mesax.errors import StoreError, UsageError
 from mesax.explorers.foreign_loop import Explorers, KindNeeded, explorers_of, load_explorers
-from mesax.explorers.places import run_or_explorers
+from mesax.explorers.places import EXPLORERS, explorers_in, run_or_explorers
 from mesax.explorers.recipe import LARGEST_FILE, ExplorerRecipe, restore_explorers
+from mesax.mesa.mixing import Mixing
+from mesax.methods.adapt import adapt_stage, check_adapt
+from mesax.methods.base import Experiment, Services, Stage, borrow_stage
+from mesax.methods.preset import Preset
+from mesax.methods.visits import pictured, unseen_visits
 from mesax.nets import Memory
+from mesax.ours.records import Told, tell
 from mesax.policy import ExplorationPolicySet, Policy, UniformPolicy
-from mesax.rewards.coverage import Told, tell
+from mesax.ranges import at_least
+from mesax.store.modules import loaded_modules, named_in
+from mesax.store.reading import ALL_EXPLORERS
 from mesax.store.settings import Named
 from mesax.store.trees import Place, open_tree
+from mesax.training.loop import Start
 from mesax.types import Action, EnvSpec, Key, Label, TeamSized, Transition, random_index, tree_index
 
+ZERO_SHOT_TASKS, ZERO_SHOT_EPISODES = 25, 1_000
+"""Unseen tasks, and episodes on all of them together, on which borrowed explorers are looked at."""
 TURN_STREAM, TEAM_STREAM = 11, 12
 """Apart from the streams that policies draw from at the start of an episode."""
 How: TypeAlias = Literal["whole", "subteams"]
@@ -166,6 +181,70 @@ class SubTeams(eqx.Module):
 
 
 @dataclass(frozen=True)
+class Borrowed:
+    """Meta-testing with the explorers of another run: nothing is meta-trained anew."""
+
+    explorers_from: str | None = None
+    """A finished run with explorers."""
+    num_explorers: int = 1
+    """How many of them to use: the first."""
+    transfer: How = "subteams"
+    """How they are used if they know fewer agents: they drive the whole team, or sub-teams of their own size."""
+    rest: Rest = "tour"
+    """What agents outside of the sub-team do: tour places, hold the nearest one, or move uniformly at random."""
+    turn: bool = False
+    """Whether explorers play every episode in a world turned by one of its symmetries."""
+    mixing: Mixing = Mixing()
+    """p_e on the test tasks."""
+
+    def __post_init__(self) -> None:
+        """Refuse no explorers."""
+        at_least(self, 1, "num_explorers")
+
+    @property
+    def source(self) -> Path:
+        """Where the explorers are."""
+        if self.explorers_from is None:
+            raise UsageError("whose explorers? say it with --method.explorers-from RUN_DIR, a finished run of mesa")
+        return explorers_in(Path(self.explorers_from))
+
+    def check(self, experiment: Experiment) -> None:
+        """Explorers that do not fit are refused."""
+        check_adapt(experiment, self.mixing)
+        self.borrowed(experiment, self.source)
+
+    def stages(self, experiment: Experiment) -> tuple[Stage, ...]:
+        """Borrow, adapt."""
+
+        def start(services: Services, tasks: Task) -> Start:
+            del tasks
+            return Start(explorer=self.borrowed(experiment, services.outputs("borrow")[0] / EXPLORERS))
+
+        borrow = borrow_stage(self.source, lambda services: self._look(experiment, services))
+        return borrow, adapt_stage(experiment, self.mixing, start)
+
+    def borrowed(self, experiment: Experiment, directory: Place, first: int = 0, at_most: int | None = None) -> Policy:
+        """The explorers as they play here."""
+        env, number = experiment.family.env, self.num_explorers if at_most is None else at_most
+        # Those of the experiment's own modules, which every process that works on it has loaded.
+        kinds = tuple(kind for module in loaded_modules(experiment) for kind in named_in(module).values())
+        transfer = Transfer(env, env.spec, self.transfer, self.rest, self.turn, first, number, kinds)
+        return transfer.deployed(directory)
+
+    def _look(self, experiment: Experiment, services: Services) -> None:
+        """See what they reach on unseen tasks before anything is learned there."""
+        family = experiment.family
+        if family.high_reward is None:  # without M_* it is unknown what counts as high
+            return
+        visitors = {ALL_EXPLORERS: self.borrowed(experiment, services.directory / EXPLORERS)}
+        room = family.num_tasks
+        tasks = ZERO_SHOT_TASKS if room is None else min(ZERO_SHOT_TASKS, room - experiment.num_train_tasks)
+        unseen = replace(experiment, num_test_tasks=max(tasks, experiment.num_test_tasks))
+        visits = unseen_visits(unseen, visitors, family.high_reward, ZERO_SHOT_EPISODES)
+        services.document("coverage", pictured(family, [entry for entry, _ in visits]))
+
+
+@dataclass(frozen=True)
 class Transfer:
     """How explorers that know another number of agents are put to use in a world."""
 
@@ -267,7 +346,8 @@ class Transfer:
                 f"the explorers need {known.num_agents} agents, and this world has {self.spec.num_agents}: they can be"
                 " transferred to as many agents or more"
             )
-        if known.obs_size != (wanted := self._view.size(known.num_agents)):
+        same = known.num_agents == self.spec.num_agents
+        if known.obs_size != (wanted := self.spec.obs_size if same else self._view.size(known.num_agents)):
             raise UsageError(
                 f"{known.num_agents} agents observe {wanted} numbers each in this world, and the explorers know"
                 f" {known.obs_size}: they were trained in another kind of world"
@@ -293,3 +373,9 @@ def for_team(value: Value, num_agents: int) -> Value:
         changed = {name: part for name, part in parts.items() if part is not getattr(value, name)}
         return replace(value, **changed) if changed else value
     return value
+
+
+def transfer(preset: Preset) -> Experiment:
+    """The learner that MESA wraps, mixed with explorers of another run."""
+    method = Borrowed(num_explorers=preset.method.num_explorers, mixing=preset.method.mixing)
+    return replace(preset.mesa, method=method)

@@ -6,6 +6,7 @@ given wishes. A label that said "mesa" for all of them would claim one's results
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from mesax.experiments.names import method_and_learner
@@ -21,15 +22,16 @@ OUTDATED_NOTE = (
     f"{OUTDATED}: unverified (made before settings were recorded) or stale (made with settings that have since"
     " changed); to be rerun."
 )
+MESA = ("mesa", "told", "transfer")
+"""Names of the family."""
 OF_MESA: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
-    ("coverage explorers", "method.reward", lambda kind: kind == "CoverageReward"),
-    ("record explorers", "method.reward", lambda kind: kind == "RecordReward"),
     ("wishes", "method.reward.wish-decay", lambda decay: decay != 1.0),
     ("raw observations", "method.reward.features.obs-weight", lambda weight: weight != 0.0),
     ("borrowed", "method.explorers-from", lambda run: run is not None),
     ("turned", "method.turn", lambda turned: turned is True),
 )
-"""Parts that make a difference: what a label calls it, the setting, and which values mean that it is there."""
+"""Parts that make a difference, next to what explorers are paid for: what a label calls it, the setting, and which
+values mean that it is there."""
 
 
 NAMES = {
@@ -133,10 +135,20 @@ def method_label(run: Json) -> str:
 def _from_settings(run: Json) -> str:
     name = str(run["method"])
     settings = flatten(run.get("config") or {})
-    if settings.get("method") != "Mesa":
+    method, learner = method_and_learner(name)
+    if method not in MESA or "method" not in settings:
         return name
-    around = f" around {learner}" if (learner := method_and_learner(name)[1]) else ""
+    around = f" around {learner}" if learner else ""
     if run.get("preset") == "paper" and run.get("paper_diff") == []:
         return PUBLISHED + around
-    parts = [part for part, path, is_there in OF_MESA if path in settings and is_there(settings[path])]
+    parts = [f"{_in_words(str(settings['method.reward']))} explorers"] if "method.reward" in settings else []
+    parts += [part for part, path, is_there in OF_MESA if path in settings and is_there(settings[path])]
     return f"MESA ({', '.join(parts)}){around}" if parts else f"MESA{around}"
+
+
+def _in_words(reward: str) -> str:
+    """What explorers are paid for, by the name of its class: `RecordReward`, or one of somebody's own module."""
+    words = re.findall(
+        r"[A-Z]?[^A-Z_]+|[A-Z]+", reward.rpartition(":")[2].removesuffix("Reward").removesuffix("Records")
+    )
+    return " ".join(words).lower()

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import PyTree
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
 
 from mesax.policy import Policy
 from mesax.types import EnvSpec, Episode, Key
@@ -44,12 +46,47 @@ class Restarts(Protocol):
         """Whether it does: `Episode.restarted` then says where, and a memory must be cleared there."""
 
 
-@dataclass(frozen=True)
-class TaskReward:
-    """The environment's own reward."""
+class Visits(eqx.Module):
+    """How the steps of stacked episodes lie to what explorers are to visit."""
+
+    near: Bool[Array, "episodes time clusters"]
+    """Whether a step visits a cluster; padding visits none."""
+    distance: Float[Array, "episodes time"]
+    """How far a step is from all that is to be visited."""
+
+
+@runtime_checkable
+class ExplorersReward(RewardModel[State], Protocol[State]):
+    """A reward model that explorers are trained by: its state says what they are to visit, cut into clusters."""
+
+    @property
+    def distance_threshold(self) -> float:
+        """How near a visit is, in the unit of `Visits.distance`."""
+
+    def features_of(self, spec: EnvSpec, episodes: Episode) -> Float[Array, "episodes time features"]:
+        """What stage 1 keeps of the steps of stacked episodes."""
+
+    def subspace(self, spec: EnvSpec, features: np.ndarray, values: np.ndarray, seed: int) -> State:
+        """The state before any visit, of the features and values of the steps that stage 1 found valuable."""
+
+    def empty_state(self, spec: EnvSpec) -> State:
+        """A state of the same shapes, with nothing in it."""
+
+    def clusters(self, state: State) -> Bool[Array, " clusters"]:
+        """Which clusters there are."""
+
+    def counted(self, state: State, visits: np.ndarray) -> State:
+        """The state after a policy that makes so many visits to each cluster in an episode."""
+
+    def visits(self, spec: EnvSpec, state: State, episodes: Episode) -> Visits:
+        """What stacked episodes visit."""
+
+
+class GivenState:
+    """What most reward models leave alone: their state is given, and the learner sees what there is."""
 
     def learner_spec(self, spec: EnvSpec) -> EnvSpec:
-        """The learner sees what there is."""
+        """Sizes of the environment."""
         return spec
 
     def begin(self, spec: EnvSpec, given: State, key: Key) -> State:
@@ -61,6 +98,11 @@ class TaskReward:
         """Nothing to add."""
         del spec, state
         return policy
+
+
+@dataclass(frozen=True)
+class TaskReward(GivenState):
+    """The environment's own reward."""
 
     def observe(self, spec: EnvSpec, state: State, episodes: Episode, key: Key) -> tuple[State, Episode]:
         """Leave everything as it is."""

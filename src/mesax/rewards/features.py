@@ -1,12 +1,15 @@
 """What distances and clusters see of a joint step: feature maps as values (the paper leaves them open, Sec. 5.3).
 
 A good map keeps what makes a configuration pay and forgets what differs between tasks. `leaks` in
-`ours/coverage.py` measures, before anything is trained, how well "near M_*" agrees with the truth under a map.
+`methods/visits.py` measures, before anything is trained, how well "near M_*" agrees with the truth under a map.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +17,7 @@ from jaxtyping import Array, Float
 
 from mesax.errors import UsageError
 from mesax.ranges import above, at_least
-from mesax.types import EnvSpec, Transition
+from mesax.types import EnvSpec, FeatureMap, Transition
 
 
 @dataclass(frozen=True)
@@ -116,3 +119,19 @@ class JointAngles:
         """One angle for each agent."""
         del spec
         return transition.next_obs[:, self.entry]
+
+
+def feature_size(features: FeatureMap, spec: EnvSpec) -> int:
+    """Length of a feature vector in an environment of these sizes."""
+    return _feature_size(cast(Hashable, features), spec)  # a frozen dataclass, whatever else it is
+
+
+@lru_cache(maxsize=64)
+def _feature_size(features: FeatureMap, spec: EnvSpec) -> int:
+    """Traced once: every use of a spec asks for it."""
+
+    def vector() -> Float[Array, " features"]:
+        obs, action = jnp.zeros((spec.num_agents, spec.obs_size)), spec.action_space.zeros((spec.num_agents,))
+        return features(spec, Transition(obs, action, obs))
+
+    return int(jax.eval_shape(vector).shape[0])

@@ -46,7 +46,7 @@ ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
 LENDER = ("method", "env", "preset", "seed", "overrides")
 """What tells the runs apart whose policies are borrowed."""
-NOT_TRAINING = ("num_explorers", "mixing", "explorers_from", "transfer", "rest", "turn")
+NOT_TRAINING = ("num_explorers", "mixing")
 """Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
 TRAINING = ("family", "num_train_tasks", "training_horizon")
 """Settings, apart from those of the method, that explorers depend on."""

@@ -21,11 +21,12 @@ from mesax.baselines.scripts import ToldActions
 from mesax.baselines.tours import SameActions
 from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily, SpecialAction
+from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
+from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp, PerAction
-from mesax.rewards.coverage import CoverageReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.suites.tables import (
     PYMARL_EMC_IN_GAMES,
@@ -38,7 +39,6 @@ from mesax.suites.tables import (
     maven,
     one_by_one,
 )
-from mesax.training.behavior import Mixing
 from mesax.training.schedule import Prioritized, Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
@@ -237,7 +237,7 @@ def _quick(game: Game) -> Experiment:
         explorer=EXPLORER,
         collect=game.collect or replace(schedule, total_steps=10_000, num_evaluations=10),
         explore=replace(schedule, total_steps=game.explore_steps, num_evaluations=10),
-        least_value=0.1,
+        relabel_discount=0.0,
         reward=CoverageReward(normalize=True),
         global_count="probability",
         mixing=Mixing(Linear(0.8, 0.0, 0.6)),

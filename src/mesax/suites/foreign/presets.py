@@ -6,6 +6,7 @@ how far apart the observations of random play are. Budgets are counted in episod
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,25 +24,33 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import ProjectedKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
-from mesax.envs.base import TaskFamily
-from mesax.mesa.high_reward import Threshold
+from mesax.envs.base import HostEnvironment, TaskFamily
+from mesax.formatting import format_duration
+from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
+from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.ours.records import RecordReward
+from mesax.ours.steady import SteadyMesa
+from mesax.ours.threshold import RelativeThreshold
 from mesax.policy import UniformPolicy
-from mesax.rewards.coverage import CoverageReward, RecordReward
 from mesax.rewards.features import ObsActionFeatures
 from mesax.runtime import configure
 from mesax.suites.tables import RELEASED_MAPPO, by_mixer, columns, coordinated, maven
-from mesax.training.behavior import Mixing
 from mesax.training.driver import play_episodes
 from mesax.training.host_rollout import running
 from mesax.training.schedule import Budget, Schedule, on_policy
 from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
 
 PROBED_EPISODES = 2
-THRESHOLD = Threshold(percentile=99.0)
+PROBED_STEPS, MOST_PROBED_EPISODES, PROBED_TASKS = 4_000, 100, 4
+"""Of the probe that budgets follow."""
+PAID_EPISODES = 30
+"""Paid episodes that stage 1 should meet on each training task."""
+LEAST_STRETCH, MOST_STRETCH = 0.25, 4.0
+THRESHOLD = RelativeThreshold(percentile=99.0)
 """Rewards come in any size and sign: the top hundredth is high, if it is more than what a step usually pays."""
 MOST_BINNED_ACTIONS = 200
 """Actions that a box is cut into at most, for learners of values."""
@@ -49,8 +58,29 @@ MOST_BINNED_ACTIONS = 200
 
 def preset(family: TaskFamily, name: str) -> Preset:
     """Any family in one preset."""
-    spec = family.env.spec
+    return around(family, name, MESA[name](family))
+
+
+def probed_preset(family: TaskFamily, name: str) -> Preset:
+    """The same for a user's own family: by what it says is high, and with a stage 1 that suits how rare rewards are."""
     mesa = MESA[name](family)
+    method = mesa.method
+    assert isinstance(method, Mesa)
+    method = replace(method, threshold=threshold_of(family))
+    if name == "quick":
+        found = probed(family)  # type: ignore[arg-type]
+        method = replace(method, collect=stretched(method.collect, found.stretch(method.collect, family)))
+    return around(family, name, replace(mesa, method=method))
+
+
+def threshold_of(family: TaskFamily) -> RelativeThreshold:
+    """What the family says is high, or what stands out."""
+    return THRESHOLD if family.high_reward is None else RelativeThreshold(family.high_reward, None)
+
+
+def around(family: TaskFamily, name: str, mesa: Experiment) -> Preset:
+    """All learners of a preset around MESA's experiment."""
+    spec = family.env.spec
     budget = on_policy(mesa.schedule, mesa.schedule.num_envs)
     return Preset(
         mesa,
@@ -181,6 +211,12 @@ def features(family: TaskFamily) -> ObsActionFeatures:
     return ObsActionFeatures(obs_weight=weight, action_weight=0.0, after_step=True)
 
 
+def records(family: TaskFamily, num_clusters: int) -> RecordReward:
+    """What explorers are paid for."""
+    near = features(family)
+    return RecordReward(near, 0.2, num_clusters=num_clusters, tell_demand=True, width=0.4, stay=0.5)
+
+
 @lru_cache(maxsize=16)
 def spread(family: TaskFamily) -> float:
     """Median distance between joint observations of random play; 1 where all are the same."""
@@ -197,6 +233,82 @@ def spread(family: TaskFamily) -> float:
     distances = np.linalg.norm(seen[chosen[0]] - seen[chosen[1]], axis=1)
     apart = distances[distances > 0]
     return float(np.median(apart)) if apart.size else 1.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a little random play on training tasks was paid."""
+
+    episodes: int
+    paid: int
+    """Episodes with a reward that is high."""
+    steps_per_second: float
+
+    def stretch(self, collect: Schedule, family: TaskFamily) -> float:
+        """How many times as long stage 1 should be: a power of 2, so that a lucky episode more or less changes little.
+
+        Where nothing was paid it is as long as it may be: if that finds nothing either, the run ends with advice.
+        """
+        if not self.paid:
+            return MOST_STRETCH
+        expected = collect.total_steps / family.env.spec.horizon * self.paid / self.episodes
+        return float(np.clip(2.0 ** np.ceil(np.log2(PAID_EPISODES / expected)), LEAST_STRETCH, MOST_STRETCH))
+
+
+@lru_cache(maxsize=16)
+def probed(family: TaskFamily) -> Probe:
+    """Random play in a family, a few seconds of it."""
+    configure()
+    spec = family.env.spec
+    number = min(max(PROBED_STEPS // spec.horizon, 2), MOST_PROBED_EPISODES)
+    tasks = family.split(0, numbers_of_tasks(family, PROBED_TASKS, 1)[0], 1).train
+    policy = UniformPolicy(spec.action_space)
+    try:
+        if not isinstance(family.env, HostEnvironment):
+            play_episodes(family.env, tasks, policy, jax.random.key(2), number)  # to compile it is not to play
+        started = time.perf_counter()
+        played = play_episodes(family.env, tasks, policy, jax.random.key(2), number)
+        seconds = time.perf_counter() - started
+    finally:
+        running.close()
+    rewards, mask = np.asarray(played.reward), np.asarray(played.mask)
+    paid = np.any(mask & (rewards >= threshold_of(family).levels(rewards[mask]).high), axis=1)
+    return Probe(number, int(paid.sum()), int(mask.sum()) / max(seconds, 1e-6))
+
+
+def stretched(schedule: Schedule, times: float) -> Schedule:
+    """As many times as long, the random part too."""
+    return replace(
+        schedule,
+        total_steps=int(times * schedule.total_steps),
+        warmup_steps=int(times * schedule.warmup_steps),
+    )
+
+
+def budgets(experiment: Experiment) -> list[str]:
+    """A line about what each stage of a run in a user's own world takes, why, and how it is changed."""
+    family, method, learning = experiment.family, experiment.method, experiment.schedule
+    found, horizon = probed(family), family.env.spec.horizon  # type: ignore[arg-type]
+    lines = [
+        f"of {found.episodes} random episodes {found.paid} met a reward that counts as high;"
+        f" random play takes {found.steps_per_second:,.0f} steps a second here"
+    ]
+    steps = experiment.num_test_tasks * learning.steps(horizon)
+    if isinstance(method, Mesa):
+        tasks = experiment.num_train_tasks
+        lines.append(
+            f"stage 1 collects {method.collect.total_steps:,} steps on each of {tasks} training tasks, the more the"
+            " rarer such rewards are (--method.collect.total-steps)"
+        )
+        lines.append(
+            f"stage 2 trains each explorer for {method.explore.total_steps:,} steps (--method.explore.total-steps)"
+        )
+        steps += tasks * method.collect.total_steps + method.num_explorers * method.explore.total_steps
+    lines.append(
+        f"each of {experiment.num_test_tasks} new tasks is learned for {learning.total_steps:,} steps"
+        f" (--schedule.total-steps); all {steps:,} steps take {format_duration(steps / found.steps_per_second)} of play"
+    )
+    return lines
 
 
 @dataclass(frozen=True)
@@ -251,7 +363,7 @@ def _quick(family: TaskFamily) -> Experiment:
         evaluations=20,
     )
     harvest = episodes.within(40_000, 100, 5_000)
-    method = Mesa(
+    method = SteadyMesa(
         explorer=EXPLORER,
         collect=replace(
             episodes.schedule(
@@ -261,9 +373,7 @@ def _quick(family: TaskFamily) -> Experiment:
         ),
         explore=episodes.budget(episodes.within(300_000, 500, 20_000), 2 * envs, 10),
         threshold=THRESHOLD,
-        capacity=256,
-        num_clusters=8,
-        reward=RecordReward(features(family), distance_threshold=0.2, tell_demand=True, width=0.4, stay=0.5),
+        reward=records(family, num_clusters=8),
         num_explorers=2,
         global_count="probability",
         coverage_episodes=20,
@@ -282,7 +392,7 @@ def _smoke(family: TaskFamily) -> Experiment:
         quick.method,
         collect=episodes.schedule(24, random=20, side_by_side=4, updates=1, batch=4, evaluations=1),
         explore=episodes.budget(32, 8, 2),
-        num_clusters=4,
+        reward=records(family, num_clusters=4),
         coverage_episodes=4,
     )
     train, test = numbers_of_tasks(family, 8, 2)
@@ -315,9 +425,7 @@ def _paper(family: TaskFamily) -> Experiment:
         collect=replace(schedule, total_steps=500_000, num_evaluations=10),
         explore=replace(schedule, num_evaluations=15),
         threshold=THRESHOLD,
-        capacity=256,
-        num_clusters=16,
-        reward=CoverageReward(features(family), distance_threshold=0.2),
+        reward=CoverageReward(features(family), distance_threshold=0.2, num_clusters=16),
         num_explorers=4,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
     )

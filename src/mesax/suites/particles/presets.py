@@ -28,11 +28,14 @@ from mesax.envs.particle_climb import (
     ParticleClimbFamily,
     TargetLandmark,
 )
+from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
+from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Entities, Gru, Mlp
-from mesax.rewards.coverage import CoverageReward, RecordReward
+from mesax.ours.records import RecordReward
+from mesax.ours.steady import SteadyMesa
 from mesax.rewards.features import SortedOccupancy
 from mesax.suites.tables import (
     PYMARL_CURIOSITY,
@@ -47,7 +50,6 @@ from mesax.suites.tables import (
     one_by_one,
     seeing_change,
 )
-from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
@@ -359,9 +361,7 @@ def _paper(world: World) -> Experiment:
         explorer=PAPER_MADDPG,
         collect=replace(schedule, total_steps=500_000, num_evaluations=10),
         explore=replace(schedule, total_steps=3_000_000, num_evaluations=15),
-        capacity=256,
-        num_clusters=world.num_landmarks,
-        reward=CoverageReward(world.occupancy, distance_threshold=0.15),
+        reward=CoverageReward(world.occupancy, distance_threshold=0.15, num_clusters=world.num_landmarks),
         num_explorers=world.paper_explorers,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
     )
@@ -379,17 +379,21 @@ def _quick(world: World) -> Experiment:
         replay_capacity=25_000,
     )
     net = Entities(world.num_landmarks, world.num_agents - 1, world.family.world.num_own, told=2)
-    method = Mesa(
+    method = SteadyMesa(
         explorer=replace(EXPLORER, actor_net=net, critic_net=net),
         collect=replace(schedule, total_steps=64_000, warmup_steps=64_000, num_evaluations=1),  # random play is enough
         # Many small batches: in the time of fewer large ones explorers become better, and none starts late.
         explore=Budget(world.explore_decisions, num_envs=64, num_evaluations=12),
         action_repeat=world.action_repeat,
-        least_value=0.1,
-        capacity=256,
-        num_clusters=max(2, world.num_landmarks),  # wishes choose among them
+        relabel_discount=0.0,
         reward=RecordReward(
-            world.occupancy, distance_threshold=0.1, tell_demand=True, wish_decay=0.5, width=0.5, stay=world.stay
+            world.occupancy,
+            distance_threshold=0.1,
+            num_clusters=max(2, world.num_landmarks),  # wishes choose among them
+            tell_demand=True,
+            wish_decay=0.5,
+            width=0.5,
+            stay=world.stay,
         ),
         num_explorers=1,
         global_count="none",

@@ -23,11 +23,13 @@ from mesax.baselines.scripts import ToldAngles
 from mesax.baselines.tours import Angles
 from mesax.envs.base import TaskFamily
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
+from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
+from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
-from mesax.rewards.coverage import CoverageReward, RecordReward
+from mesax.ours.records import RecordReward
 from mesax.rewards.features import JointAngles
 from mesax.suites.tables import (
     PYMARL_EMC_BY_SUM,
@@ -41,7 +43,6 @@ from mesax.suites.tables import (
     maven,
     one_by_one,
 )
-from mesax.training.behavior import Mixing
 from mesax.training.schedule import Budget, Prioritized, Schedule, on_policy
 from mesax.types import Linear, LinearSteps
 
@@ -258,10 +259,10 @@ def _paper(world: World) -> Experiment:
         explorer=PAPER_MADDPG,
         collect=replace(schedule, total_steps=1_000_000, num_evaluations=10),
         explore=replace(schedule, total_steps=3_000_000, num_evaluations=15),
-        capacity=256,
-        num_clusters=16,
         # Both joints at the edge of the band: sqrt(2) of its half-width away from its center.
-        reward=CoverageReward(JointAngles(), distance_threshold=round(2**0.5 * world.family.world.band, 4)),
+        reward=CoverageReward(
+            JointAngles(), distance_threshold=round(2**0.5 * world.family.world.band, 4), num_clusters=16
+        ),
         num_explorers=2,
         coverage_episodes=20,
         mixing=Mixing(Linear(0.5, 0.0, 0.5)),
@@ -293,14 +294,13 @@ def _quick(world: World) -> Experiment:
         explorer=replace(EXPLORER, largest_std=replace(EXPLORER.largest_std, end=world.least_std)),
         collect=replace(schedule, total_steps=35_200, warmup_steps=32_000, num_evaluations=1, updates_per_round=1),
         explore=Budget(world.explore_decisions, num_envs=32, num_evaluations=5),
-        least_value=0.1,
-        capacity=256,
-        num_clusters=world.num_clusters,
+        relabel_discount=0.0,
         # Without wishes explorers sweep one side of the angles first and have little time for the other. With all of
         # them at once they are content with a place some degrees short of the outermost angles.
         reward=RecordReward(
             JointAngles(),
             distance_threshold=world.near,
+            num_clusters=world.num_clusters,
             tell_demand=True,
             wish_decay=0.5,
             told="most wanted",
@@ -308,12 +308,12 @@ def _quick(world: World) -> Experiment:
             stay=world.stay,
             kernel="peaked",
             fulfilled=0.8,
+            placement="spread",  # uniform play seldom gets to the outermost angles: KMeans has few clusters there
         ),
         num_explorers=1,
         global_count="none",
         coverage_episodes=20,
         mixing=Mixing(Linear(0.9, 0.0, 0.6)),
-        placement="spread",  # uniform play seldom gets to the outermost angles: KMeans has few clusters there
     )
     return Experiment(
         method,
