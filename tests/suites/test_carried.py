@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from mesax.results.evidence.freshness import freshness
 
 from mesax.errors import UsageError
 from mesax.results.evidence.kept import read_kept
 from mesax.store.json_values import Json
+from paper.freshness import freshness
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
