@@ -30,6 +30,8 @@ from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.ours.entities import DeclaredEntities
+from mesax.ours.learned import learned_from
 from mesax.ours.records import RecordReward
 from mesax.ours.steady import SteadyMesa
 from mesax.ours.threshold import RelativeThreshold
@@ -52,7 +54,9 @@ MOST_BINNED_ACTIONS = 200
 def preset(family: TaskFamily, name: str) -> Preset:
     """Any family in one preset."""
     spec = family.env.spec
-    mesa = MESA[name](family)
+    told, mesa = None, MESA[name](family)
+    if name != "paper" and DeclaredEntities.of(family.env, spec).is_declared(spec):
+        told, mesa = mesa, among_entities(mesa)
     budget = on_policy(mesa.schedule, mesa.schedule.num_envs)
     return Preset(
         mesa,
@@ -64,8 +68,33 @@ def preset(family: TaskFamily, name: str) -> Preset:
             "emc": NamedLearner(emc(spec)[name]),
             "mappo": NamedLearner(mappo()[name], budget),
         },
+        told,
         keys=ProjectedKeys(features(family).obs_weight),
     )
+
+
+def among_entities(told: Experiment) -> Experiment:
+    """MESA that learns what pays, where a world says which numbers are about what; it takes many training tasks.
+
+    Explorers' nets see entities as they are, for a net that is the same for all of them cannot be given other units for
+    each; one explorer that is told has the budget of two.
+    """
+    published = told.method
+    assert isinstance(published, SteadyMesa) and isinstance(published.explore, Budget)
+    explore = published.explore
+    collect = replace(published.collect, warmup_steps=published.collect.total_steps)  # random play is enough
+    method = replace(
+        published,
+        explorer=ENTITY_EXPLORER,
+        collect=collect,
+        explore=replace(explore, total_steps=published.num_explorers * explore.total_steps),
+        num_explorers=1,
+        global_count="none",
+        snapshot="fairest",
+        mixing=Mixing(Linear(0.9, 0.0, 0.7)),
+    )
+    train, test = numbers_of_tasks(told.family, MANY_TASKS, told.num_test_tasks)
+    return replace(told, method=learned_from(method, told), num_train_tasks=train, num_test_tasks=test, lanes=1)
 
 
 def learner(spec: EnvSpec) -> Normalized:
@@ -174,6 +203,20 @@ EXPLORER = Normalized(
         largest_std=Linear(0.5, 0.2, 1.0),
     )
 )
+
+
+ENTITY_EXPLORER = Mappo(
+    values_of="own",
+    optimizer=Adam(2e-3, clip_norm=0.5),
+    final_rate=0.1,
+    epochs=2,
+    minibatches=8,
+    discount=0.95,
+    gae=0.9,
+    largest_std=Linear(0.5, 0.2, 1.0),
+)
+"""As in particle worlds; its nets are those of the entities."""
+MANY_TASKS = 30
 
 
 def features(family: TaskFamily) -> ObsActionFeatures:
