@@ -48,15 +48,17 @@ $(VENV)/.docs: $(VENV)/.core
 $(VENV)/.dist: $(VENV)/.core
 	$(call install,.[dist])
 
-# Learn a climb game of 10,000 joint actions with MESA, with random episodes in place of its explorers, and with its learner
-# alone; then compare. The controls learn beside MESA, on the other core.
-QUICKSTART := structured uniform plain
-LEARN = $(BIN)/mesax run $(1) climb-wide --out $(RUNS)/quickstart-$(1) --reuse --workers 1
+# Learn the five targets of an unseen map: with MESA, with random episodes in place of its explorers, and with its learner
+# alone; then compare. The controls learn on the other core.
+QUICKSTART := mesa uniform plain
+BRIEF := --schedule.total-steps 500_000
+BRIEF_mesa := --method.coverage-episodes 100
+LEARN = $(BIN)/mesax run $(1) mpe-2a5l --out $(RUNS)/quickstart-$(1) --reuse --workers 1 $(BRIEF) $(BRIEF_$(1))
 CONTROLS = $(RUNS)/quickstart-controls.log
-quickstart: $(VENV)/.core  ## Run MESA and two controls on a climb game, draw a picture, say what MESA gains
+quickstart: $(VENV)/.core  ## Run MESA and two controls on a particle world, draw a picture, say what MESA gains
 	@mkdir -p $(RUNS)
 	@{ $(call LEARN,uniform) --quiet && $(call LEARN,plain) --quiet; } >$(CONTROLS) 2>&1 & controls=$$!; \
-	$(call LEARN,structured) || { code=$$?; wait $$controls; exit $$code; }; \
+	$(call LEARN,mesa) || { code=$$?; wait $$controls; exit $$code; }; \
 	wait $$controls || { code=$$?; cat $(CONTROLS) >&2; exit $$code; }
 	@$(BIN)/mesax report $(QUICKSTART:%=$(RUNS)/quickstart-%)
 	@$(BIN)/mesax compare $(QUICKSTART:%=$(RUNS)/quickstart-%)

@@ -70,12 +70,16 @@ class Browser:
 
     def open(self, path: Path, width: int = 1100, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
         """Load a file and wait until it is there."""
+        self.visit(path.resolve().as_uri(), width, height, dark, scripts)
+
+    def visit(self, url: str, width: int = 1100, height: int = 900, dark: bool = False, scripts: bool = True) -> None:
+        """The same for an address."""
         self._events.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=url)
         deadline = time.monotonic() + LONGEST
         while not any(event.get("method") == "Page.loadEventFired" for event in self._events):
             assert time.monotonic() < deadline, "the page does not load"

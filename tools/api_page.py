@@ -13,16 +13,24 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import mesax
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 INTRODUCTION = """# API reference
 
+*This page is long: a reference, with an entry for each public name.*
+
 What `import mesax` offers by name; each is imported when it is first asked for. This page is written by
 `python tools/api_page.py` from the source. Everything else is an internal part that may move: the seams are described
 in [Design](design.md#the-seams).
+
+Settings are listed with their types and defaults. What each of them means, `mesax list METHOD ENV` and
+`help(mesax.NAME)` say.
 """
+OF_SETTINGS = ("Methods", "Budgets and schedules", "Learners", "Networks", "Rewards and features")
+"""Groups whose fields can be given on the command line, which says what they mean."""
 GROUPS = {
     "Running experiments": ("Experiment", "experiment", "train", "Results", "run_experiment", "OnRay", "experiment_of"),
     "Methods": (
@@ -115,12 +123,12 @@ def page() -> str:
     parts = [INTRODUCTION]
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
-        parts += [entry(name) for name in names]
+        parts += [entry(name, brief=title in OF_SETTINGS) for name in names]
     return "\n".join(parts)
 
 
-def entry(name: str) -> str:
-    """One name: where it is, what it is, and what it takes."""
+def entry(name: str, brief: bool) -> str:
+    """One name: where it is, what it is, and what it takes; of settings, what they mean is left out."""
     module, node = definition(mesax._HOMES[name], name)
     where = module.removeprefix("mesax.").replace(".", "/") + ".py"
     lines = [f"### {name}\n", f"`{where}`. {text(node)}\n"]
@@ -128,7 +136,8 @@ def entry(name: str) -> str:
         own = [base for base in base_names(node) if base in mesax.__all__]
         if own:
             lines.append(f"Has all that `{'`, `'.join(own)}` has.\n")
-        lines += [*field_table([*inherited_fields(module, node), *fields(node)]), *methods(node)]
+        rows = [*inherited_fields(module, node), *fields(node)]
+        lines += [*(field_list(rows) if brief else field_table(rows)), *methods(node)]
     else:
         lines += code([signature(node)])
     return "\n".join(lines)
@@ -163,8 +172,17 @@ def base_names(node: ast.ClassDef) -> list[str]:
     return [base.id for base in bases if isinstance(base, ast.Name)]
 
 
-def inherited_fields(module: str, node: ast.ClassDef) -> Iterator[str]:
-    """Rows of bases of the same module that the page does not list, so that no field is missing from it."""
+class Field(NamedTuple):
+    """What the constructor takes, or what a value holds."""
+
+    name: str
+    kind: str
+    default: str
+    meaning: str
+
+
+def inherited_fields(module: str, node: ast.ClassDef) -> Iterator[Field]:
+    """Those of bases of the same module that the page does not list, so that no field is missing from it."""
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None
     here = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
@@ -174,17 +192,16 @@ def inherited_fields(module: str, node: ast.ClassDef) -> Iterator[str]:
             yield from fields(base)
 
 
-def fields(node: ast.ClassDef) -> Iterator[str]:
-    """A row for each of what the constructor takes, or what a value holds."""
+def fields(node: ast.ClassDef) -> Iterator[Field]:
+    """All that it defines itself."""
     for index, part in enumerate(node.body):
         if not isinstance(part, ast.AnnAssign) or not isinstance(part.target, ast.Name) or part.target.id[0] == "_":
             continue
         following = node.body[index + 1] if index + 1 < len(node.body) else None
         said = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
         comment = literal(" ".join(str(following.value.value).split())) if said else ""  # type: ignore[union-attr]
-        default = f"`{ast.unparse(default_of(part.value))}`" if part.value is not None else ""
-        cells = (f"`{part.target.id}`", f"`{ast.unparse(part.annotation)}`", default, comment)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        default = ast.unparse(default_of(part.value)) if part.value is not None else ""
+        yield Field(part.target.id, ast.unparse(part.annotation), default, comment)
 
 
 def default_of(value: ast.expr) -> ast.expr:
@@ -193,10 +210,22 @@ def default_of(value: ast.expr) -> ast.expr:
     return value.args[0] if marked else value  # type: ignore[attr-defined]
 
 
-def field_table(rows: list[str]) -> Iterator[str]:
-    """All rows below their headings."""
+def field_table(found: list[Field]) -> Iterator[str]:
+    """A row for each."""
+    rows = []
+    for field in found:
+        default = f"`{field.default}`" if field.default else ""
+        cells = (f"`{field.name}`", f"`{field.kind}`", default, field.meaning)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if rows:
         yield "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def field_list(found: list[Field]) -> Iterator[str]:
+    """A line for each, as in the source."""
+    lines = [f"{field.name}: {field.kind}" + (f" = {field.default}" if field.default else "") for field in found]
+    if lines:
+        yield from code(lines)
 
 
 def methods(node: ast.ClassDef) -> Iterator[str]:

@@ -24,10 +24,9 @@ import jax
 import numpy as np
 
 import mesax
-from mesax.explorers.foreign_loop import KINDS
 from mesax.explorers.recipe import ExplorerRecipe
+from mesax.ours.learned import LearnedMesa
 from mesax.policy import Policy
-from mesax.store.settings import from_plain, to_plain
 from mesax.types import tree_index
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +62,9 @@ def packed_tree(tree: object, bits: int, used: tuple[str, ...] = ("",)) -> Json:
 
 
 def filled(like: Any, weights: Json) -> Any:
-    """A tree with leaves of the page in their places; all others are as they were."""
+    """A tree with leaves of the page in their places, every one of them; all others are as they were."""
+    known = {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(like)[0]}
+    assert known >= weights.keys(), "the page has weights that no net of today has"
 
     def leaf(path: Any, value: Any) -> np.ndarray:
         name = jax.tree_util.keystr(path)
@@ -72,10 +73,18 @@ def filled(like: Any, weights: Json) -> Any:
     return jax.tree_util.tree_map_with_path(leaf, like)
 
 
+def experiment_of(data: Json) -> mesax.Experiment:
+    """What the page's run was of, in today's settings."""
+    return mesax.experiment(*data["about"]["of"])
+
+
 def recipe_of(data: Json) -> ExplorerRecipe:
-    """How explorers of the page are built."""
-    recipe = from_plain(data["recipe"], KINDS)
+    """How explorers of the page are built: by today's settings, which must pay for what the page says."""
+    experiment = experiment_of(data)
+    assert isinstance(experiment.method, LearnedMesa)
+    recipe = experiment.method.recipe(experiment.family.env.spec)
     assert isinstance(recipe, ExplorerRecipe)
+    assert all(getattr(recipe.reward, name) == value for name, value in data["reward"].items())
     return recipe
 
 
@@ -95,8 +104,9 @@ def _with_clusters(policy: Any, valid: np.ndarray, centroids: np.ndarray) -> Pol
     return changed
 
 
-def teams_of(data: Json, experiment: mesax.Experiment) -> list[Policy]:
+def teams_of(data: Json) -> list[Policy]:
     """The page's learned teams in Python."""
+    experiment = experiment_of(data)
     spec = experiment.family.env.spec
 
     def fresh() -> Policy:
@@ -120,6 +130,7 @@ def data_of(run: Path) -> Json:
     return {
         "about": {
             "command": f"mesax run {facts['method']} {facts['env']} --seed {facts['seed']}",
+            "of": [facts["method"], facts["env"], facts["preset"]],
             "random": round(uniform["distinct_visits"], 2),
         },
         "world": {name: getattr(world, name) for name in WORLD}
@@ -127,7 +138,6 @@ def data_of(run: Path) -> Json:
         "reward": {name: getattr(recipe.reward, name) for name in REWARD},
         "factor": experiment.algorithm.actor_net.factor,
         "layout": np.round(layout - layout.mean(axis=0), 4).tolist(),
-        "recipe": to_plain(recipe),
         "explorer": packed_tree(policy, EXPLORER_BITS, USED),
         "learned": [packed_tree(team, TEAM_BITS) for team in teams],
     }

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tools.play_page import PAGE, PARTS, Json, data_in, explorer_of, page_with, recipe_of, teams_of
+from tools import three_panels
+from tools.play_page import PAGE, PARTS, Json, data_in, experiment_of, explorer_of, page_with, recipe_of, teams_of
 
-import mesax
 from browser import Browser, find_browser, opened_browser
 from mesax.envs.particle_climb import ParticleClimb, ParticleState, ParticleTask
 from mesax.ours.records import Told
@@ -71,7 +71,7 @@ def episode(data: Json, policy: Any, memory: Any, target: int, lots: np.ndarray)
 
 
 def world_of(data: Json) -> ParticleClimb:
-    world = mesax.experiment("learned", "mpe-2a5l", "quick").family.env
+    world = experiment_of(data).family.env
     assert isinstance(world, ParticleClimb)
     for name in ("num_agents", "radius", "delta", "acceleration"):
         assert data["world"][name] == getattr(world, name)
@@ -85,7 +85,7 @@ def expected(data: Json, lots: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
     policy = Told(SaysLogits(told.policy.actors.team), told.state, recipe.reward, recipe.spec)
     inner, _, memory, (obs, _, moved) = policy.start(jax.random.key(0))
     begun = (inner, jnp.asarray(WISH), memory, (obs, jnp.zeros((2, 5)), moved))
-    team = SaysLogits(teams_of(data, mesax.experiment("learned", "mpe-2a5l", "quick"))[3].actors)
+    team = SaysLogits(teams_of(data)[3].actors)
     return {
         "explorer": episode(data, policy, begun, 1, lots),
         "learned": episode(data, team, team.start(jax.random.key(0)), 3, np.zeros_like(lots)),
@@ -229,3 +229,8 @@ def test_landmarks_move_by_touch_and_by_key_and_come_back(browser: Browser, data
     browser.click("[data-do=reset]")
     assert browser.js("page.landmarks") == data["layout"]
     assert browser.complaints() == []
+
+
+def test_the_animation_shows_the_same_nets(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.argv", ["three_panels.py", "--check"])
+    assert three_panels.main() == 0, capsys.readouterr().out

@@ -15,7 +15,7 @@ from mesax.errors import UsageError
 from mesax.mesa.collect import LEAST_VALUE, Threshold, relabel, valuable
 from mesax.mesa.coverage import CoverageReward, match
 from mesax.ours.records import RecordReward
-from mesax.ours.threshold import RelativeThreshold
+from mesax.ours.threshold import MOST_LEVELS, RelativeThreshold
 from mesax.rewards.levels import Collected, Levels
 from mesax.rewards.points import balanced_subset, deduplicate, nearest, spread_out
 from mesax.rewards.subspace import HighRewardSet
@@ -94,13 +94,23 @@ def test_absolute_threshold():
     assert RelativeThreshold(-0.5, None).levels(np.array([-0.25, 0.0])).high == np.inf  # everything would be high
 
 
-@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=50), st.floats(0, 100))
+@given(st.lists(st.sampled_from([k / 16 for k in range(17)]), min_size=1, max_size=50), st.floats(0, 100))
 def test_percentile_threshold_is_high_and_positive_where_a_step_may_pay_nothing(rewards, percentile):
-    rewards = [0.0, *rewards]
-    levels = RelativeThreshold(percentile=percentile).levels(np.array(rewards, np.float32))
-    positive = [reward for reward in rewards if reward > 0]
-    assert levels.high == max(np.percentile(np.array(rewards, np.float32), percentile), min(positive, default=np.inf))
+    """With few different rewards it is the highest."""
+    rewards = np.array([0.0, *rewards], np.float32)
+    levels, positive = RelativeThreshold(percentile=percentile).levels(rewards), rewards[rewards > 0]
+    if not positive.size or len(set(rewards.tolist())) <= MOST_LEVELS:
+        assert levels.high == (positive.max() if positive.size else np.inf)
+    else:
+        assert levels.high == max(np.percentile(rewards, percentile), positive.min())
     assert levels.high > 0 and levels.usual == 0
+
+
+def test_a_safe_reward_is_not_high_however_rare_it_is():
+    """A percentile alone would take 0.5 for high, whether 4 steps of a thousand pay it or 40."""
+    for safe in (40, 400):
+        rewards = np.array([0.0] * 10_000 + [0.5] * safe + [1.0] * 5, np.float32)
+        assert RelativeThreshold(percentile=99).levels(rewards).high == 1.0
 
 
 def test_percentile_by_hand():

@@ -263,10 +263,10 @@ def test_nothing_that_a_result_names_is_imported(named: dict[str, str], tmp_path
     borrower = kept.facts | {"env": "climb-one", "method": "plain", "borrowed": [lender]}
     assert freshness(replace(kept, facts=borrower)) == "unverified"
     assert trained_today(f"mesa {named.get('env', 'x:y')}, preset quick") is None
-    with pytest.raises(UsageError, match="somebody's own module"):
+    with pytest.raises(UsageError, match="a user's own module"):
         requested(request_of(kept))
     if "env" in named:
-        with pytest.raises(UsageError, match="somebody's own module"):
+        with pytest.raises(UsageError, match="a user's own module"):
             with_family(kept)
     assert not Path("imported").exists()
 

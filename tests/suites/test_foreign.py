@@ -21,6 +21,7 @@ from mesax.errors import USAGE, UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.experiments.names import PRESETS
 from mesax.methods.preset import Preset
+from mesax.ours.threshold import RelativeThreshold
 from mesax.suites import registry
 from mesax.suites.base import Suite
 from mesax.suites.climb.suite import ClimbSuite
@@ -28,6 +29,7 @@ from mesax.suites.foreign import presets
 from mesax.suites.foreign.families import ENOUGH_CUTS, environment_of, length_of_a_cut
 from mesax.suites.foreign.presets import bins_for, numbers_of_tasks, preset, spread
 from mesax.suites.registry import suite_of, suite_of_run
+from mesax.training.schedule import Schedule
 from mesax.types import Box, Discrete
 from own import tiny_meeting
 
@@ -54,6 +56,17 @@ def test_a_factory_is_measured():
     family = suite_of(f"{OWN}:make").family(f"{OWN}:make")
     assert family == ForeignFamily(ForeignEnvironment(tiny_meeting.make, 6, "mean"), optimal_return=6.0)
     assert suite_of(f"{OWN}:make").environments.keys() == {f"{OWN}:make"}
+
+
+def test_a_factory_may_say_how_many_tasks_share_a_layout(monkeypatch):
+    monkeypatch.setattr(tiny_meeting.make, "tasks_per_layout", 4, raising=False)
+    family = suite_of(f"{OWN}:make").family(f"{OWN}:make")
+    assert isinstance(family, ForeignFamily) and family.tasks_per_layout == 4
+    train, _ = family.seeds(0, 8, 1)
+    assert len(set((train // 4).tolist())) == 2
+    monkeypatch.setattr(tiny_meeting.make, "tasks_per_layout", 0)
+    with pytest.raises(UsageError, match="tasks-per-layout must lie between 1 and 1000, not 0"):
+        suite_of(f"{OWN}:make").family(f"{OWN}:make")
 
 
 def test_families_and_environments_are_taken_as_they_are():
@@ -267,7 +280,7 @@ def test_distances_are_measured_in_units_of_random_play():
 
 BAD = {
     "no module": ("no_such_module_here:make", "module 'no_such_module_here' cannot be imported: ModuleNotFoundError"),
-    "no attribute": (f"{OWN}:makes", "has no 'makes'; it has"),
+    "no attribute": (f"{OWN}:makes", "has no 'makes'; did you mean make? it has"),
     "no kind": (f"{OWN}:number", "is a int, and a suite, a task family, an adapted environment, or a function"),
     "no seed": (f"{OWN}:seedless", "cannot be called with one seed, and a suite, a task family"),
     "it leaves": (f"{OWN}:leaves", "cannot be used: making the environment of task seed 0: SystemExit: 3"),
@@ -315,6 +328,35 @@ def test_a_small_family_is_split_as_far_as_it_goes(total: int | None, expected: 
 def test_a_small_family_has_every_preset(name: str):
     mesa = preset(replace(tiny_meeting.FAMILY, num_tasks=5), name).mesa
     assert (mesa.num_train_tasks, mesa.num_test_tasks) == (4, 1)
+
+
+@pytest.mark.parametrize(("paid", "times"), [(0, 4.0), (1, 4.0), (4, 1.0), (5, 1.0), (40, 0.25)])
+def test_stage_1_is_longer_where_high_rewards_are_rare(paid: int, times: float):
+    """A thousand episodes should meet 30 paid ones: 4 of 100 would be 40, 1 of 100 ten."""
+    family = replace(tiny_meeting.FAMILY, env=replace(tiny_meeting.FAMILY.env, horizon=10))
+    collect = Schedule(10_000, 4, 1, 9_000)
+    assert presets.Probe(100, paid, 1.0).stretch(collect, family) == times
+    longer = presets.stretched(collect, times)
+    assert (longer.total_steps, longer.warmup_steps) == (times * 10_000, times * 9_000)
+
+
+def test_what_a_family_calls_high_is_high(monkeypatch):
+    """And of a world of one's own each stage's budget is said, with the setting that changes it."""
+    monkeypatch.setattr(presets, "probed", lambda family: presets.Probe(100, 20, 2_000.0))
+    own = presets.probed_preset(replace(tiny_meeting.FAMILY, high_reward=0.5), "quick").mesa
+    assert own.method.threshold == RelativeThreshold(0.5, None)
+    given = presets.probed_preset(tiny_meeting.FAMILY, "quick").mesa
+    assert given.method.threshold == presets.THRESHOLD
+    assert given.method.collect.total_steps == preset(tiny_meeting.FAMILY, "quick").mesa.method.collect.total_steps / 4
+    said = presets.budgets(given)
+    assert said[0].startswith("of 100 random episodes 20 met")
+    settings = ("--method.collect.total-steps", "--method.explore.total-steps", "--schedule.total-steps")
+    assert all(setting in line for setting, line in zip(settings, said[1:], strict=True))
+
+
+def test_a_probe_counts_paid_episodes_once_compiled():
+    found = presets.probed(tiny_meeting.FAMILY)
+    assert found.episodes == 100 and 0 < found.paid < 100 and found.steps_per_second > 0
 
 
 def test_jax_is_set_up_before_a_preset_plays_its_first_episodes(monkeypatch):

@@ -35,7 +35,7 @@ from mesax.types import as_one
 
 GIGABYTE = 2**30
 LARGE_CACHE = 10 * GIGABYTE
-"""From which on somebody should look at it."""
+"""Size from which on it is worth a look."""
 LEAST_PYTHON = (3, 11)
 PRODUCTS = 20
 """Matrix products that are timed."""

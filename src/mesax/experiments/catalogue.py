@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import cast
 
 from mesax.algorithms.base import Learner
-from mesax.errors import UsageError
-from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS, Wrapper, refuse_reference
+from mesax.errors import UsageError, unknown_name
+from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS, Wrapper, refuse_reference, refuse_swapped
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.store.modules import attribute_of, is_reference
@@ -29,9 +29,10 @@ def experiment(method: str, environment: str, preset: str, learner: str | None =
 
     A learner or an environment of one's own is named as `module:attribute`, and that module loaded.
     """
+    refuse_swapped(method, environment)
     suite = suite_of(environment)
     if preset not in PRESETS:
-        raise UsageError(f"unknown preset '{preset}'; choose one of {', '.join(PRESETS)}")
+        raise unknown_name("unknown preset", preset, PRESETS)
     chosen = suite.preset(environment, preset)
     if method in WRAPPERS:
         if learner is not None and method not in AROUND_ANY:
@@ -128,6 +129,6 @@ def _check_schedule(reference: str, named: NamedLearner) -> None:
 
 def _unknown(word: str, name: str, environment: str, choices: list[str]) -> UsageError:
     """One line about a name that exists nowhere, or only in other worlds."""
-    what = f"{environment} has no {word} '{name}'" if name in LEARNERS else f"unknown {word} '{name}'"
+    what = f"{environment} has no {word}" if name in LEARNERS else f"unknown {word}"
     own = ", or name one of your own as MODULE:CLASS" if word == "learner" else ""
-    return UsageError(f"{what}; choose one of {', '.join(choices)}{own}")
+    return unknown_name(what, name, choices, own)

@@ -173,3 +173,9 @@ def refuse_reference(method: str) -> None:
     """Refuse `module:attribute` as a method: what can be named so is a learner."""
     if is_reference(method):
         raise UsageError(f"'{method}' is no method; if it is a learner, run it alone: plain with --learner {method}")
+
+
+def refuse_swapped(method: str, environment: str) -> None:
+    """Refuse a method that was typed where the environment belongs."""
+    if method_and_learner(environment)[0] in METHODS and method_and_learner(method)[0] not in METHODS:
+        raise UsageError(f"'{environment}' is a method, and METHOD comes before ENV: {environment} {method}")

@@ -14,6 +14,9 @@ from mesax.errors import UsageError
 from mesax.mesa.collect import Threshold
 from mesax.rewards.levels import Collected, Levels
 
+MOST_LEVELS = 10
+"""Different rewards of a task up to which each counts as a level of its own."""
+
 
 @dataclass(frozen=True)
 class RelativeThreshold(Threshold):
@@ -22,7 +25,8 @@ class RelativeThreshold(Threshold):
     reward: float = 1.0
     """Rewards from here on are high (used if percentile is None)."""
     percentile: float | None = 99.0
-    """For example 99: the top hundredth of the collected rewards is high, whatever their sign and size."""
+    """For example 99: the top hundredth of the collected rewards is high, whatever their sign and size. Where rewards
+    have levels (at most 10 different ones), the highest is."""
 
     def __post_init__(self) -> None:
         """Refuse percentiles that are none."""
@@ -39,8 +43,10 @@ class RelativeThreshold(Threshold):
         usual = usual_reward(lower)
         if self.percentile is None:
             return Levels(self.reward, usual)
-        least = float(np.min(rewards[rewards > usual]))
-        high = max(float(np.percentile(rewards, self.percentile)), least)
+        if len(np.unique(rewards)) <= MOST_LEVELS:  # the safe level may pay in fewer steps than a percentile leaves
+            high = float(rewards.max())
+        else:
+            high = max(float(np.percentile(rewards, self.percentile)), float(np.min(rewards[rewards > usual])))
         return Levels(high, usual, high - usual)
 
     def nothing_found(self, collected: Collected) -> str:

@@ -42,8 +42,9 @@ SAME_STEPS = 0.05
 
 SPOKEN = {
     "mesa": "MESA",
+    "learned": "MESA with a learned reward",
     "structured": "MESA with structured explorers",
-    "uniform": "uniform mixing",
+    "uniform": "random episodes",
     "diagonal": "diagonal mixing",
     "tour": "a scripted tour",
     "plain": "the learner alone",

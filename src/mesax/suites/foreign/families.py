@@ -114,7 +114,7 @@ def _family_of(found: object) -> TaskFamily:
         raise _Unknown(f"a {type(found).__name__}")
     if not takes_a_seed(found):
         raise _Unknown("a function that cannot be called with one seed")
-    return around(environment_of(found))
+    return around(environment_of(found), getattr(found, "tasks_per_layout", 1))
 
 
 def is_family(found: object) -> TypeGuard[TaskFamily]:
@@ -150,9 +150,9 @@ def takes_a_seed(factory: Callable[..., object]) -> bool:
     return True
 
 
-def around(env: ForeignEnvironment | JaxMarlEnvironment) -> ForeignFamily:
+def around(env: ForeignEnvironment | JaxMarlEnvironment, tasks_per_layout: int = 1) -> ForeignFamily:
     """Seeds as tasks; the best return is taken to be a reward of 1 at every step."""
-    return ForeignFamily(env, optimal_return=float(env.spec.horizon))
+    return ForeignFamily(env, optimal_return=float(env.spec.horizon), tasks_per_layout=tasks_per_layout)
 
 
 def best_is_guessed(found: object) -> bool:

@@ -6,6 +6,7 @@ how far apart the observations of random play are. Budgets are counted in episod
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,7 +24,9 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import ProjectedKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import HostEnvironment, TaskFamily
+from mesax.envs.structure import layouts_of
+from mesax.formatting import format_duration
 from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
 from mesax.mesa.mixing import Mixing
@@ -45,6 +48,11 @@ from mesax.training.schedule import Budget, Schedule, on_policy
 from mesax.types import Box, Discrete, EnvSpec, Linear, LinearSteps
 
 PROBED_EPISODES = 2
+PROBED_STEPS, MOST_PROBED_EPISODES, PROBED_TASKS = 4_000, 100, 4
+"""Of the probe that budgets follow."""
+PAID_EPISODES = 30
+"""Paid episodes that stage 1 should meet on each training task."""
+LEAST_STRETCH, MOST_STRETCH = 0.25, 4.0
 THRESHOLD = RelativeThreshold(percentile=99.0)
 """Rewards come in any size and sign: the top hundredth is high, if it is more than what a step usually pays."""
 MOST_BINNED_ACTIONS = 200
@@ -53,9 +61,30 @@ MOST_BINNED_ACTIONS = 200
 
 def preset(family: TaskFamily, name: str) -> Preset:
     """Any family in one preset."""
-    spec = family.env.spec
-    told, mesa = None, MESA[name](family)
-    if name != "paper" and DeclaredEntities.of(family.env, spec).is_declared(spec):
+    return around(family, name, MESA[name](family))
+
+
+def probed_preset(family: TaskFamily, name: str) -> Preset:
+    """The same for a user's own family: by what it says is high, and with a stage 1 that suits how rare rewards are."""
+    mesa = MESA[name](family)
+    method = mesa.method
+    assert isinstance(method, Mesa)
+    method = replace(method, threshold=threshold_of(family))
+    if name == "quick":
+        found = probed(family)  # type: ignore[arg-type]
+        method = replace(method, collect=stretched(method.collect, found.stretch(method.collect, family)))
+    return around(family, name, replace(mesa, method=method))
+
+
+def threshold_of(family: TaskFamily) -> RelativeThreshold:
+    """What the family says is high, or what stands out."""
+    return THRESHOLD if family.high_reward is None else RelativeThreshold(family.high_reward, None)
+
+
+def around(family: TaskFamily, name: str, mesa: Experiment) -> Preset:
+    """All learners of a preset around MESA's experiment, which learns what pays where the world is made for that."""
+    spec, told = family.env.spec, None
+    if name != "paper" and shows_what_pays(family):
         told, mesa = mesa, among_entities(mesa)
     budget = on_policy(mesa.schedule, mesa.schedule.num_envs)
     return Preset(
@@ -71,6 +100,13 @@ def preset(family: TaskFamily, name: str) -> Preset:
         told,
         keys=ProjectedKeys(features(family).obs_weight),
     )
+
+
+def shows_what_pays(family: TaskFamily) -> bool:
+    """Whether a learned reward has a chance: it is known which numbers are about what, and tasks share layouts."""
+    spec = family.env.spec
+    declared = DeclaredEntities.of(family.env, spec).is_declared(spec)
+    return declared and len(np.unique(layouts_of(family, MANY_TASKS))) < MANY_TASKS
 
 
 def among_entities(told: Experiment) -> Experiment:
@@ -248,6 +284,82 @@ def spread(family: TaskFamily) -> float:
     distances = np.linalg.norm(seen[chosen[0]] - seen[chosen[1]], axis=1)
     apart = distances[distances > 0]
     return float(np.median(apart)) if apart.size else 1.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a little random play on training tasks was paid."""
+
+    episodes: int
+    paid: int
+    """Episodes with a reward that is high."""
+    steps_per_second: float
+
+    def stretch(self, collect: Schedule, family: TaskFamily) -> float:
+        """How many times as long stage 1 should be: a power of 2, so that a lucky episode more or less changes little.
+
+        Where nothing was paid it is as long as it may be: if that finds nothing either, the run ends with advice.
+        """
+        if not self.paid:
+            return MOST_STRETCH
+        expected = collect.total_steps / family.env.spec.horizon * self.paid / self.episodes
+        return float(np.clip(2.0 ** np.ceil(np.log2(PAID_EPISODES / expected)), LEAST_STRETCH, MOST_STRETCH))
+
+
+@lru_cache(maxsize=16)
+def probed(family: TaskFamily) -> Probe:
+    """Random play in a family, a few seconds of it."""
+    configure()
+    spec = family.env.spec
+    number = min(max(PROBED_STEPS // spec.horizon, 2), MOST_PROBED_EPISODES)
+    tasks = family.split(0, numbers_of_tasks(family, PROBED_TASKS, 1)[0], 1).train
+    policy = UniformPolicy(spec.action_space)
+    try:
+        if not isinstance(family.env, HostEnvironment):
+            play_episodes(family.env, tasks, policy, jax.random.key(2), number)  # to compile it is not to play
+        started = time.perf_counter()
+        played = play_episodes(family.env, tasks, policy, jax.random.key(2), number)
+        seconds = time.perf_counter() - started
+    finally:
+        running.close()
+    rewards, mask = np.asarray(played.reward), np.asarray(played.mask)
+    paid = np.any(mask & (rewards >= threshold_of(family).levels(rewards[mask]).high), axis=1)
+    return Probe(number, int(paid.sum()), int(mask.sum()) / max(seconds, 1e-6))
+
+
+def stretched(schedule: Schedule, times: float) -> Schedule:
+    """As many times as long, the random part too."""
+    return replace(
+        schedule,
+        total_steps=int(times * schedule.total_steps),
+        warmup_steps=int(times * schedule.warmup_steps),
+    )
+
+
+def budgets(experiment: Experiment) -> list[str]:
+    """A line about what each stage of a run in a user's own world takes, why, and how it is changed."""
+    family, method, learning = experiment.family, experiment.method, experiment.schedule
+    found, horizon = probed(family), family.env.spec.horizon  # type: ignore[arg-type]
+    lines = [
+        f"of {found.episodes} random episodes {found.paid} met a reward that counts as high;"
+        f" random play takes {found.steps_per_second:,.0f} steps a second here"
+    ]
+    steps = experiment.num_test_tasks * learning.steps(horizon)
+    if isinstance(method, Mesa):
+        tasks = experiment.num_train_tasks
+        lines.append(
+            f"stage 1 collects {method.collect.total_steps:,} steps on each of {tasks} training tasks, the more the"
+            " rarer such rewards are (--method.collect.total-steps)"
+        )
+        lines.append(
+            f"stage 2 trains each explorer for {method.explore.total_steps:,} steps (--method.explore.total-steps)"
+        )
+        steps += tasks * method.collect.total_steps + method.num_explorers * method.explore.total_steps
+    lines.append(
+        f"each of {experiment.num_test_tasks} new tasks is learned for {learning.total_steps:,} steps"
+        f" (--schedule.total-steps); all {steps:,} steps take {format_duration(steps / found.steps_per_second)} of play"
+    )
+    return lines
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from mesax.suites.base import RunFigure, Suite, part
 
 if TYPE_CHECKING:
     from mesax.envs.base import Task, TaskFamily
+    from mesax.methods.base import Experiment
     from mesax.methods.preset import Preset
     from mesax.rendering.episode import Play
     from mesax.types import Episode
@@ -100,7 +101,11 @@ class ForeignSuite:
 
     def preset(self, environment: str, preset: str) -> Preset:
         """From the table for all environments."""
-        return part("foreign.presets").preset(self.family(environment), preset)
+        return part("foreign.presets").probed_preset(self.family(environment), preset)
+
+    def budgets(self, experiment: Experiment) -> list[str]:
+        """What a run takes, in lines."""
+        return part("foreign.presets").budgets(experiment)
 
     @property
     def guesses_best(self) -> bool:
