@@ -222,10 +222,10 @@ def field_table(found: list[Field]) -> Iterator[str]:
 
 
 def field_list(found: list[Field]) -> Iterator[str]:
-    """A line for each, as in the source; `ast` writes single quotes, and the formatter wants double ones."""
+    """A line for each, as in the source, and as the formatter wants it: `ast` writes single quotes and wide powers."""
     lines = [f"{field.name}: {field.kind}" + (f" = {field.default}" if field.default else "") for field in found]
     if lines:
-        yield from code([line.replace("'", '"') for line in lines])
+        yield from code([line.replace("'", '"').replace(" ** ", "**") for line in lines])
 
 
 def methods(node: ast.ClassDef) -> Iterator[str]:
