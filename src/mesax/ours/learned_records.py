@@ -1,6 +1,6 @@
 """Records of a learned nearness: explorers are paid where the reward model says that an entity looks as if it pays.
 
-    kappa_j = exp(-max(reference - g(s; j) - distance-threshold, 0) / width)      in logits of the model
+    kappa_j = 1 / (1 + max(reference - g(s; j) - distance-threshold, 0) / width)    in logits of the model
     reference = what nine of ten high steps of stage 1 reach
 
 All else is `RecordReward`, with entities in place of clusters: dwell, records, wishes, and what is told. A step is told
@@ -46,10 +46,10 @@ class LearnedRecords(RecordReward):
     """How near is near, in logits below the reference."""
     tell_demand: bool = True
     """Whether the explorer sees what is left to visit, and how near it was in its last step."""
-    width: float = 4.0
+    width: float = 2.0
     """Logits over which nearness falls off beyond the threshold."""
-    kernel: Literal["smooth", "peaked"] = "peaked"
-    """How nearness falls off beyond the threshold: as exp(-x^2 / 2), or as exp(-x)."""
+    kernel: Literal["smooth", "peaked", "far"] = "far"
+    """How nearness falls off beyond the threshold: random play is hundreds of logits away, and has to feel it there."""
     entities: DeclaredEntities | None = None
     """Which numbers of an observation are about which entity; None: all of them are about a single one."""
     hidden: int = 32

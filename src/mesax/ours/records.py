@@ -235,9 +235,9 @@ class RecordReward(EpisodeReward[Record, Array]):
     """Distance over which nearness falls off beyond the threshold."""
     stay: float = 0.5
     """Weight of the past in the dwell average; 0 pays for a touch."""
-    kernel: Literal["smooth", "peaked"] = added("smooth")
-    """How nearness falls off beyond the threshold: as exp(-x^2 / 2), or as exp(-x), where the last bit of the way pays
-    most per step."""
+    kernel: Literal["smooth", "peaked", "far"] = added("smooth")
+    """How nearness falls off beyond the threshold: as exp(-x^2 / 2); as exp(-x), where the last bit of the way pays
+    most per step; or as 1 / (1 + x), which is felt from afar."""
     fulfilled: float | None = added(None)
     """Record from which a wish is fulfilled: then wishes are told and paid in turn, one at a time, and hard ones get
     the time that they take. None: all at once, each by its worth."""
@@ -277,6 +277,8 @@ class RecordReward(EpisodeReward[Record, Array]):
         beyond = jnp.maximum(distance - self.distance_threshold, 0.0)
         if self.kernel == "peaked":
             return jnp.exp(-beyond / self.width)
+        if self.kernel == "far":
+            return 1.0 / (1.0 + beyond / self.width)
         return jnp.exp(-0.5 * jnp.square(beyond / self.width))
 
     def start(self, state: CoverageState) -> Record:
