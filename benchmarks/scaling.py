@@ -1,6 +1,6 @@
 """How cost grows: time and memory against agents, landmarks, actions, tasks, M_*, lanes, workers and nodes of Ray.
 
-    python benchmarks/scaling.py                              all parts, then the table, the figure and the study
+    python benchmarks/scaling.py                              all parts, then the table and the figure
     python benchmarks/scaling.py --parts update-agents ...    some; what was measured before stays in the file
     python benchmarks/scaling.py --parts none                 nothing anew: print and draw what the file has
 
@@ -38,10 +38,8 @@ import two_nodes  # noqa: E402
 
 from mesax.envs.climb import ClimbFamily  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
-from mesax.mesa.method import Mesa  # noqa: E402
 from mesax.suites.particles.presets import ADDITIVE_LEARNER, LEARNER  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
-from mesax.training.loop import Start  # noqa: E402
+from mesax.training.loop import LearningLoop, Start  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402
 from paper.quoting.blocks import Evidence  # noqa: E402
@@ -397,49 +395,6 @@ def draw(found: Mapping[str, Any], target: Path) -> None:
     plt.close(figure)
 
 
-STUDY = {"families": 20, "methods": 10, "seeds": 10, "agents": 16, "test_tasks": 10, "cores": 8}
-
-
-def study(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What a large study would cost by these measurements: every run as dear as MESA's own, preset `quick`."""
-    mesa = named("mesa", f"wide-{STUDY['agents']}a5l", "quick")
-    assert isinstance(mesa.method, Mesa)
-    horizon, size = mesa.family.env.spec.horizon, [STUDY["agents"], 5]
-
-    def seconds(name: str, where: Any) -> float:
-        return next(point["seconds"] for point in found[name]["points"] if point["size"] == where)
-
-    per_step = seconds("rollout", size) / (4 * ENVS * HORIZON)
-    per_update = seconds("update-additive", size) * horizon / HORIZON  # batches of the same number of episodes
-    per_decision = seconds("stage-2-agents", STUDY["agents"]) / (ENVS * HORIZON / mesa.method.action_repeat)
-
-    def learning(schedule: Any) -> float:
-        rounds = schedule.total_steps / schedule.steps_per_round(horizon)
-        return schedule.total_steps * per_step + rounds * schedule.updates_per_round * per_update
-
-    stages = {
-        "stage 1": mesa.num_train_tasks * learning(mesa.method.collect),
-        "stage 2": mesa.method.explore.total_steps * per_decision,
-        "meta-test": STUDY["test_tasks"] * learning(mesa.schedule),
-    }
-    runs = STUDY["families"] * STUDY["methods"] * STUDY["seeds"]
-    one = sum(stages.values())
-    # Within a run, stage 2 is one job, and a task is one job.
-    longest = learning(mesa.method.collect) + stages["stage 2"] + learning(mesa.schedule)
-    days = {machines: max(runs * one / (machines * STUDY["cores"]), longest) / 86_400 for machines in (1, 10, 1_000)}
-    episode = 4 * (horizon + 1) * STUDY["agents"] * mesa.family.env.spec.obs_size
-    return {
-        **STUDY,
-        "runs": runs,
-        "core_hours_of_a_run": round(one / 3600, 3),
-        "core_hours": round(runs * one / 3600, 1),
-        "stages_core_hours": {name: round(value / 3600, 3) for name, value in stages.items()},
-        "longest_job_chain_hours": round(longest / 3600, 3),
-        "days": {str(machines): round(value, 3) for machines, value in days.items()},
-        "replay_gib": round(mesa.schedule.replay_capacity * episode / 2**30, 2),
-    }
-
-
 def main() -> None:
     """Measure, save, fit, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -463,25 +418,20 @@ def main() -> None:
         known[name] = measured(name, points)
         write(options.results, known)
     found = {name: known[name] for name in PARTS if name in known}
-    document = write(options.results, found)
+    write(options.results, found)
     tell(found, options.results)
     draw(found, options.figure)
-    if "study" in document:
-        print(json.dumps(document["study"], indent=2))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory of this process {peak:.2f} GiB")
 
 
-def write(target: Path, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The file, with the study if its parts are there."""
+def write(target: Path, found: Mapping[str, Any]) -> None:
+    """The file."""
     document: dict[str, Any] = {"command": "python benchmarks/scaling.py", "jax": jax.__version__, "parts": dict(found)}
-    if {"rollout", "update-additive", "stage-2-agents"} <= found.keys():
-        document["study"] = study(found)
     if "run-agents" in found:
         document["team"] = largest_team(found)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return document
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ WAYS = {
     "sub-teams, rest tours": ("subteams", "tour", False),
     "sub-teams, rest holds, turned": ("subteams", "hold", True),
     "sub-teams, rest uniform, turned": ("subteams", "uniform", True),
-    "same team, turned": ("same", "tour", True),
-    "same team": ("same", "tour", False),
+    "same team, turned": ("subteams", "tour", True),
+    "same team": ("subteams", "tour", False),
     "whole team, turned": ("whole", "tour", True),
     "uniform play": None,
 }
@@ -54,7 +54,6 @@ def measure(
         policy = UniformPolicy(spec.action_space)
     else:
         how, rest, turn = way
-        how = "subteams" if how == "same" else how  # whose team is all
         policy = Transfer(world, spec, how, rest, turn, at_most=number).deployed(run)
     key = jax.random.key(seed)
     played = play_episodes(world, unseen, policy, key, tasks * episodes)
@@ -78,9 +77,10 @@ def main() -> None:
     configure()
 
     from mesax.explorers.foreign_loop import load_explorers
-    from mesax.results.evidence.zero_shot import keep_row, name_of, training_digest
+    from mesax.results.evidence.kept import training_digest
     from mesax.store.run_directory import RunDirectory
     from mesax.suites.registry import suite_of
+    from paper.zero_shot import keep_row, name_of
 
     run, explorers = RunDirectory.open(options.run).run, load_explorers(options.run)
     seed = run["seed"] if options.seed is None else options.seed

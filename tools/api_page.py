@@ -20,6 +20,8 @@ import mesax
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 INTRODUCTION = """# API reference
 
+*This page is long: a reference, with an entry for each public name.*
+
 What `import mesax` offers by name; each is imported when it is first asked for. This page is written by
 `python tools/api_page.py` from the source. Everything else is an internal part that may move: the seams are described
 in [Design](design.md#the-seams).

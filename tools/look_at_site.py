@@ -62,6 +62,7 @@ def served(site: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
+        server.server_close()
 
 
 def problems(browser: Browser, site: Path, pictures: Path | None = None) -> Iterator[str]:

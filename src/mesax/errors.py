@@ -1,6 +1,8 @@
 """Errors that a person sees as one line; kept apart so that the command line needs no JAX to report them."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 USAGE, FAILED, WORKER_LOST, IO_ERROR, PREEMPTED = 2, 70, 71, 74, 75
 """Exit codes: wrong usage, a failure, a worker that was killed, files that cannot be read or written, stopped by a
@@ -27,6 +29,19 @@ class OneLineError(Exception):
 
 class UsageError(OneLineError):
     """A mistake in what the user asked for; shown as one line, exit code 2."""
+
+
+def closest(name: str, known: Iterable[str], least: float = 0.6) -> list[str]:
+    """Known names that a mistyped one may mean, the likeliest first; `least` is how alike they must be, up to 1."""
+    return get_close_matches(name.lower(), list(known), n=3, cutoff=least)
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], more: str = "") -> UsageError:
+    """A name that exists nowhere: those that may be meant, then all."""
+    names = list(known)
+    near = closest(name, names)
+    meant = f"did you mean {' or '.join(near)}? choose" if near else "choose"
+    return UsageError(f"{what} '{name}'; {meant} one of {', '.join(names)}{more}")
 
 
 class MissingLibrary(UsageError):

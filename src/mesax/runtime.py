@@ -127,7 +127,7 @@ def _seconds(name: str, default: float) -> float:
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """Go back to the working directory that this process has, wherever somebody else's code takes it meanwhile."""
+    """Go back to the working directory that this process has, wherever a user's code takes it meanwhile."""
     try:
         here = os.open(".", os.O_RDONLY)
     except OSError:  # it may not be read, and is perhaps gone
@@ -142,7 +142,7 @@ def staying() -> Iterator[None]:
 
 @contextmanager
 def one_process() -> Iterator[None]:
-    """End the other process at once, should somebody else's code fork meanwhile and come back in both."""
+    """End the other process at once, should a user's code fork meanwhile and come back in both."""
     process = os.getpid()
     try:
         yield
@@ -162,7 +162,7 @@ def own_process() -> None:
 
     Nor does it look when it ends, as Python would: half a second, for memory that is given back anyway.
     """
-    gc.set_threshold(200_000, 20, 20)
+    gc.set_threshold(2_000_000, 20, 20)
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
     _keep_freed_memory()

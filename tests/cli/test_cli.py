@@ -105,7 +105,7 @@ def test_list_names_everything(capsys):
 
 
 def test_list_shows_every_setting_of_a_run(capsys):
-    assert main(["list", "mesa", "climb-multi-mixed", "--preset", "paper"]) == 0
+    assert main(["list", "mesa", "climb-multi-mixed", "--preset", "paper", "--all"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header == "Settings of mesa on climb-multi-mixed, preset paper"
     settings = {line.split()[0]: line for line in lines}
@@ -235,7 +235,7 @@ def test_report_writes_one_page(copied, capsys):
     assert command_line("report", copied) == 0
     assert f"written  {copied / 'report.html'}" in capsys.readouterr().out
     page = (copied / "report.html").read_text()
-    assert page.startswith("<!DOCTYPE html>") and "mesa on climb-one" in page and "paper" in page
+    assert page.startswith("<!DOCTYPE html>") and "MESA on climb-one" in page and "paper" in page
 
 
 def test_doctor_examines_and_really_computes(tmp_path, capsys, monkeypatch):
@@ -275,10 +275,57 @@ def test_doctor_says_whether_rounded_products_are_worth_it():
     assert _advice(1.1).endswith(" 1.10 times as fast as float32: leave the setting products at float32")
 
 
+def test_list_shows_what_matters_and_what_is_looked_for(capsys):
+    assert main(["list", "mesa", "climb-one"]) == 0
+    _, *lines, last = capsys.readouterr().out.splitlines()
+    assert {"--schedule.total-steps", "--method.num-explorers", "--seed"} <= {line.split()[0] for line in lines}
+    assert 8 <= len(lines) <= 20 and last.startswith(f"{len(lines)} of ")
+    assert main(["list", "mesa", "climb-one", "--grep", "BATCH"]) == 0
+    _, *lines, _ = capsys.readouterr().out.splitlines()
+    assert lines and all("batch" in line.lower() for line in lines)
+
+
+TYPOS = {
+    "rnu": "run",
+    "staus": "status",
+    "docter": "doctor",
+    "run meza climb-one": "mesa",
+    "run pretrian climb-one": "pretrain",
+    "run Unifrom climb-one": "uniform",
+    "list quixm climb-one": "qmix",
+    "run mesa climb-oen": "climb-one",
+    "run mesa climb_multi": "climb-multi",
+    "run mesa wide-2a5": "wide-2a5l",
+    "run mesa swimer": "swimmer",
+    "run climb-one mesa": "mesa climb-one",
+    "run mesa climb-one --preset quik": "quick",
+    "list mesa climb-one --preset papr": "paper",
+    "run mesa+quix climb-one": "qmix",
+    "run plain climb-one --learner mapppo": "mappo",
+    "run plain climb-one --schedule.total-step 9": "--schedule.total-steps",
+    "run plain climb-one --batch-size 9": "--schedule.batch-size",
+    "run plain climb-one --worker 1": "--workers",
+    "eval runs --polcy best": "--policy",
+}
+
+
+@pytest.mark.parametrize("typed", TYPOS)
+def test_a_typo_names_what_was_meant(typed, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(typed.split()) == USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert TYPOS[typed] in line.partition("choose one of")[0]  # all names come after
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_differs_from_the_paper_is_told(capsys):
-    _print_difference([["method.label", None, "own"], ["schedule.total-steps", 100_000, None]])
-    first, *lines, _ = capsys.readouterr().err.splitlines()
-    assert first == "settings that differ from preset paper (full list in run.json and mesax report):"
+    differences = [["method.label", None, "own"], ["schedule.total-steps", 100_000, None]]
+    _print_difference(differences, explains=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("2 settings differ from preset paper; --explain shows them (")
+    _print_difference(differences, explains=True)
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first.startswith("2 settings differ from preset paper (")
     assert lines == ["  method.label: own (paper preset: none)", "  schedule.total-steps: none (paper preset: 100000)"]
 
 
@@ -492,7 +539,7 @@ def test_a_report_of_a_run_that_is_not_finished_shows_what_its_jobs_have(copied,
     unfinished(copied)
     assert command_line("report", copied) == 0
     page = (copied / "report.html").read_text()
-    assert "has status “preempted”" in page and "mesa on climb-one" in page
+    assert "has status “preempted”" in page and "MESA on climb-one" in page
     shutil.rmtree(copied / "jobs")
     assert command_line("report", copied) == USAGE
     assert "has no evaluations of test tasks yet: it was stopped and saved" in capsys.readouterr().err
@@ -575,3 +622,29 @@ def test_a_reader_who_leaves_early_is_no_error():
     with process.stderr:
         assert process.stderr.read() == ""
     assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["mesax", "re"], ["resume", "render", "report", "reproduce"]),
+        (["mesax", "run", "me"], ["mesa"]),
+        (["mesax", "run", "mesa", "climb-o"], ["climb-one"]),
+        (["mesax", "sweep", "--preset", "q"], ["quick"]),
+        (["mesax", "eval", "runs", "--epi"], ["--episodes"]),
+    ],
+)
+def test_bash_completes_verbs_names_and_options(typed, expected, capsys):
+    assert main(["completion", "bash"]) == 0
+    words = " ".join(f"'{word}'" for word in typed)
+    code = (
+        f'{capsys.readouterr().out}COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _mesax; echo "${{COMPREPLY[@]}}"'
+    )
+    answer = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == expected
+
+
+def test_every_shell_has_a_script(capsys):
+    for shell, line in (("zsh", "autoload"), ("fish", "complete -c mesax")):
+        assert main(["completion", shell]) == 0
+        assert capsys.readouterr().out.startswith(line)

@@ -21,6 +21,7 @@ from mesax.cli.env.check import load_target
 from mesax.cli.env.findings import Finding, about_stage_one
 from mesax.cli.parser import main
 from mesax.errors import USAGE, UsageError
+from mesax.ours.threshold import RelativeThreshold
 from mesax.suites.foreign.families import HOW_TO_GIVE_A_HORIZON, environment_of, takes_a_seed
 
 
@@ -491,3 +492,10 @@ def test_the_verdict_needs_declared_entities(capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().out
     assert "note     verdict       none: the environment does not say which numbers are about what" in said
     assert "entities = mesax.DeclaredEntities(...)" in said
+
+
+def test_stage_1_is_foretold_by_what_a_family_calls_high():
+    rewards = [np.array([0.0] * 90 + [0.5] * 10)]
+    assert "rewards from 0.5 on are high (method.threshold.percentile 99)" in about_stage_one(rewards).detail
+    said = about_stage_one(rewards, RelativeThreshold(1.0, None))
+    assert said.state == "note" and "random steps: none pays 1 (method.threshold.reward 1)" in said.detail

@@ -41,12 +41,12 @@ def test_piped_lines(clock: Clock):
         clock.now += 0.5
         progress.update(10)
     assert stream.getvalue().splitlines() == [
-        "mesa climb-one: collect, 1M steps",
+        "mesa climb-one: collect, 1M steps  compiling",
         "collect  30%  5k steps/s  ETA 2m20s  return .50",
         "collect  60%  5k steps/s  ETA 1m20s  return .100",
         "half of it",
         "collect  done  750k steps in 2m30s  5k steps/s  return .150",
-        "mesa climb-one: adapt, 10 steps",
+        "mesa climb-one: adapt, 10 steps  compiling",
         "adapt  done  10 steps in 0.5s  20 steps/s",
     ]
 
@@ -198,14 +198,14 @@ def test_a_dumb_terminal_gets_lines(clock: Clock, monkeypatch):
     stream = Terminal()
     with Progress("run", stream=stream, clock=clock) as progress:
         progress.phase("adapt", 10)
-    assert stream.getvalue() == "run: adapt, 10 steps\nadapt  done  0 steps in 0.0s\n"
+    assert stream.getvalue() == "run: adapt, 10 steps  compiling\nadapt  done  0 steps in 0.0s\n"
 
 
 def test_standard_error_is_the_default(capsys, clock: Clock):
     with Progress("run", clock=clock) as progress:
         progress.phase("adapt", 10)
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith("run: adapt, 10 steps\n")
+    assert captured.out == "" and captured.err.startswith("run: adapt, 10 steps  compiling\n")
 
 
 def test_a_warning_that_nobody_reads_stops_nothing(monkeypatch):

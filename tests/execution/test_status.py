@@ -3,7 +3,6 @@
 import fcntl
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +22,7 @@ from mesax.execution.status import (
 from mesax.execution.sweep import Planned, status_of_planned
 from mesax.store.run_directory import RunDirectory
 
-STAGES = [SimpleNamespace(name=name, job_steps=(100, 100)) for name in ("collect", "explore", "adapt")]
+STAGES = ("collect", "explore", "adapt")
 
 
 class Clock:

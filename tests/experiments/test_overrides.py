@@ -25,7 +25,6 @@ from mesax.envs.climb import ClimbFamily
 from mesax.envs.particle_climb import JammedFamily
 from mesax.errors import StoreError, UsageError
 from mesax.experiments.overrides import (
-    apply,
     apply_all,
     check_path,
     difference,
@@ -39,6 +38,11 @@ from mesax.nets import Gru, Mlp
 from mesax.store.settings import added, from_plain, nameless, to_plain
 from mesax.training.schedule import Schedule
 from mesax.types import Linear
+
+
+def apply(value: Any, path: str, text: str) -> Any:
+    return apply_all(value, [(path, text)])
+
 
 Color: TypeAlias = Literal["red", "dark blue", 3]
 

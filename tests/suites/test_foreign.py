@@ -280,7 +280,7 @@ def test_distances_are_measured_in_units_of_random_play():
 
 BAD = {
     "no module": ("no_such_module_here:make", "module 'no_such_module_here' cannot be imported: ModuleNotFoundError"),
-    "no attribute": (f"{OWN}:makes", "has no 'makes'; it has"),
+    "no attribute": (f"{OWN}:makes", "has no 'makes'; did you mean make? it has"),
     "no kind": (f"{OWN}:number", "is a int, and a suite, a task family, an adapted environment, or a function"),
     "no seed": (f"{OWN}:seedless", "cannot be called with one seed, and a suite, a task family"),
     "it leaves": (f"{OWN}:leaves", "cannot be used: making the environment of task seed 0: SystemExit: 3"),

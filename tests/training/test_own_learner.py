@@ -23,8 +23,7 @@ from mesax.execution.run_experiment import run_experiment
 from mesax.methods.base import Experiment
 from mesax.training.contract import INHERITED, OF_A_LEARNER, check_learner
 from mesax.training.driver import play_episodes, shape_of
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Box, EnvSpec, Label
 from methods.helpers import TINY, TINY_MADDPG, TWO_STAGE, IndependentQ, run

@@ -29,13 +29,13 @@ from mesax.formatting import format_bytes
 from mesax.nets import Dense, Mlp, Products
 from mesax.runtime import SINGLE_THREAD, available_cores, cache_directory, computing_platform, device_names
 from mesax.training.driver import learn
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.training.schedule import Schedule
 from mesax.types import as_one
 
 GIGABYTE = 2**30
 LARGE_CACHE = 10 * GIGABYTE
-"""From which on somebody should look at it."""
+"""Size from which on it is worth a look."""
 LEAST_PYTHON = (3, 11)
 PRODUCTS = 20
 """Matrix products that are timed."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from mesax.errors import UsageError
-from mesax.experiments.names import LEARNERS, METHODS, PRESETS, method_and_learner, refuse_reference
+from mesax.errors import UsageError, unknown_name
+from mesax.experiments.names import LEARNERS, METHODS, PRESETS, method_and_learner, refuse_swapped
+from mesax.store.modules import is_reference
 from mesax.suites.deviations import DEVIATIONS
 from mesax.suites.registry import environments, patterns
 
@@ -23,7 +24,7 @@ def list_names() -> int:
     )
     print(f"\nEnvironments of any size: {', '.join(patterns())}.")
     print("An environment of your own is named MODULE:ATTRIBUTE; 'mesax env check MODULE:ATTRIBUTE' says if it fits.")
-    print("'mesax list METHOD ENV [--preset P]' shows every setting of a run and how to change it.")
+    print("'mesax list METHOD ENV [--preset P]' shows the settings of a run that matter most, --all every one.")
     return 0
 
 
@@ -46,8 +47,8 @@ def _print_tables(tables: dict[str, dict[str, str]]) -> None:
 def check_names(options: argparse.Namespace) -> None:
     """Refuse a method that does not exist, or one without an environment."""
     method, _ = method_and_learner(options.method)
-    refuse_reference(method)
-    if method not in METHODS:
-        raise UsageError(f"unknown method '{method}'; choose one of {', '.join(METHODS)}")
+    refuse_swapped(options.method, options.env or "")
+    if method not in METHODS and not is_reference(method):
+        raise unknown_name("unknown method", method, METHODS)
     if options.env is None:
         raise UsageError(f"name an environment too: {', '.join(environments())}, or MODULE:ATTRIBUTE")

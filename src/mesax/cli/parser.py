@@ -26,7 +26,9 @@ from mesax.errors import (
     StoreError,
     UsageError,
     WorkerLost,
+    closest,
     says_out_of_memory,
+    unknown_name,
 )
 from mesax.execution.leaving import OF_YOURS, no_silent_exit
 
@@ -129,13 +131,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if arguments and arguments[0] in clone.VERBS:
         clone.part("cli", f"mesax {arguments[0]}")  # refused in one line where it is not
     verb = arguments[0] if arguments and arguments[0] in verbs() else None
+    if arguments and verb is None and not arguments[0].startswith("-"):
+        raise unknown_name("unknown verb", arguments[0], verbs())
     parser = _parser(verb)
     options, rest = parser.parse_known_args(_with_joined_settings(verb, arguments))
     if verb is not None:
         _refuse_flags_of_other_verbs(verb, rest)
+    flags = [] if verb is None else list(_options_of(verb))
     if rest and not _takes_settings(verb):
-        raise UsageError(f"unexpected argument '{rest[0]}'; see mesax {verb} --help")
-    options.arguments, options.rest = arguments, rest
+        near = closest(rest[0].partition("=")[0], flags)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise UsageError(f"unexpected argument '{rest[0]}'; {meant}see mesax {verb} --help")
+    options.arguments, options.rest, options.flags = arguments, rest, flags
     return options
 
 
@@ -154,11 +161,16 @@ def _parser(verb: str | None) -> argparse.ArgumentParser:
 
 
 @cache
-def _options_of(verb: str) -> dict[str, argparse.Action]:
-    """The options of a verb by name."""
+def actions_of(verb: str) -> tuple[argparse.Action, ...]:
+    """The arguments of a verb."""
     parser = _Parser(prog=f"mesax {verb}", formatter_class=_WholeNames)
     module_of(verb).arguments(parser)
-    return parser._option_string_actions
+    return tuple(parser._actions)
+
+
+def _options_of(verb: str) -> dict[str, argparse.Action]:
+    """The options of a verb by name."""
+    return {name: action for action in actions_of(verb) for name in action.option_strings}
 
 
 def _takes_settings(verb: str | None) -> bool:

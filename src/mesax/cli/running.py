@@ -13,13 +13,13 @@ from mesax.bridges.tracking.sinks import check_trackers
 from mesax.cli.cluster import cluster_of, join
 from mesax.cli.playing import stored_experiment
 from mesax.cli.telling import fail, stored_run, tell_names
-from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError
+from mesax.errors import PREEMPTED, DamageError, Preempted, UsageError, closest
 from mesax.execution.mending import reopen
 from mesax.execution.runner import execute
 from mesax.execution.workers import how_to_continue
 from mesax.experiments.catalogue import experiment as named_experiment
 from mesax.experiments.names import method_and_learner
-from mesax.experiments.overrides import ValueNeeded, check_path, digest, documented, parse_arguments
+from mesax.experiments.overrides import UnknownSetting, ValueNeeded, check_path, digest, documented, parse_arguments
 from mesax.experiments.rebuild import check_facts, check_found_again, stored_difference
 from mesax.experiments.request import Request, run_json
 from mesax.methods.base import Experiment
@@ -34,13 +34,22 @@ from mesax.suites.foreign.suite import ForeignSuite
 from mesax.suites.registry import suite_of
 from mesax.suites.renamed import load_run, open_run
 
+THAT_MATTER = (
+    *("method.num-explorers", "method.reward", "method.mixing.probability", "method.explore.total-steps"),
+    *("method.collect.total-steps", "algorithm", "algorithm.actor-update", "algorithm.discount", "reward-model"),
+    *("algorithm.optimizer.learning-rate", "algorithm.actor-optimizer.learning-rate", "family", "family.num-actions"),
+    *("schedule.total-steps", "schedule.num-envs", "schedule.batch-size", "seed", "lanes"),
+    *("num-train-tasks", "num-test-tasks", "num-repeats"),
+)
+"""Settings that `mesax list METHOD ENV` shows, of those that a run has."""
+
 
 def run(options: argparse.Namespace) -> int:
     """Build what is asked for, give it a directory, and do it."""
     check_trackers(options.track)
     on = cluster_of(options)
     request = request_of(options)
-    experiment = request.experiment()
+    experiment = built(request, options)
     experiment.check()  # what does not fit is refused before there is a directory
     check_found_again(experiment)
     tell_names(_lenders(experiment))
@@ -55,20 +64,28 @@ def run(options: argparse.Namespace) -> int:
         if is_reference(options.env):
             _print_own(directory.run["paper_diff"], request, experiment)
         else:
-            _print_difference(directory.run["paper_diff"])
+            _print_difference(directory.run["paper_diff"], options.explain)
     return _execute(directory, experiment, options, on)
 
 
 def list_settings(options: argparse.Namespace) -> int:
-    """Every setting of a run, for `mesax list METHOD ENV`."""
+    """The settings of a run, for `mesax list METHOD ENV`."""
     method, learner = named_method(options)
     settings = documented(named_experiment(method, options.env, options.preset, learner))
-    width = max(len(setting.path) for setting in settings) + 2
     label = method if learner is None else f"{method}+{learner}"
     print(f"Settings of {label} on {options.env}, preset {options.preset}")
-    for setting in settings:
+    shown = settings
+    if options.grep is not None:
+        word = options.grep.lower()
+        shown = [setting for setting in settings if word in f"{setting.path} {setting.doc}".lower()]
+    elif not options.all:
+        shown = [setting for setting in settings if setting.path in THAT_MATTER]
+    width = max((len(setting.path) for setting in shown), default=0) + 2
+    for setting in shown:
         choices = f"One of: {', '.join(setting.choices)}." if setting.choices else ""
         print(f"--{setting.path:<{width}} {setting.value!s:<18} {setting.doc} {choices}".rstrip())
+    if len(shown) < len(settings):
+        print(f"{len(shown)} of {len(settings)} settings; --all shows every one, --grep WORD those that mention a word")
     return 0
 
 
@@ -90,6 +107,16 @@ def request_of(options: argparse.Namespace) -> Request:
         return with_settings(parse_arguments(options.rest))
     except ValueNeeded as error:
         check_path(with_settings(error.before).experiment(), error.path)  # a name that is wrong needs no value
+        raise
+
+
+def built(request: Request, options: argparse.Namespace) -> Experiment:
+    """The experiment that is asked for; what is no setting of it may be a mistyped option."""
+    try:
+        return request.experiment()
+    except UnknownSetting as error:
+        if near := closest(f"--{error.path}", options.flags, 0.8):
+            raise UsageError(f"unknown setting --{error.path}; did you mean the option {near[0]}?") from error
         raise
 
 
@@ -180,20 +207,16 @@ def _show(path: Path, options: argparse.Namespace, summary: Mapping[str, object]
     return 0
 
 
-def _print_difference(differences: Sequence[Sequence[object]]) -> None:
-    """How this run differs from the paper's, on stderr."""
-    if not differences:
-        print(
-            "same settings as preset paper (where that differs from the paper itself: mesax list --deviations)",
-            file=sys.stderr,
-        )
-        return
+def _print_difference(differences: Sequence[Sequence[object]], explains: bool) -> None:
+    """How this run differs from the paper's, on stderr: in one line, or setting by setting."""
     paths = {str(path) for path, _, _ in differences}
-    print("settings that differ from preset paper (full list in run.json and mesax report):", file=sys.stderr)
-    for path, paper, ours in differences:
-        if str(path).rpartition(".")[0] not in paths:  # the parts of a class that was exchanged say nothing more
-            print(f"  {path}: {_short(ours)} (paper preset: {_short(paper)})", file=sys.stderr)
-    print("where every preset differs from the paper itself: mesax list --deviations", file=sys.stderr)
+    # The parts of a class that was exchanged say nothing more.
+    told = [row for row in differences if str(row[0]).rpartition(".")[0] not in paths]
+    number = f"{len(told)} settings differ from" if told else "same settings as"
+    more = "" if explains or not told else "; --explain shows them"
+    print(f"{number} preset paper{more} (mesax list --deviations: where that differs from the paper)", file=sys.stderr)
+    for path, paper, ours in told if explains else ():
+        print(f"  {path}: {_short(ours)} (paper preset: {_short(paper)})", file=sys.stderr)
 
 
 def _print_own(differences: Sequence[Sequence[object]], request: Request, experiment: Experiment) -> None:
@@ -211,8 +234,9 @@ def _print_own(differences: Sequence[Sequence[object]], request: Request, experi
             f" {best:g}: a reward of 1 at each of {best:g} steps (--family.optimal-return says better)",
             file=sys.stderr,
         )
-    for line in suite.budgets(experiment) if isinstance(suite, ForeignSuite) else ():
-        print(line, file=sys.stderr)
+    if isinstance(suite, ForeignSuite) and request.preset != "smoke":  # whose budgets are fixed
+        for line in suite.budgets(experiment):
+            print(line, file=sys.stderr)
 
 
 def _short(value: object) -> str:

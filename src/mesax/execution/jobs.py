@@ -74,7 +74,7 @@ class JobInMemory(Job):
 
     @property
     def scratch(self) -> InMemory:
-        """Where this job keeps what nobody needs once it is done."""
+        """Where this job keeps what is of no use once it is done."""
         return self.directory / "scratch"
 
     def put_aside(self, name: str, tree: PyTree, facts: dict[str, object]) -> None:
@@ -97,7 +97,7 @@ class JobInMemory(Job):
         """Nothing: every job starts anew."""
 
     def keep(self, state: PyTree) -> None:
-        """Nothing to do: nobody will go on from here."""
+        """Nothing to do: no job goes on from memory."""
 
     def left(self) -> None:
         """Nothing."""
@@ -154,7 +154,7 @@ class JobServices(Job):
 
     @property
     def scratch(self) -> Path:
-        """Where this job keeps what nobody needs once it is done."""
+        """Where this job keeps what is of no use once it is done."""
         return self.checkpoints.scratch
 
     def put_aside(self, name: str, tree: PyTree, facts: dict[str, object]) -> None:
@@ -193,7 +193,7 @@ class JobServices(Job):
         return self._state
 
     def keep(self, state: PyTree) -> None:
-        """What the job needs to go on from here, beside its loop."""
+        """What the job needs to go on from here, apart from its loop."""
         self._state = state
 
     def left(self) -> SavedTree | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 OF_YOURS = "a module or environment of yours"
@@ -14,7 +16,7 @@ leave_at_once = os._exit
 
 @contextmanager
 def no_silent_exit(told: Callable[[int], int]) -> Iterator[None]:
-    """Have it `told` if somebody else's code calls `os._exit` here, which says what code to end with.
+    """Have it `told` if a user's code calls `os._exit` here, which says what code to end with.
 
     Processes that such code has forked may end as they like.
     """
@@ -28,3 +30,19 @@ def no_silent_exit(told: Callable[[int], int]) -> Iterator[None]:
         yield
     finally:
         os._exit = before
+
+
+def leave_quickly(ended: Sequence[int]) -> None:
+    """Once this process ends with a code, skip what Python does last: it takes all objects apart, a third of a second.
+
+    To be called first: what is registered earlier is done later, so that all others have come to their end by then.
+    """
+
+    def leave() -> None:
+        for code in ended:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            leave_at_once(code)
+
+    atexit.register(leave)

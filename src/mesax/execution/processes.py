@@ -41,7 +41,7 @@ class _Worker:
 
 @dataclass
 class Processes:
-    """Several worker processes that live as long as the run, so that each compiles a program only once."""
+    """Several worker processes, each for the whole run, so that each compiles a program only once."""
 
     run: RunDirectory
     size: int
@@ -156,7 +156,7 @@ class Processes:
         return 1
 
     def _prepare(self, stage: Stage) -> None:
-        """Have one worker compile what a later stage needs, if one has nothing to do and nobody has done so.
+        """Have one worker compile what a later stage needs, if one has nothing to do and none has done so.
 
         The others then find it in the cache. A job that it is given meanwhile is done next: that waits for no more than
         what it would have compiled itself.

@@ -19,6 +19,8 @@ from mesax.formatting import format_count, format_duration
 SECONDS_BETWEEN_LINES = 60.0
 SECONDS_BETWEEN_SAMPLES = 0.25
 SECONDS_BETWEEN_DRAWINGS = 0.05
+COMPILING = "compiling"
+"""What a phase does until it has taken its first steps."""
 WINDOW = 30.0
 """Seconds over which the speed is measured: long enough to be calm, short enough to forget compilation."""
 
@@ -62,7 +64,7 @@ class Progress:
         if self._bars is not None:
             self._safely(lambda: self._add_bar(name, total_steps, done_steps))
         else:
-            self._print(f"{self._title}: {name}, {format_count(total_steps)} steps")
+            self._print(_join(f"{self._title}: {name}, {format_count(total_steps)} steps", self._phase.note))
 
     def update(self, done_steps: int, note: str = "") -> None:
         """Say how many steps of the phase are done in all; cheap enough to call often."""
@@ -91,6 +93,7 @@ class Progress:
         phase, self._phase = self._phase, None
         if phase is None or self._quiet:
             return
+        phase.note = phase.note.removeprefix(COMPILING)
         now = self._clock()
         if self._bars is not None and phase.bar is not None:
             word = "stopped after" if stopped else "took"
@@ -101,7 +104,9 @@ class Progress:
 
     def _add_bar(self, name: str, total: int, done: int) -> None:
         if self._bars is not None and self._phase is not None:
-            self._phase.bar = self._bars.add_task(name, total=max(total, 1), completed=done, speed="", left="", note="")
+            note = self._phase.note
+            bar = self._bars.add_task(name, total=max(total, 1), completed=done, speed="", left="", note=note)
+            self._phase.bar = bar
 
     def _draw(self, phase: Phase, speed: str, left: str) -> None:
         bars, bar = self._bars, phase.bar
@@ -113,7 +118,7 @@ class Progress:
             self._safely(lambda: print(text, file=self._stream, flush=True))
 
     def _safely(self, show: Callable[[], object]) -> None:
-        """Nobody may be reading any more; that is no reason to stop a run."""
+        """A reader that has gone is no reason to stop a run."""
         try:
             show()
         except (OSError, ValueError):
@@ -128,14 +133,14 @@ class Phase:
         self.total = total
         self.began_with = self.done = done
         self.began = self.shown = now
-        self.note = ""
+        self.note = COMPILING if done < total else ""
         self.bar: TaskID | None = None
         self.samples = deque([(now, done)])
 
     def see(self, done: int, note: str, now: float) -> None:
         """Take a count; old samples leave once a younger one spans the window."""
         self.done = done
-        self.note = note or self.note
+        self.note = note or self.note.removeprefix(COMPILING)
         if now - self.samples[-1][0] >= SECONDS_BETWEEN_SAMPLES:
             self.samples.append((now, done))
         while len(self.samples) > 2 and now - self.samples[1][0] >= WINDOW:
@@ -148,7 +153,7 @@ class Phase:
         return max(0.0, (after - before) / (last - first)) if last > first else 0.0
 
     def speed_text(self) -> str:
-        """For example `5k steps/s`; nothing if nobody knows."""
+        """For example `5k steps/s`; nothing if it is not known."""
         return f"{format_count(self.speed)} steps/s" if self.speed > 0 else ""
 
     def mean_speed_text(self, now: float) -> str:
@@ -179,7 +184,7 @@ def _join(*parts: str) -> str:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether somebody can watch it change."""
+    """Whether it shows what changes."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

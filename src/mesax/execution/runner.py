@@ -26,7 +26,7 @@ from mesax.experiments.borrowing import seen_in_training
 from mesax.experiments.provenance import surroundings, versions
 from mesax.experiments.rebuild import check_tasks
 from mesax.methods.base import Experiment, Stage
-from mesax.results.summary import summary_of
+from mesax.results.summary import summarize
 from mesax.runtime import available_cores, numeric_settings
 from mesax.store.files import Checksum, file_checksum, is_there, remove_tree
 from mesax.store.json_files import read_json, read_rows
@@ -79,7 +79,7 @@ def execute(
         with suppress(StoreError):  # what was saved is saved, even if this word cannot be written
             run.set_status("preempted")
         raise
-    except BaseException:  # whatever it was: nobody works on this run any more
+    except BaseException:  # whatever it was: the run is not at work any more
         with suppress(StoreError):  # the error under way says more than a full disk's second one
             run.set_status("failed")
         raise
@@ -100,7 +100,7 @@ def _leave(run: RunDirectory, on: OnRay | None) -> None:
 
 
 def _ended(run: RunDirectory, code: int) -> int:
-    """Somebody else's code ends this process: what was saved last stays."""
+    """A user's code ends this process: what was saved last stays."""
     warn(f"{OF_YOURS} called os._exit({code}), which ended this process; {how_to_continue(run)}")
     with suppress(StoreError):
         run.set_status("failed")
@@ -116,7 +116,7 @@ def changes(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
 
 
 class Watchers(NamedTuple):
-    """Who is told how a run is doing, beside its own files."""
+    """Who is told how a run is doing, apart from its own files."""
 
     quiet: bool
     telling: Follower
@@ -132,7 +132,8 @@ def _do_stages(
     started, clock = time.time(), time.monotonic()
     title = f"{run.run['method']} on {run.run['env']}"
     try:
-        with Progress(title, quiet=watchers.quiet) as progress, kept_status(run.path, stages) as status:
+        names = [stage.name for stage in stages]
+        with Progress(title, quiet=watchers.quiet) as progress, kept_status(run.path, names) as status:
             for number, stage in enumerate(stages):
                 upcoming = next((later for later in stages[number + 1 :] if later.prepare is not None), None)
                 _do_stage(run, stage, upcoming, pool, progress, status, watchers.telling)
@@ -205,11 +206,11 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     for name, rows in (("eval.jsonl", evaluations), ("metrics.jsonl", metrics), ("timing.jsonl", timing)):
         sums[name] = run.write_rows(name, rows)
     adapt = sum(row["env_steps"] for row in timing if row["phase"] == "adapt")
-    summary = summary_of(
+    summary = summarize(
         run.run,
         evaluations,
-        metrics,
-        coverage,
+        metrics=metrics,
+        coverage=coverage,
         env_steps=adapt,
         meta_env_steps=sum(row["env_steps"] for row in timing) - adapt,
         wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),

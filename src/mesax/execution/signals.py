@@ -73,7 +73,7 @@ os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forge
 def stop_on_signal(late: Callable[[], None]) -> Iterator[threading.Event]:
     """An event that the first signal sets; `late` is called if the run has not ended some seconds after it."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # signals belong to somebody else: leave them alone
+    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread: leave them alone
         yield stop
         return
     heard, said = socket.socketpair()

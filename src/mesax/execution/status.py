@@ -1,4 +1,4 @@
-"""How runs are doing, for whoever looks from outside: a small file that a run keeps up to date; a table of many runs.
+"""How runs are doing, seen from outside: a small file that a run keeps up to date; a table of many runs.
 
 Needs no JAX. A run at work holds the lock of its directory, so that one that was killed is told from one that is slow.
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -40,30 +39,18 @@ UNLIMITED = 10_000
 """Columns of a terminal in which everything fits."""
 
 
-class HasSteps(Protocol):
-    """A stage, as far as it matters here."""
-
-    @property
-    def name(self) -> str:
-        """Name of the stage."""
-
-    @property
-    def job_steps(self) -> Sequence[int]:
-        """Environment steps of each job."""
-
-
 class StatusFile:
     """Writes how far a run is, seldom enough to cost nothing; that it cannot be written costs nothing either."""
 
     def __init__(
         self,
         directory: Path,
-        stages: Sequence[HasSteps],
+        stages: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path = directory / PROGRESS
-        self._stages = [stage.name for stage in stages]
+        self._stages = list(stages)
         self._clock, self._now = clock, now
         self._phase: Phase | None = None
         self._written = 0.0
@@ -108,7 +95,7 @@ class StatusFile:
 
 
 @contextmanager
-def kept_status(directory: Path, stages: Sequence[HasSteps]) -> Iterator[StatusFile]:
+def kept_status(directory: Path, stages: Sequence[str]) -> Iterator[StatusFile]:
     """A status file that is gone when all stages are done, and stays if something went wrong."""
     status = StatusFile(directory, stages)
     yield status
@@ -121,7 +108,7 @@ class RunStatus:
 
     name: str
     state: str
-    """running, done, failed, preempted; killed: it says that it runs, but nobody is at work."""
+    """running, done, failed, preempted; killed: it says that it runs, but no process is at work."""
     phase: str | None = None
     share: float | None = None
     """Share of the phase that is done."""
@@ -205,7 +192,7 @@ def status_of(run: RunDirectory, name: str, now: Callable[[], float] = time.time
     with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
         phase = f"{known['phase']} ({known['number']}/{known['phases']})"
         share = min(1.0, known["done"] / known["total"])
-        age = max(0.0, now() - known["updated"])  # of a clock that was set back, nobody knows
+        age = max(0.0, now() - known["updated"])  # unknown where a clock was set back
         if state == "running" and known["speed"] > 0 and age < STALE:
             speed = float(known["speed"])
             left = max(0.0, (known["total"] - known["done"]) / speed - age)
@@ -239,7 +226,7 @@ def shortened(found: Sequence[RunStatus], most: int) -> list[RunStatus]:
 
 
 def watch(look: Callable[[], Sequence[RunStatus]], title: str, seconds: float = 2.0) -> None:
-    """Show the table and keep it up to date until no run is at work, or somebody has seen enough."""
+    """Show the table and keep it up to date until no run is at work, or Ctrl-C."""
     with suppress(KeyboardInterrupt), Live(auto_refresh=False) as live:
         while True:
             found = look()

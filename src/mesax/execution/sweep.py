@@ -1,7 +1,7 @@
 """Many runs one after another: methods x families x seeds, each in a process of its own. Needs no JAX.
 
 A run's directory is named after what it is, so a sweep that is started again skips what is finished and continues what
-is not; a finished run that stands beside it under another name serves too, and so does a result in a store.
+is not; a finished run next to it under another name serves too, and so does a result in a store.
 A process per run gives all memory back, and keeps a run that dies from taking the others along.
 """
 
@@ -363,7 +363,7 @@ def _do(run: Planned, how: How, received: list[int], say: Say) -> Outcome:
 
 @contextmanager
 def _own_log(run: Planned) -> Iterator[bool]:
-    """Whether the log is ours alone for as long as this lasts: two sweeps may go through the same runs."""
+    """Whether the log is ours alone meanwhile: two sweeps may go through the same runs."""
     descriptor = _locked(_log(run))
     with nullcontext() if descriptor is None else held_alone(descriptor):
         yield descriptor is not None
@@ -387,7 +387,7 @@ def _locked(path: Path) -> int | None:
 def _attempt(run: Planned, how: How, received: list[int]) -> tuple[int, str]:
     """(exit code, one line that says why) of a child that does the run; signals are handed on, each once."""
     command = [*PROGRAM, *run.command, *how.options]
-    handed_on = 0  # one that came just now has been handed to nobody
+    handed_on = 0  # one that came just now has not been handed on
     # Opened anew: the child must not have the lock, which would outlive this process with it.
     with store_errors(_log(run), "written"), open(_log(run), "w", encoding="utf-8") as log:
         # In a session of its own, or Ctrl-C would reach it twice, and a second signal means "at once, saving nothing".
@@ -425,7 +425,7 @@ def _log(run: Planned) -> Path:
 
 
 def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned], at_once: int) -> str:
-    """How many runs are left and how long they may take: as long as their like, or else as the mean of all."""
+    """How many runs are left and how long they may take: the mean of their like, or else of all."""
     if not left:
         return ""
     spent = [outcome for outcome in outcomes if outcome.ending == "done" and outcome.seconds > 0]
@@ -441,7 +441,7 @@ def _time_left(outcomes: Sequence[Outcome], left: Sequence[Planned], at_once: in
 
 @contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """SIGTERM and SIGINT are only noted, for as long as this lasts; whoever waits for a child hands them on."""
+    """SIGTERM and SIGINT are only noted meanwhile; what waits for a child hands them on."""
     received: list[int] = []
     old: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
     with suppress(ValueError):  # not in the main thread: leave signals alone
@@ -455,5 +455,5 @@ def _received_signals() -> Iterator[list[int]]:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody may be reading any more
+    with suppress(OSError, ValueError):  # the reader may have gone
         print(plain(text), file=sys.stderr, flush=True)

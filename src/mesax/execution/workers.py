@@ -33,7 +33,7 @@ OnProgress: TypeAlias = Callable[[int, int, str], None]
 
 
 class Workers(Protocol):
-    """Who does jobs, for as long as a run lasts."""
+    """Who does the jobs of a run."""
 
     def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress, upcoming: Stage | None = None) -> None:
         """Do these jobs of a stage; raises `Preempted` if the run was asked to stop before all were done.
@@ -54,7 +54,7 @@ class InProcess:
 
     def do(self, stage: Stage, jobs: Sequence[int], on_progress: OnProgress, upcoming: Stage | None = None) -> None:
         """Do the jobs one after another."""
-        del upcoming  # compiled when its time has come: nobody here has nothing to do
+        del upcoming  # compiled when its time has come: this worker is never free
         for job in jobs:
             if self.stop.is_set():
                 raise Preempted
@@ -82,7 +82,7 @@ class InProcess:
 
 
 def how_to_continue(run: RunDirectory, where: Sequence[str] = ()) -> str:
-    """For whoever stopped it; `where` are options that say who is to do the jobs."""
+    """The command that continues a run; `where` are options that say who is to do the jobs."""
     loads = [word for module in run.run.get("modules", []) for word in ("--load", str(module))]
     command = shlex.join(["mesax", "resume", str(run.path), *loads, *where])
     if "request" in run.run:
@@ -91,7 +91,7 @@ def how_to_continue(run: RunDirectory, where: Sequence[str] = ()) -> str:
 
 
 def warn(message: str) -> None:
-    """What somebody should know while the run goes on; if nobody reads it, that is no reason to stop."""
+    """A line on stderr while the run goes on; a reader that has gone is no reason to stop."""
     with contextlib.suppress(OSError, ValueError):
         print(f"mesax: {plain(message)}", file=sys.stderr, flush=True)
 
@@ -107,9 +107,9 @@ def open_log(path: Path) -> int:
 
 
 def failure(where: str, kind: str, message: str, log: Path) -> Exception:
-    """A job's error as one line, with its kind if nobody foresaw it.
+    """A job's error as one line, with its kind if it was not foreseen.
 
-    It says where the traceback is if that tells more: of what nobody foresaw, or of an environment's own code.
+    It says where the traceback is if that tells more: of what was not foreseen, or of an environment's own code.
     """
     if kind in FORESEEN:
         return FORESEEN[kind](f"{where}: {message}{f'; see {log}' if kind == EnvironmentFault.__name__ else ''}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import hashlib
 import inspect
 import json
@@ -22,10 +21,10 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, Literal, TypeGuard, TypeVar, Union
 
-from mesax.errors import UsageError
+from mesax.errors import UsageError, closest
 from mesax.store.json_values import flatten
 from mesax.store.modules import attribute_of, is_reference
-from mesax.store.settings import is_setting, settings_in, to_plain
+from mesax.store.settings import hints_of, is_made_of_settings, is_setting, items, settings_in, to_plain
 
 Value = TypeVar("Value")
 SCALARS = (bool, int, float, str)
@@ -53,7 +52,7 @@ class Setting:
 
 
 def to_text(value: object) -> str:
-    """A setting's value as `apply` reads it."""
+    """A setting's value as `apply_all` reads it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -63,11 +62,6 @@ def to_text(value: object) -> str:
     return str(value)
 
 
-def apply(value: Value, path: str, text: str) -> Value:
-    """`value` with the setting at `path` read from `text` according to its annotation."""
-    return apply_all(value, [(path, text)])
-
-
 def apply_all(value: Value, pairs: Iterable[tuple[str, str]]) -> Value:
     """`value` with many settings changed at once, so that only what comes out need be valid.
 
@@ -75,6 +69,14 @@ def apply_all(value: Value, pairs: Iterable[tuple[str, str]]) -> Value:
     """
     paths = [(_printable(path.removeprefix("--").replace("_", "-")), text) for path, text in pairs]
     return _change(value, [_Change(path.split("."), text, path) for path, text in paths], value)
+
+
+class UnknownSetting(UsageError):
+    """A path that leads to no setting."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class ValueNeeded(UsageError):
@@ -108,8 +110,8 @@ def check_path(root: object, path: str) -> None:
     names = path.split(".")
     for number, name in enumerate(names):
         field = name.replace("-", "_")
-        if not _is_dataclass(value) or field not in _names(type(value)):
-            raise UsageError(_unknown(root, value, _Change(names[number:], "", path)))
+        if not is_made_of_settings(value) or field not in _names(type(value)):
+            raise UnknownSetting(_unknown(root, value, _Change(names[number:], "", path)), path)
         value = getattr(value, field)
 
 
@@ -142,10 +144,6 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def _is_dataclass(value: object) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
 def _replaced(value: Value, changed: dict[str, object]) -> Value:
     """A dataclass with some fields changed."""
     assert dataclasses.is_dataclass(value) and not isinstance(value, type)
@@ -156,22 +154,13 @@ def _names(owner: type) -> list[str]:
     return [field.name for field in dataclasses.fields(owner) if field.init]
 
 
-def _items(value: object) -> Iterator[tuple[str, object]]:
-    return ((name, getattr(value, name)) for name in _names(type(value)))
-
-
-@cache
-def _hints(owner: type) -> dict[str, object]:
-    return typing.get_type_hints(owner)
-
-
 def _settings(value: object, prefix: str = "", inherited: str = "") -> Iterator[Setting]:
     kind: object = type(value)
     docs = _docs(kind)
-    for name, entry in _items(value):
+    for name, entry in items(value):
         path = prefix + name.replace("_", "-")
         hint, doc = _hint(value, name), docs.get(name) or inherited
-        if not _is_dataclass(entry):
+        if not is_made_of_settings(entry):
             yield Setting(path, _leaf(entry), type_text(hint), doc, _choices(hint))
             continue
         alone = hint is type(entry)
@@ -190,7 +179,7 @@ def _leaf(value: object) -> object:
 def _hint(owner: object, name: str) -> object:
     """The annotation of a field; the type of its value where the annotation says nothing."""
     kind: object = type(owner)
-    hint = _hints(kind)[name]
+    hint = hints_of(kind)[name]
     hint = getattr(hint, "__value__", hint)
     value = getattr(owner, name)
     return type(value) if (hint in (Any, object) or isinstance(hint, TypeVar)) and isinstance(value, SCALARS) else hint
@@ -245,8 +234,8 @@ def _change(value: Value, changes: list[_Change], root: object) -> Value:
     fields: dict[str, list[_Change]] = {}
     for change in changes:
         field = change.names[0].replace("-", "_")
-        if not _is_dataclass(value) or field not in _names(type(value)):
-            raise UsageError(_unknown(root, value, change))
+        if not is_made_of_settings(value) or field not in _names(type(value)):
+            raise UnknownSetting(_unknown(root, value, change), change.path)
         fields.setdefault(field, []).append(change)
     new = {}
     for field, parts in fields.items():
@@ -269,12 +258,12 @@ def _unknown(root: object, value: object, change: _Change) -> str:
     parent = path.split(".")[: -len(change.names)]
     classes = [kind.__name__ for kind in _variants(_hint_at(root, parent)) if name.replace("-", "_") in _names(kind)]
     if classes:
-        holder, held = ".".join(parent), type(value).__name__ if _is_dataclass(value) else to_text(value)
+        holder, held = ".".join(parent), type(value).__name__ if is_made_of_settings(value) else to_text(value)
         return f"unknown setting --{path}: --{holder} is {held}; choose --{holder} {_either(classes)} first"
-    here = [".".join([*parent, setting.path]) for setting in _settings(value)] if _is_dataclass(value) else []
+    here = [".".join([*parent, setting.path]) for setting in _settings(value)] if is_made_of_settings(value) else []
     known = list(dict.fromkeys([*here, *(setting.path for setting in _settings(root))]))
     ends = [entry for entry in known if entry.endswith(f".{path}")]
-    close = difflib.get_close_matches(path, known, n=3, cutoff=0.6)
+    close = closest(path, known)
     nearest = list(dict.fromkeys(ends + close))[:3]
     if nearest:
         return f"unknown setting --{path}; closest: {', '.join(f'--{entry}' for entry in nearest)}"
@@ -287,7 +276,7 @@ def _hint_at(root: object, names: list[str]) -> object:
     value, hint = root, None
     for name in names:
         field = name.replace("-", "_")
-        if not _is_dataclass(value) or field not in _names(type(value)):
+        if not is_made_of_settings(value) or field not in _names(type(value)):
             return None
         value, hint = getattr(value, field), _hint(value, field)
     return hint
@@ -299,8 +288,8 @@ class _Refused(Exception):
 
 def _parse(text: str, hint: object, current: object, path: str) -> object:
     members, contracts = [kind for kind in _kinds(hint) if _expected(kind)], list(filter(_is_contract, _members(hint)))
-    if not members or (hint is type(current) and _is_dataclass(current)):
-        names = _names(type(current)) if _is_dataclass(current) else []
+    if not members or (hint is type(current) and is_made_of_settings(current)):
+        names = _names(type(current)) if is_made_of_settings(current) else []
         parts = ", ".join(f"--{path}.{name.replace('_', '-')}" for name in names)
         raise UsageError(f"--{path} cannot be set as a whole" + (f"; set its parts: {parts}" if parts else ""))
     if contracts and is_reference(text):
@@ -320,7 +309,7 @@ def _of_a_user(reference: str, contract: type, path: str) -> object:
     except TypeError as error:
         raise UsageError(f"--{path}: '{reference}' cannot be built by its name: {error}") from error
     asked = {name for kind in contract.__mro__ if kind.__module__ != "typing" for name in vars(kind)}
-    missing = [name for name in sorted(asked) if not (name.startswith("_") or hasattr(value, name))]
+    missing = [name for name in sorted(asked - {*dir(value)}) if not name.startswith("_")]
     if missing:
         raise UsageError(f"--{path}: '{reference}' is no {contract.__name__}: it has no {', '.join(missing)}")
     if not is_setting(type(value)):
@@ -330,7 +319,7 @@ def _of_a_user(reference: str, contract: type, path: str) -> object:
 
 def _inheriting(chosen: object, current: object) -> object:
     """Another kind of the same base keeps the settings of that base: only what differs starts from its defaults."""
-    if not (_is_dataclass(chosen) and _is_dataclass(current)):
+    if not (is_made_of_settings(chosen) and is_made_of_settings(current)):
         return chosen
     shared = [kind for kind in type(chosen).__mro__ if kind in type(current).__mro__ and dataclasses.is_dataclass(kind)]
     names = [field.name for field in dataclasses.fields(shared[0])] if shared else []

@@ -68,10 +68,6 @@ class LearnedRecords(RecordReward):
         """One number for each entity."""
         return self.declared(spec).number
 
-    def raw_size(self, spec: EnvSpec) -> int:
-        """Length of what stage 1 keeps of a step."""
-        return super().feature_size(spec)
-
     def empty_state(self, spec: EnvSpec) -> LearnedState:
         """A state of the right shapes, with nothing in it."""
         empty, entities = super().empty_state(spec), self.declared(spec)

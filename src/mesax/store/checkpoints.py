@@ -79,7 +79,7 @@ class Checkpoints:
         self._due = ended + max(checkpoint_seconds(), (ended - started) / LARGEST_SHARE)
 
     def put_aside(self, name: str, tree: PyTree, facts: Json) -> None:
-        """Keep a piece that will not change again, beside the checkpoints that count on it."""
+        """Keep a piece that will not change again, next to the checkpoints that count on it."""
         started = time.monotonic()
         save_tree(self.scratch / name, tree, facts)
         self._pieces[name] = file_checksum(self.scratch / name / MANIFEST)

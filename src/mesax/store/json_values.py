@@ -46,7 +46,7 @@ OWN_SUM = "sha256_of_the_rest"
 
 
 def signed(content: Mapping[str, object]) -> Json:
-    """With a sum of all the rest: whoever reads the file finds out if that was changed by accident."""
+    """With a sum of all the rest, which tells a reader if that was changed by accident."""
     rest = {name: value for name, value in json_ready(content).items() if name != OWN_SUM}
     return rest | {OWN_SUM: hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
@@ -122,7 +122,7 @@ def _finite(digits: str) -> float:
 
 
 def _small(digits: str) -> int:
-    """What no float could hold would break whoever calculates with it."""
+    """What no float could hold would break calculations with it."""
     if len(digits) > _MOST_DIGITS:
         raise _TooLarge(digits)
     return int(digits)

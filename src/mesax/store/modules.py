@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from mesax.errors import StoreError, UsageError
+from mesax.errors import StoreError, UsageError, closest
 from mesax.runtime import staying
 from mesax.store.settings import Named, foreign_modules, module_of, name_of, script_name, script_path
 
@@ -26,7 +26,7 @@ _loading: list[str] = []
 
 
 def current_directory() -> Path:
-    """Where modules are looked for first; somebody may have removed it."""
+    """Where modules are looked for first; it may have been removed."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -42,7 +42,7 @@ def refuse_references(*names: str | None) -> None:
     """Names that come from a file go through here first: nothing is imported because a file names it."""
     for name in names:
         if name is not None and is_reference(name):
-            raise UsageError(f"'{name}' is of somebody's own module, and no file can have that loaded")
+            raise UsageError(f"'{name}' is of a user's own module, and no file can have that loaded")
 
 
 def file_name(name: str) -> str:
@@ -82,7 +82,9 @@ def attribute_of(text: str) -> object:
     found: object = load_module(module)
     for name in path.split("."):
         if not hasattr(found, name):
-            raise UsageError(f"module '{module}' has no '{path}'; it has {_offered(module)}")
+            near = closest(name, dir(found))
+            meant = f"did you mean {' or '.join(near)}? it" if near else "it"
+            raise UsageError(f"module '{module}' has no '{path}'; {meant} has {_offered(module)}")
         found = getattr(found, name)
     return found
 
@@ -113,15 +115,19 @@ def load_module(name: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"module '{name}' cannot be imported: {text}{_cure(error)}") from error
+        raise UsageError(f"module '{name}' cannot be imported: {text}{_cure(name, error)}") from error
     finally:
         _loading.pop()
 
 
-def _cure(error: BaseException) -> str:
-    """How to install what a user's module could not import, if an extra of mesax brings it."""
-    extra = EXTRAS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
-    return f" (pip install 'mesax[{extra}]')" if extra else ""
+def _cure(name: str, error: BaseException) -> str:
+    """How to install what a user's module could not import, or where a module was looked for in vain."""
+    missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    if missing in EXTRAS:
+        return f" (pip install 'mesax[{EXTRAS[missing]}]')"
+    if missing and (name == missing or name.startswith(f"{missing}.")):
+        return f" (looked for in {current_directory()}, then on Python's search path)"
+    return ""
 
 
 def refuse_while_loading(what: str) -> None:

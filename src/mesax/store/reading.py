@@ -31,7 +31,7 @@ FAMILY_NUMBERS = ("optimal_return", "suboptimal_return", "optimal_threshold")
 SUMMARY_NUMBERS = ("wall_seconds", "env_steps", "meta_env_steps")
 WORST_NUMBERS = ("task", "target", "steps", "chance", "stay")
 UNIFORM_PLAY, ALL_EXPLORERS = "uniform", "all explorers"
-"""Visitors that coverage.json has beside the explorers one by one."""
+"""Visitors that coverage.json has in addition to single explorers."""
 VISITOR_ENTRIES = ("name", "distinct_visits", "high_reward_steps")
 
 PHASE = "adapt"

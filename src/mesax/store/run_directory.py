@@ -68,7 +68,7 @@ class RunDirectory:
             _refuse_existing(path)
             try:
                 os.rename(temporary, path)
-            except OSError:  # somebody else was faster
+            except OSError:  # another process was faster
                 _refuse_existing(path)
                 raise
             sync_directory(path.parent)
@@ -87,7 +87,7 @@ class RunDirectory:
         """What run.json says: configuration, command, versions, tasks."""
         try:
             expected = self.expected("run.json")
-        except DamageError:  # of the sums: whoever reads a result finds it, and `resume` has to get past it
+        except DamageError:  # of the sums: a reader of a result finds it, and `resume` has to get past it
             expected = None
         return read_json(self.path / "run.json", expected)
 
@@ -307,13 +307,13 @@ def _line(row: Mapping[str, object]) -> str:
 def _lock_alone(descriptor: int) -> None:
     """Take a lock, or raise `BlockingIOError` if another process has it.
 
-    Whoever asks if a run is at work shares the lock for an instant (`execution/status.py`): that is waited for.
+    A process that asks if a run is at work shares the lock for an instant (`execution/status.py`): that is waited for.
     """
     for _ in range(SECONDS_FOR_LOOKING * 20):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused if somebody has it alone
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused if another has it alone
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         time.sleep(0.05)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """Frozen dataclasses as plain JSON, and back: nothing that is named in a file is ever imported.
 
-Classes and functions of mesax go by their names alone; those of others as `module:name`, so that whoever reads the file
-knows which module they have to offer.
+Classes and functions of mesax go by their names alone; those of others as `module:name`, so that a reader of the file
+knows which module to offer.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ def _taken(kind: type) -> tuple[dataclasses.Field[typing.Any], ...]:
         assert dataclasses.is_dataclass(kind)
         _TAKEN[kind] = tuple(field for field in dataclasses.fields(kind) if field.init)
     return _TAKEN[kind]
+
+
+def is_made_of_settings(value: object) -> bool:
+    """Whether a value is an object of a dataclass, and not the class itself."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def items(value: object) -> Iterator[tuple[str, object]]:
@@ -162,7 +167,7 @@ def to_plain(value: object, *, whole: bool = False) -> typing.Any:
     """`value` as JSON can hold it; a dataclass becomes an object that names its type.
 
     `whole` says every setting, also those that were `added` and leave all as it was. A field that `from_plain` could
-    not read back is a `TypeError`: else a run would go well, and nobody could look at it afterwards.
+    not read back is a `TypeError`: else a run would go well, and could not be looked at afterwards.
     """
     return _plain(value, whole, "")
 
@@ -175,7 +180,7 @@ def _plain(value: object, whole: bool, place: str) -> typing.Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_made_of_settings(value):
         kind, chosen = type(value), items(value) if whole else said(value)
         parts = {name: _plain(entry, whole, f"{kind.__name__}.{name}") for name, entry in chosen}
         return {"type": name_of(kind), **retired(kind), **parts}
@@ -205,22 +210,12 @@ def _no_setting(value: object, place: str) -> TypeError:
     return TypeError(f"a {type(value).__name__} cannot be a setting" + (f" ({place})" if place else ""))
 
 
-def nameless(value: object, place: str = "") -> Iterator[str]:
+def nameless(value: object) -> Iterator[str]:
     """Fields with functions and classes that a name does not tell from others: made in a function, bound to an object.
 
     What one function makes goes by one name, whatever it was made with.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kind = type(value)
-        if not _known_by_name(kind):
-            yield place or kind.__name__
-        for name, entry in items(value):
-            yield from nameless(entry, f"{kind.__name__}.{name}")
-    elif isinstance(value, list | tuple):
-        for entry in value:
-            yield from nameless(entry, place)
-    elif callable(value) and hasattr(value, "__qualname__") and not _known_by_name(value):
-        yield place
+    return (place for place, named in _named_in(value) if not _known_by_name(named))
 
 
 def _known_by_name(named: Named) -> bool:
@@ -241,27 +236,36 @@ def _found_under_its_name(named: Named) -> bool:
 
 def foreign_modules(value: object) -> tuple[str, ...]:
     """Modules outside mesax whose classes and functions are among the settings, in the order in which they appear."""
-    return tuple(dict.fromkeys(module for module in _modules(value) if module.partition(".")[0] not in HOMES))
+    modules = dict.fromkeys(module_of(named) for _, named in _named_in(value))
+    return tuple(module for module in modules if module.partition(".")[0] not in HOMES)
 
 
-def _modules(value: object) -> Iterator[str]:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield module_of(type(value))
-        for _, entry in items(value):
-            yield from _modules(entry)
+def _named_in(value: object, place: str = "") -> Iterator[tuple[str, Named]]:
+    """Every class and function among the settings, with the field that it is in."""
+    if is_made_of_settings(value):
+        kind = type(value)
+        yield place or kind.__name__, kind
+        for name, entry in items(value):
+            yield from _named_in(entry, f"{kind.__name__}.{name}")
     elif isinstance(value, list | tuple | set | frozenset):
         for entry in value:
-            yield from _modules(entry)
+            yield from _named_in(entry, place)
     elif callable(value) and hasattr(value, "__qualname__"):
-        yield module_of(value)
+        yield place, value
 
 
 class UnknownName(StoreError):
-    """A file names a class or a function that nobody offers."""
+    """A file names a class or a function that is not offered."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, known: Iterable[str], *fields: str) -> None:
         super().__init__(f"a setting is of the unknown type {name!r}; known are {', '.join(sorted(known))}")
         self.name = name
+        self.fields = list(fields)
+
+    @property
+    def place(self) -> str:
+        """Path of the setting, as it is typed."""
+        return ".".join(self.fields).replace("_", "-")
 
 
 def from_plain(plain: object, kinds: Kinds, limits: Limits = FROM_STRANGERS) -> typing.Any:
@@ -293,15 +297,22 @@ class _Reader:
         assert isinstance(kind, type) and dataclasses.is_dataclass(kind)
         fields = {field.name for field in _taken(kind)}
         gone = {"type": name, **retired(kind)}
-        given = {key: self.read(entry, depth + 1) for key, entry in plain.items() if gone.get(key, ...) != entry}
+        given = {key: self._within(key, entry, depth) for key, entry in plain.items() if gone.get(key, ...) != entry}
         if given.keys() - fields:
             raise StoreError(f"{name} has no setting {min(given.keys() - fields)!r}")
-        hints = _hints(kind)
+        hints = hints_of(kind)
         given = {key: self._fitting(name, key, entry, hints.get(key, object)) for key, entry in given.items()}
         try:
             return kind(**given)
         except (TypeError, ValueError, ArithmeticError, AttributeError, UsageError) as error:
             raise StoreError(f"{name} cannot be built: {error}") from error
+
+    def _within(self, key: str, entry: object, depth: int) -> object:
+        try:
+            return self.read(entry, depth + 1)
+        except UnknownName as error:
+            error.fields.insert(0, key)
+            raise
 
     def _fitting(self, name: str, key: str, entry: object, hint: object) -> object:
         """A field's value as its annotation wants it: JSON holds infinite numbers and functions as text."""
@@ -311,14 +322,14 @@ class _Reader:
             if _fits(0.0, hint) and not _is_open(hint):
                 return _number(name, key, entry)
             if _takes_functions(hint):
-                raise UnknownName(entry, self.kinds)
+                raise UnknownName(entry, self.kinds, key)
         if not _fits(entry, hint):
             raise StoreError(f"{name}.{key} cannot be {type(entry).__name__} {str(entry)[:40]!r}")
         return entry
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, object]:
+def hints_of(kind: type) -> dict[str, object]:
     """Annotations of a class, found once: as text they must be compiled to be read."""
     return typing.get_type_hints(kind)
 

@@ -2,7 +2,7 @@
 
     <directory>/arrays.safetensors   every leaf under its path in the tree
     <directory>/manifest.json        format, the caller's facts, leaves (path, shape, dtype), size and SHA-256 of files
-    <directory>/<name>               texts beside them, if there are any
+    <directory>/<name>               texts next to them, if there are any
 
 A tree may be kept in memory just as well: `save_tree` and `open_tree` take a `Place`, a directory or an `InMemory`.
 
@@ -123,7 +123,7 @@ def save_tree(
 
 
 def save_again(directory: Place, saved: SavedTree, facts: Mapping[str, object], texts: Mapping[str, str]) -> None:
-    """Write a saved tree to another place with other facts and texts; nobody has to know what it means."""
+    """Write a saved tree to another place with other facts and texts; without knowing what it means."""
     _save(directory, list(saved._entries.values()), saved._arrays, facts, texts)
 
 
@@ -136,11 +136,6 @@ def copy_tree(source: Path, directory: Place) -> None:
 def trees_in(place: Place, pattern: str) -> list[Place]:
     """The trees right below a place whose names match, in the order of their names."""
     return sorted(place.glob(pattern), key=lambda one: one.name)
-
-
-def exists(directory: Path) -> bool:
-    """Whether there is a saved tree under this name, complete or damaged."""
-    return (settled(directory) / MANIFEST).is_file()
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -246,7 +241,7 @@ def _save(
     # Through JSON and back: keys become text before they are sorted, arrays become lists.
     plain_facts = json.loads(json.dumps(facts, default=_to_list, allow_nan=False))
     if isinstance(directory, InMemory):
-        own = {name: array.copy() for name, array in arrays.items()}  # whoever gave them may use them up
+        own = {name: array.copy() for name, array in arrays.items()}  # the caller may use them up
         directory.keep(SavedTree(directory.path, plain_facts, {entry["path"]: entry for entry in entries}, own))
         return
 

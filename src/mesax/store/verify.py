@@ -27,7 +27,7 @@ class Findings:
     checked: int
     problems: list[str]
     unknown: list[str] = field(default_factory=list)
-    """Names that no run writes: perhaps harmless, but nobody can check them."""
+    """Names that no run writes: perhaps harmless, but there is nothing to check them against."""
 
 
 def verify_run(run: RunDirectory) -> Findings:

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from mesax import clone
-from mesax.errors import UsageError
+from mesax.errors import UsageError, unknown_name
 from mesax.store.modules import is_reference
 from mesax.suites.base import OpenEnded, Suite
 from mesax.suites.climb.suite import ClimbSuite
@@ -40,10 +40,8 @@ def suite_of(environment: str) -> Suite:
     for suite in _all_suites():
         if environment in suite.environments or (isinstance(suite, OpenEnded) and suite.knows(environment)):
             return suite
-    raise UsageError(
-        f"unknown environment '{environment}'; choose one of {', '.join([*environments(), *patterns()])},"
-        " or name one of your own as MODULE:ATTRIBUTE"
-    )
+    own = ", or name one of your own as MODULE:ATTRIBUTE"
+    raise unknown_name("unknown environment", environment, [*environments(), *patterns()], own)
 
 
 def suite_of_run(run: Mapping[str, object], modules: Iterable[ModuleType] = ()) -> Suite | None:

@@ -110,7 +110,7 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, capsys, closed_port, 
 
 @pytest.mark.parametrize(
     ("greeting", "told"),
-    [(None, "timed out"), (b"", "somebody else does"), (b"HTTP/1.1 400 Bad Request\r\n", "somebody else does")],
+    [(None, "timed out"), (b"", "another program does"), (b"HTTP/1.1 400 Bad Request\r\n", "another program does")],
     ids=["silent", "closes", "web"],
 )
 def test_somebody_else_at_the_address_is_one_line(greeting: bytes | None, told: str, monkeypatch):

@@ -22,7 +22,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what it would print of lost workers, on stdout; we say it in one line
 }
-"""Variables of Ray, unless somebody has set them."""
+"""Variables of Ray, where they are not set."""
 TOO_SLOW = "timed out during startup"
 """What Ray says after half a minute, which a busy machine may need."""
 _head: subprocess.Popen[str] | None = None

@@ -34,7 +34,7 @@ class Desk:
         self._settle(attempt, False)
 
     async def stop(self) -> None:
-        """From the driver: whoever is at work is to save and leave."""
+        """From the driver: attempts at work are to save and leave."""
         self._stopping = True
 
     async def beat(self, attempt: str) -> str:

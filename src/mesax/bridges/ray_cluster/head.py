@@ -1,7 +1,7 @@
 """A Ray cluster of one node on this machine, as a process: says where it is on stdout, ends when its stdin closes.
 
 A process of its own, because Ray forks others, which a process that computes with JAX must not; and because the cluster
-then ends with whoever started it, however that ends.
+then ends with the process that started it, however that ends.
 """
 
 from __future__ import annotations

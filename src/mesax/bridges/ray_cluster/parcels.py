@@ -23,7 +23,7 @@ Stamps: TypeAlias = dict[str, tuple[int, int, int]]
 """What tells without reading whether a file has changed."""
 Read: TypeAlias = Callable[[str], bytes]
 PASSING = ("checkpoints", "scratch")
-"""Folders of a job that nobody but itself reads."""
+"""Folders of a job that only the job reads."""
 LARGEST = 2**40
 DOCUMENT = re.compile(r"[a-z][a-z0-9_-]*\.json")
 
@@ -56,7 +56,7 @@ def pack(directory: Path, names: Iterable[str]) -> Files:
 
 
 def unpack(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write files where nobody else writes: no care is taken that they appear at once."""
+    """Write files where no other process writes: no care is taken that they appear at once."""
     for name, data in files.items():
         path = directory / _inside(name)
         with store_errors(path, "written"):

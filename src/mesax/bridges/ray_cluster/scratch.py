@@ -27,12 +27,12 @@ def scratch_root() -> Path:
 
 @contextmanager
 def own_directory(name: str) -> Iterator[Path]:
-    """A directory for one attempt, for as long as it lasts."""
+    """A directory for one attempt, which goes with it."""
     root = scratch_root()
     with store_errors(root, "created"):
         root.mkdir(parents=True, mode=0o700, exist_ok=True)
         if root.is_symlink() or root.stat().st_uid != os.getuid():  # a link may lead to what is not ours to remove
-            raise StoreError(f"{root} is a link, or belongs to somebody else: set ${SCRATCH}")
+            raise StoreError(f"{root} is a link, or belongs to another user: set ${SCRATCH}")
         remove_abandoned(root)
         lock = root / f"{name}.lock"
         descriptor = open_regular_file(lock, os.O_RDWR | os.O_CREAT)

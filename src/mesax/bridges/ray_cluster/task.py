@@ -127,7 +127,7 @@ def _do(attempt: Attempt, order: Order, line: _Line, stop: threading.Event) -> N
     else:
         outbox.send()
     finally:
-        running.close()  # nobody knows whether another job comes, and Ray ends its processes without a word
+        running.close()  # another job may never come, and Ray ends its processes without a word
 
 
 @cache
@@ -192,7 +192,7 @@ class _Line:
         self.desk.tell.remote(self.attempt, {"kind": "progress", "done": done, "note": note})
 
     def warn(self, message: str) -> None:
-        """What somebody should know."""
+        """A line for the user."""
         self.desk.tell.remote(self.attempt, {"kind": "warning", "message": message})
 
     def deliver(self, parcel: Parcel) -> None:
@@ -215,7 +215,7 @@ class _Line:
 
 
 def _or_leave(call: Callable[[], Any]) -> Any:
-    """The answer to a call; if there is nobody to answer, the run has ended, and so does this process."""
+    """The answer to a call; without one the run has ended, and so does this process."""
     try:
         return call()
     except connection.errors():

@@ -68,7 +68,7 @@ class OnRay:
             reason = error.strerror or str(error) or type(error).__name__
             raise UsageError(f"no Ray cluster answers at {self.cluster}: {reason}") from error
         if not understood:
-            raise UsageError(f"no Ray cluster answers at {self.cluster}: somebody else does")
+            raise UsageError(f"no Ray cluster answers at {self.cluster}: another program does")
 
 
 def _speaks_http_2(line: socket.socket) -> bool:

@@ -15,10 +15,11 @@ from mesax.envs.base import AnyEnvironment, Environment, HostEnvironment, Task, 
 from mesax.envs.contract import check_family, split_of
 from mesax.envs.host import EnvironmentFault
 from mesax.errors import UsageError
+from mesax.ours.threshold import RelativeThreshold
 from mesax.policy import UniformPolicy
 from mesax.store.leaves import is_key
 from mesax.suites.foreign.families import no_setting
-from mesax.suites.foreign.presets import numbers_of_tasks
+from mesax.suites.foreign.presets import THRESHOLD, numbers_of_tasks, threshold_of
 from mesax.training.driver import play_episodes
 from mesax.types import Episode, leading_size, tree_index
 
@@ -55,7 +56,7 @@ def walk_family(family: TaskFamily, seeds: int, steps: int) -> Iterator[Finding]
     yield Finding("ok", "contract", "all members, shapes and types are as they must be")
     yield _unseen(known)
     try:
-        yield from _walk(family.env, tasks, steps, "else let tasks differ")
+        yield from _walk(family.env, tasks, steps, "else let tasks differ", threshold_of(family))
     except EnvironmentFault as fault:
         yield Finding("problem", "fault", str(fault), "fix it in the environment's batch")
 
@@ -80,7 +81,9 @@ def _rows(tasks: Task) -> list[tuple[bytes, ...]]:
     return [tuple(leaf[index].tobytes() for leaf in leaves) for index in range(leading_size(tasks))]
 
 
-def _walk(env: AnyEnvironment, tasks: Task, steps: int, advice: str) -> Iterator[Finding]:
+def _walk(
+    env: AnyEnvironment, tasks: Task, steps: int, advice: str, threshold: RelativeThreshold = THRESHOLD
+) -> Iterator[Finding]:
     spec, seeds = env.spec, leading_size(tasks)
     text = f"{spec.num_agents} agents, {spec.obs_size} numbers each, {spec.action_space}, {spec.horizon} steps"
     yield Finding("ok", "as mesax sees", text)
@@ -106,7 +109,7 @@ def _walk(env: AnyEnvironment, tasks: Task, steps: int, advice: str) -> Iterator
     yield from _differences(plays, advice)
     yield _lengths(plays, spec.horizon)
     returns = [float(value) for play in plays for value in np.sum(np.where(play.mask, play.reward, 0.0), axis=1)]
-    yield from about_rewards([np.asarray(play.reward)[play.mask] for play in plays], returns)
+    yield from about_rewards([np.asarray(play.reward)[play.mask] for play in plays], returns, threshold)
     yield Finding("ok", "speed", f"{total / max(seconds, 1e-9):,.0f} joint steps per second, {number} episodes at once")
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from mesax.ours.threshold import RelativeThreshold
 from mesax.suites.foreign.presets import THRESHOLD
 
 
@@ -34,7 +35,9 @@ def about_seeds(starts_vary: bool, tasks: int, tasks_differ: bool, seen: bool, a
     yield Finding("note", "task seeds", alike, f"fine if what differs is hard to find by chance; {advice}")
 
 
-def about_rewards(rewards: Sequence[np.ndarray], returns: Sequence[float]) -> Iterator[Finding]:
+def about_rewards(
+    rewards: Sequence[np.ndarray], returns: Sequence[float], threshold: RelativeThreshold = THRESHOLD
+) -> Iterator[Finding]:
     """How often random play is paid, and whether stage 1 would find anything; rewards are task by task."""
     every = np.concatenate(rewards)
     paid = np.count_nonzero(every) / len(every)
@@ -45,22 +48,25 @@ def about_rewards(rewards: Sequence[np.ndarray], returns: Sequence[float]) -> It
             f"; return of an episode {np.mean(returns):.4g} on average, {max(returns):.4g} at best" if returns else ""
         )
         yield Finding("ok", "rewards", f"in {paid:.1%} of random steps, at most {every.max():.4g}{more}")
-    yield about_stage_one(rewards)
+    yield about_stage_one(rewards, threshold)
 
 
-def about_stage_one(rewards: Sequence[np.ndarray]) -> Finding:
-    """Whether MESA would find something to go for, by the threshold of the presets for any environment."""
+def about_stage_one(rewards: Sequence[np.ndarray], threshold: RelativeThreshold = THRESHOLD) -> Finding:
+    """Whether MESA would find something to go for, by the threshold of the presets for such an environment."""
     total = sum(map(len, rewards))
-    highs = [THRESHOLD.levels(own).high for own in rewards]
-    found = [(own, high) for own, high in zip(rewards, highs, strict=True) if np.isfinite(high)]
-    setting = f"method.threshold.percentile {THRESHOLD.percentile:g}"
+    highs = [threshold.levels(own).high for own in rewards]
+    found = [(own, high) for own, high in zip(rewards, highs, strict=True) if np.any(own >= high)]
+    by_percentile = f"percentile {threshold.percentile:g}" if threshold.percentile is not None else None
+    setting = f"method.threshold.{by_percentile or f'reward {threshold.reward:g}'}"
     if not found:
         values = sorted({float(own[0]) for own in rewards})
-        paid = f"pay {values[0]:.4g}" if len(values) == 1 else "of a task pay the same"
+        paid = f"all pay {values[0]:.4g}" if len(values) == 1 else "all of a task pay the same"
+        if by_percentile is None:
+            paid = f"none pays {threshold.reward:.4g}"
         return Finding(
             "note",
             "stage 1",
-            f"would find nothing to go for in {total} random steps: all {paid} ({setting})",
+            f"would find nothing to go for in {total} random steps: {paid} ({setting})",
             "look longer (--steps 20000); if that finds nothing either, let training tasks pay now and then by chance:"
             " a smaller map, more goals, a reward for a part of the way",
         )

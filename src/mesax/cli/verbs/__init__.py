@@ -32,6 +32,7 @@ OWN = {
 def verbs() -> dict[str, tuple[str, str]]:
     """Every verb with its module and the line about it; a clone's verb stands in place of one of the same name."""
     found = {name: (f"{__name__}.{name}", text) for name, text in OWN.items()}
+    found["completion"] = ("mesax.cli.completion", "a script that completes verbs, names and options in a shell")
     if clone.is_here():
         own = clone.part("cli", "a verb")
         found |= {name: (f"{own.__name__}.{name}", text) for name, text in own.VERBS.items()}

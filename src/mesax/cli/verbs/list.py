@@ -12,6 +12,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("env", metavar="ENV", nargs="?", help="its environment")
     shared.preset(parser)
     parser.add_argument("--learner", help="its learner, as for 'mesax run'")
+    parser.add_argument("--all", action="store_true", help="every setting, not only those that matter most")
+    parser.add_argument("--grep", metavar="WORD", help="settings whose name or meaning has a word")
     parser.add_argument("--deviations", action="store_true", help="every difference from the paper, in a line each")
 
 

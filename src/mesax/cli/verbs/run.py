@@ -13,8 +13,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes, settings aside."""
     parser.epilog = (
         "Any other setting is given as --path value, for example --schedule.total-steps 20000 or"
-        " --algorithm.actor-update.margin 0.2; 'mesax list METHOD ENV' shows all of them. --reward-model rnd pays the"
-        " learner of the test tasks by a model of that name, or by one of your own as MODULE:CLASS."
+        " --algorithm.actor-update.margin 0.2; 'mesax list METHOD ENV --all' shows all of them."
+        " --reward-model rnd pays the learner of the test tasks by a model of that name, or by one of your own as"
+        " MODULE:CLASS."
     )
     parser.add_argument("method", metavar="METHOD", help=shared.METHOD_HELP)
     parser.add_argument("env", metavar="ENV", help=shared.ENV_HELP)
@@ -30,6 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     shared.json(parser)
     shared.quiet(parser)
     parser.add_argument("--reuse", action="store_true", help="use or continue a directory that holds this very run")
+    text = "every setting that differs from preset paper, before the run begins"
+    parser.add_argument("--explain", action="store_true", help=text)
     shared.track(parser)
     shared.jobs(parser)
 

@@ -24,7 +24,7 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import ProjectedKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
-from mesax.envs.base import TaskFamily
+from mesax.envs.base import HostEnvironment, TaskFamily
 from mesax.formatting import format_duration
 from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
@@ -66,12 +66,16 @@ def probed_preset(family: TaskFamily, name: str) -> Preset:
     mesa = MESA[name](family)
     method = mesa.method
     assert isinstance(method, Mesa)
-    if family.high_reward is not None:
-        method = replace(method, threshold=RelativeThreshold(family.high_reward, None))
+    method = replace(method, threshold=threshold_of(family))
     if name == "quick":
         found = probed(family)  # type: ignore[arg-type]
         method = replace(method, collect=stretched(method.collect, found.stretch(method.collect, family)))
     return around(family, name, replace(mesa, method=method))
+
+
+def threshold_of(family: TaskFamily) -> RelativeThreshold:
+    """What the family says is high, or what stands out."""
+    return THRESHOLD if family.high_reward is None else RelativeThreshold(family.high_reward, None)
 
 
 def around(family: TaskFamily, name: str, mesa: Experiment) -> Preset:
@@ -260,15 +264,15 @@ def probed(family: TaskFamily) -> Probe:
     tasks = family.split(0, numbers_of_tasks(family, PROBED_TASKS, 1)[0], 1).train
     policy = UniformPolicy(spec.action_space)
     try:
-        play_episodes(family.env, tasks, policy, jax.random.key(1), number)  # compiled, or opened
+        if not isinstance(family.env, HostEnvironment):
+            play_episodes(family.env, tasks, policy, jax.random.key(2), number)  # to compile it is not to play
         started = time.perf_counter()
         played = play_episodes(family.env, tasks, policy, jax.random.key(2), number)
         seconds = time.perf_counter() - started
     finally:
         running.close()
     rewards, mask = np.asarray(played.reward), np.asarray(played.mask)
-    threshold = THRESHOLD if family.high_reward is None else RelativeThreshold(family.high_reward, None)
-    paid = np.any(mask & (rewards >= threshold.levels(rewards[mask]).high), axis=1)
+    paid = np.any(mask & (rewards >= threshold_of(family).levels(rewards[mask]).high), axis=1)
     return Probe(number, int(paid.sum()), int(mask.sum()) / max(seconds, 1e-6))
 
 
