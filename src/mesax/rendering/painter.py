@@ -107,7 +107,7 @@ def draw_moment(scene: Scene, title: str, moment: Moment) -> Figure:
     left = room + 0.15 if aside else 0.0
     if aside:
         arena = place_axes(figure, 0.1, top - TITLE - room, room, room)
-        _draw_arena(arena, scene, moment)
+        draw_arena(arena, scene, moment)
     _draw_episode(figure, scene, moment, (left, top), width - left, arena=not aside)
     _write_legend(figure, scene)
     return figure
@@ -149,7 +149,7 @@ def _draw_episode(
         y -= side * scene.aspect + 0.12
         for place, at in enumerate(times):
             axes = place_axes(figure, x + place * side, y + 0.12, side, side * scene.aspect)
-            _draw_arena(axes, scene, Moment(moment.episode, at, moment.moving))
+            draw_arena(axes, scene, Moment(moment.episode, at, moment.moving))
             if len(times) > 1:
                 axes.set_title(f"step {take.steps[at]}", loc="center", fontsize=7.5, y=0.96, pad=-6, color=SOFT)
     width -= NAMES if scene.band is not None else 0.0
@@ -158,7 +158,7 @@ def _draw_episode(
         _draw_curves(place_axes(figure, x, y, width, 0.88 * high), scene, moment, number)
     y -= STRIP + (0.1 if scene.curves else 0.0)
     strip = place_axes(figure, x, y, width, STRIP)
-    _draw_rewards(strip, scene, moment)
+    draw_rewards(strip, scene, moment)
     strip.set_xlabel(_visited(scene, take, int(take.steps[moment.at])), fontsize=8, labelpad=-2 if scene.places else 1)
 
 
@@ -195,7 +195,7 @@ def _order(take: Take, step: int) -> list[int]:
     return list(dict.fromkeys(place for when, place in take.visits if when <= step and place >= 0))
 
 
-def _draw_arena(axes: Axes, scene: Scene, moment: Moment) -> None:
+def draw_arena(axes: Axes, scene: Scene, moment: Moment) -> None:
     """Shapes, joined points, and the agents with the way they came."""
     take = scene.takes[moment.episode]
     step = int(take.steps[moment.at])
@@ -296,7 +296,7 @@ def _draw_curves(axes: Axes, scene: Scene, moment: Moment, row: int) -> None:
     _mark_now(axes, take, moment)
 
 
-def _draw_rewards(axes: Axes, scene: Scene, moment: Moment) -> None:
+def draw_rewards(axes: Axes, scene: Scene, moment: Moment) -> None:
     """The reward of every step; what is still to come is pale."""
     take = scene.takes[moment.episode]
     rates = take.rewards[1:] / np.diff(take.steps)
