@@ -28,7 +28,7 @@ from mesax.results.intervals import (
     probability_of_improvement,
     share_interval,
 )
-from mesax.results.returns import levels_of, returns_interval
+from mesax.results.returns import levels_of, lowest_return, returns_interval
 from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, Curve, RunResults, curves_from_rows, final_return
 
@@ -213,7 +213,18 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     probability = float(np.mean([probability_of_improvement(one.returns, another.returns) for one, another in pairs]))
     complete = len(shared) == len(ours) == len(theirs)
     seeds = np.array([one.seed for one, _ in pairs])
-    return Comparison(paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
+    found = _possible(paired_interval(differences, seeds, levels_of(run.family)), run.family)
+    return Comparison(found, probability, len(shared), complete)
+
+
+def _possible(difference: Interval, family: Json) -> Interval:
+    """No difference is expected to be larger than that of the best return and the lowest one, where these are known."""
+    lowest = lowest_return(family)
+    if lowest is None or levels_of(family) is None:
+        return difference
+    most = float(family["optimal_return"]) - lowest
+    low, high = max(difference.low, -most), min(difference.high, most)
+    return replace(difference, low=min(difference.value, low), high=max(difference.value, high))
 
 
 def _unbounded_interval(run: RunResults) -> Interval:
