@@ -101,7 +101,8 @@ def test_nearness_is_the_models_own_value():
     obs = jax.random.normal(jax.random.key(1), (2, spec.obs_size))
     logits = model.logits(DECLARED.seen(obs))
     kappa = reward.sense(spec, state, Transition(obs, jnp.zeros(2, jnp.int32), obs))
-    np.testing.assert_allclose(kappa, np.exp(-np.maximum(3.0 - logits - 1.0, 0.0) / 2.0), rtol=1e-5)
+    beyond = np.maximum(3.0 - logits - 1.0, 0.0)
+    np.testing.assert_allclose(kappa, 1.0 / (1.0 + beyond / 2.0), rtol=1e-5)
 
 
 def stopped_at(pause: int | None, path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:

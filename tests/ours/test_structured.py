@@ -81,7 +81,7 @@ def test_a_bundle_plays_as_the_run_does(finished, tmp_path):
     first, second = ours.act(obs), ours.act(obs)
     assert np.array_equal(first, theirs.act(obs)) and not np.array_equal(first, second)
     assert np.mean(first[:, 0] == first[:, 1]) > 0.8
-    assert "explorer-1" in play_policy(finished, EXPERIMENT, 0, "explorer-1").title
+    assert play_policy(finished, EXPERIMENT, 0, "explorer-1").takes
 
 
 @pytest.mark.parametrize("method", ["structured", "diagonal"])
