@@ -52,8 +52,7 @@ $(VENV)/.dist: $(VENV)/.core
 # alone; then compare. The controls learn on the other core.
 QUICKSTART := mesa uniform plain
 BRIEF := --schedule.total-steps 500_000
-BRIEF_mesa := --method.coverage-episodes 100
-LEARN = $(BIN)/mesax run $(1) mpe-2a5l --out $(RUNS)/quickstart-$(1) --reuse --workers 1 $(BRIEF) $(BRIEF_$(1))
+LEARN = $(BIN)/mesax run $(1) mpe-2a5l --out $(RUNS)/quickstart-$(1) --reuse --workers 1 $(BRIEF)
 CONTROLS = $(RUNS)/quickstart-controls.log
 quickstart: $(VENV)/.core  ## Run MESA and two controls on a particle world, draw a picture, say what MESA gains
 	@mkdir -p $(RUNS)

@@ -31,7 +31,7 @@ from mesax.baselines.maven import Maven  # noqa: E402
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily  # noqa: E402
 from mesax.nets import Adam, Gru, Mlp  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.loop import LearningLoop  # noqa: E402
 from mesax.training.schedule import Budget, Schedule  # noqa: E402
 
 

@@ -26,8 +26,7 @@ from mesax.experiments.catalogue import experiment as named  # noqa: E402
 from mesax.mesa.method import Mesa  # noqa: E402
 from mesax.policy import ExplorationPolicySet  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
-from mesax.training.loop import Start  # noqa: E402
+from mesax.training.loop import LearningLoop, Start  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed, tree_stack  # noqa: E402
 

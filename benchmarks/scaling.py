@@ -39,8 +39,7 @@ import two_nodes  # noqa: E402
 from mesax.envs.climb import ClimbFamily  # noqa: E402
 from mesax.experiments.catalogue import experiment as named  # noqa: E402
 from mesax.suites.particles.presets import ADDITIVE_LEARNER, LEARNER  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
-from mesax.training.loop import Start  # noqa: E402
+from mesax.training.loop import LearningLoop, Start  # noqa: E402
 from mesax.training.rollout import play  # noqa: E402
 from mesax.types import Elapsed  # noqa: E402
 from paper.quoting.blocks import Evidence  # noqa: E402

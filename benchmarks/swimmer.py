@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerTask  # noqa: E402
 from mesax.experiments.catalogue import experiment  # noqa: E402
 from mesax.training.driver import learn  # noqa: E402
-from mesax.training.learning_loop import LearningLoop  # noqa: E402
+from mesax.training.loop import LearningLoop  # noqa: E402
 
 STEPS = 100
 BAR = 2.0

@@ -77,9 +77,10 @@ def main() -> None:
     configure()
 
     from mesax.explorers.foreign_loop import load_explorers
-    from mesax.results.evidence.zero_shot import keep_row, name_of, training_digest
+    from mesax.results.evidence.kept import training_digest
     from mesax.store.run_directory import RunDirectory
     from mesax.suites.registry import suite_of
+    from paper.zero_shot import keep_row, name_of
 
     run, explorers = RunDirectory.open(options.run).run, load_explorers(options.run)
     seed = run["seed"] if options.seed is None else options.seed

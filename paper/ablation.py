@@ -33,7 +33,7 @@ def ablation_figure(arms: Sequence[tuple[str, RunResults]], in_the_paper: Sequen
         else:
             left.set_axis_off()
         left.set_title(literal(env))
-        left.set_ylabel("return (mean, 95% interval)")
+        left.set_ylabel("return")
         _finals(right, own[env])
     return figure
 
@@ -42,7 +42,7 @@ def _finals(axes: Axes, arms: Sequence[tuple[str, RunResults]]) -> None:
     """A row for each arm: every task run a dot, the mean with its interval in words at the right."""
     runs = [run for _, run in arms]
     for row, (run, color) in enumerate(zip(runs, run_colors(runs), strict=True)):
-        draw_scores(axes, row, run, None, color)
+        draw_scores(axes, row, run, color)
         interval = final_interval(run)
         text = f"{format_number(interval.value)} [{format_number(interval.low)}, {format_number(interval.high)}]"
         axes.annotate(

@@ -17,12 +17,13 @@ from mesax.experiments.names import method_and_learner
 from mesax.experiments.request import Request
 from mesax.formatting import NOTHING, format_duration
 from mesax.results.comparison import pool
-from mesax.results.evidence.freshness import borrows_from, is_of, requested, with_family
 from mesax.results.evidence.kept import ELSEWHERE, Kept, all_kept, facts_of
-from mesax.results.labels import OUTDATED, OUTDATED_NOTE
+from mesax.results.evidence.same_settings import is_of
+from mesax.results.labels import NAMES, OUTDATED, OUTDATED_NOTE
 from mesax.results.tables import Table
 from mesax.store.reading import RunResults
 from mesax.suites.renamed import load_run, open_run
+from paper.freshness import borrows_from, requested, with_family
 
 SEEDS = (0, 1, 2)
 """Seeds of every result that is reported."""
@@ -117,7 +118,7 @@ class Found:
     @property
     def label(self) -> str:
         """What the figure calls it."""
-        return self.cell.label or self.cell.method
+        return self.cell.label or NAMES.get(self.cell.method, self.cell.method)
 
     @property
     def cost(self) -> float:

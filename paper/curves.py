@@ -1,28 +1,25 @@
-"""Figures 3 and 4 of the paper: learning curves of every method in every world, too many to name at their ends."""
+"""Figures 3 and 4 of the paper: learning curves of every method, a panel for each world."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle, product
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
+from mesax.rendering.canvas import INK, SOFT, label_ends, literal, new_figure, styled
 from mesax.results.curves import mean_curve
 from mesax.results.figures import reference_lines, returns_axis, steps_axis
-from mesax.store.reading import RunResults
+from mesax.results.labels import COLORS, colors_of
+from mesax.results.summary import final_interval
 from paper.cells import Found, Kind
 
-COLUMNS = 3
-OURS, *OTHERS = PALETTE
-BASELINES = tuple((color, line) for line, color in product(("-", "--"), OTHERS))
-AS_OURS = tuple((color, "-", 2.4) for color in (OURS, "#001F3F"))
-AS_PUBLISHED = tuple((OURS, line) for line in ("--", ":", "-."))
-ASIDE = tuple((color, line) for line, color in product((":", "-.", "--"), (INK, SOFT)))
-"""Styles of what is not compared: controls, and methods that are told more."""
+COLUMNS, LETTERS = 3, 46
+"""Panels side by side, and letters of a line above each."""
+PALE = "#C4C4C4"
 
 
 @dataclass(frozen=True)
@@ -31,38 +28,42 @@ class Look:
 
     color: str
     line: str
-    width: float = 1.3
+    width: float
+    name: str
+    """What the legend calls it, perhaps together with others."""
 
 
-def looks(labels: Sequence[tuple[str, Kind]]) -> dict[str, Look]:
-    """Ours stands out, as published it has the same color, baselines have others, all others are gray."""
-    others = {"ours": _in_turn(AS_OURS), "published": _in_turn(AS_PUBLISHED), "baseline": _in_turn(BASELINES)}
-    aside = _in_turn(ASIDE)
-    return {label: next(others.get(kind, aside)) for label, kind in dict(labels).items()}
-
-
-def _in_turn(styles: Sequence[tuple[str, str] | tuple[str, str, float]]) -> Iterator[Look]:
-    return (Look(*style) for style in cycle(styles))
+def look_of(label: str, method: str, kind: Kind) -> Look:
+    """Ours stands out and controls have their colors; baselines are gray, and only the best is named."""
+    aside = {
+        "ours": Look(COLORS.get(method, INK), "-", 2.4, label),
+        "published": Look(COLORS["mesa"], ":", 1.3, "MESA as published, and without its explorers"),
+        "baseline": Look(PALE, "-", 1.0, "baselines; the best is named"),
+        "privileged": Look(SOFT, ":", 1.0, "told the task's secret"),
+    }
+    own = "#9CC7E4" if label.startswith("MESA") else colors_of([label])[0]
+    return aside.get(kind) or Look(own, "-", 1.5, label)
 
 
 @styled
 def curves_of_all(found: Sequence[Found]) -> Figure:
-    """A panel for each world, one legend for all; only ours has its interval drawn, the others' would hide it."""
+    """Means over all task runs; ours with its interval at the end."""
     shown = [one for one in found if one.pooled]
     envs = list(dict.fromkeys(one.cell.env for one in shown))
-    look = looks([(one.label, one.cell.kind) for one in shown])
     columns = min(COLUMNS, len(envs))
     rows = -(-len(envs) // columns)
-    figure = new_figure(3.7 * columns, 2.7 * rows + 0.2 * -(-len(look) // COLUMNS) + 0.4)
+    figure = new_figure(max(7.4, 3.3 * columns), 2.5 * rows + 0.7)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, env in zip(grid, envs, strict=False):
-        own = [one for one in shown if one.cell.env == env]
-        _draw(axes, [(one, run) for one in own for run in one.pooled], look)
-        axes.set_title(literal(f"{env}{_fewer_seeds(own)}"))
+        _draw(axes, own := [one for one in shown if one.cell.env == env])
+        axes.set_title("\n".join(textwrap.wrap(literal(f"{env}{_fewer_seeds(own)}"), LETTERS)))
     for axes in grid[len(envs) :]:
         axes.set_axis_off()
-    _legend(figure, look)
-    figure.supylabel("mean return on unseen tasks; band: 95% interval of ours", fontsize=9)
+    looks = {look.name: look for look in (look_of(one.label, one.cell.method, one.cell.kind) for one in shown)}
+    lines = [Line2D([], [], color=look.color, linestyle=look.line, linewidth=look.width) for look in looks.values()]
+    names = [literal(name) for name in looks]
+    figure.legend(lines, names, loc="outside lower center", ncols=max(2, columns), frameon=False, fontsize=8)
+    figure.supylabel("mean return on unseen tasks", fontsize=9)
     return figure
 
 
@@ -74,19 +75,22 @@ def _fewer_seeds(found: Sequence[Found]) -> str:
     return f" ({', '.join(f'{one.label}{one.fewer_seeds}' for one in found if one.fewer_seeds)})"
 
 
-def _draw(axes: Axes, members: Sequence[tuple[Found, RunResults]], look: dict[str, Look]) -> None:
-    for one, run in members:
-        steps, mean, low, high = mean_curve(run)
-        own, is_ours = look[one.label], one.cell.kind == "ours"
-        axes.plot(steps, mean, own.line, color=own.color, linewidth=own.width, zorder=4 if is_ours else 3)
-        if is_ours and len(one.runs) > 1:  # one seed says nothing of others
-            axes.fill_between(steps, low, high, color=own.color, alpha=0.15, linewidth=0)
-    reference_lines(axes, members[0][1])
+def _draw(axes: Axes, found: Sequence[Found]) -> None:
+    baselines = [one for one in found if one.cell.kind == "baseline"]
+    best = max(baselines, key=lambda one: final_interval(one.pooled[0]).value, default=None)
+    ends = []
+    for one in found:
+        run, look = one.pooled[0], look_of(one.label, one.cell.method, one.cell.kind)
+        steps, mean, _, _ = mean_curve(run)
+        color = INK if one is best else look.color
+        front = {"ours": 5, "control": 4}.get(one.cell.kind, 2) + (one is best)
+        axes.plot(steps, mean, look.line, color=color, linewidth=look.width, zorder=front)
+        if one.cell.kind == "ours" and len(one.runs) > 1:  # one seed says nothing of others
+            interval = final_interval(run)
+            axes.plot([steps[-1]] * 2, [interval.low, interval.high], color=color, linewidth=1.6, clip_on=False)
+        if one is best:
+            ends.append((final_interval(run).value, literal(one.label), color))
+    reference_lines(axes, found[0].pooled[0])
     returns_axis(axes)
     steps_axis(axes)
-
-
-def _legend(figure: Figure, look: dict[str, Look]) -> None:
-    lines = [Line2D([], [], color=own.color, linestyle=own.line, linewidth=own.width) for own in look.values()]
-    names = [literal(label) for label in look]
-    figure.legend(lines, names, loc="outside lower center", ncols=COLUMNS, frameon=False, fontsize=8)
+    label_ends(axes, ends, fontsize=7.5)

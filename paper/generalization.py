@@ -39,7 +39,7 @@ def generalization_figure(reached: Sequence[Reached], curves: Sequence[RunResult
     else:
         right.set_axis_off()
     right.set_title("while a learner learns hard tasks")
-    right.set_ylabel("return (mean, 95% interval)")
+    right.set_ylabel("return")
     return figure
 
 

@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 from mesax.errors import UsageError
 from mesax.rendering.canvas import save
 from mesax.results.drawing import world_figures
-from mesax.results.evidence.freshness import is_of_today
 from mesax.results.evidence.kept import ELSEWHERE
-from mesax.results.evidence.zero_shot import UNIFORM, measured
 from mesax.results.labels import OUTDATED
 from mesax.results.profiles import profile_figure
 from mesax.results.tables import Table, to_markdown
@@ -25,12 +23,15 @@ from paper.ablation import ablation_figure
 from paper.cells import SCRIPTED, Cell, Draw, Found, Piece, Sources
 from paper.costs import break_even_table, cost_table
 from paper.curves import curves_of_all
+from paper.freshness import is_of_today
 from paper.generalization import Reached, generalization_figure
 from paper.rows import CLIMB, IN_THE_PAPER, ONE_STEP, PAPER_ROW, PARTICLES, RAW, SWIMMER, TABLE_2, TABLE_WIDE, YARDSTICK
 from paper.side_by_side import side_by_side_figure, side_by_side_table
+from paper.solved import tasks_solved
 from paper.table import controls_table, gain_table, result_table
 from paper.theory.shown import draw_theory, write_document
 from paper.theory.study import study
+from paper.zero_shot import UNIFORM, measured
 
 
 def piece_named(name: str) -> Piece:
@@ -141,6 +142,16 @@ def _beside(found: Sequence[Found], directory: Path, sources: Sources) -> list[P
     """Ours and the paper's, cell by cell."""
     pages = _written("table-2", _table_2)(found, directory, sources)
     return [*pages, *_saved(side_by_side_figure(found, IN_THE_PAPER, PAPER_ROW), directory, "table-2-side-by-side")]
+
+
+def _solved(name: str) -> Draw:
+    """How many tasks are solved in each world; a world of which nothing is stored has no panel."""
+
+    def draw(found: Sequence[Found], directory: Path, sources: Sources) -> list[Path]:
+        del sources
+        return _saved(tasks_solved(found), directory, name)
+
+    return draw
 
 
 def _by_row(found: Sequence[Found]) -> dict[str, list[RunResults]]:
@@ -313,6 +324,14 @@ PIECES: tuple[Piece, ...] = (
         _table_wide,
         takes_stale=True,
     ),
+    Piece(
+        "solved",
+        "Tasks solved in the paper's worlds: the chart of the front page",
+        TABLE_2,
+        _solved("solved"),
+        takes_stale=True,
+    ),
+    Piece("solved-wide", "Tasks solved in worlds of our own", TABLE_WIDE, _solved("solved-wide"), takes_stale=True),
     Piece("theory", "Theorems 4.2 to 4.4 and 5.1", (), _theory),
 )
 """Figures and tables of the paper, and two of ours; `figure-2` is a drawing, `figure-5` is `mesax render RUN_DIR`."""

@@ -222,10 +222,10 @@ def field_table(found: list[Field]) -> Iterator[str]:
 
 
 def field_list(found: list[Field]) -> Iterator[str]:
-    """A line for each, as in the source."""
+    """A line for each, as in the source, and as the formatter wants it: `ast` writes single quotes and wide powers."""
     lines = [f"{field.name}: {field.kind}" + (f" = {field.default}" if field.default else "") for field in found]
     if lines:
-        yield from code(lines)
+        yield from code([line.replace("'", '"').replace(" ** ", "**") for line in lines])
 
 
 def methods(node: ast.ClassDef) -> Iterator[str]:

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from mesax.errors import UsageError
 from mesax.experiments.overrides import digest_of_plain
-from mesax.results.evidence.freshness import trained_today
-from mesax.results.evidence.kept import Kept, all_kept, command_of, file_names
-from mesax.results.evidence.zero_shot import COMMAND, FILE, TRAINING, measured, training_digest
+from mesax.results.evidence.kept import TRAINING, Kept, all_kept, command_of, file_names, training_digest
 from mesax.results.labels import PUBLISHED, method_label
 from mesax.runtime import configure
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_ready, json_text
 from mesax.suites.renamed import RENAMED_FROM, name_today
+from paper.freshness import trained_today
+from paper.zero_shot import COMMAND, FILE, measured
 
 CARRIED_FROM = "carried_from"
 """Entry of `made_with`: hash of the settings, and command, with which a result was made."""

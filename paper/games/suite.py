@@ -14,12 +14,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mesax.suites.base import RunFigure
-from mesax.suites.foreign.suite import drawn_plainly
+from mesax.suites.foreign.suite import plain_scene
 
 if TYPE_CHECKING:
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
-    from mesax.rendering.episode import Play
+    from mesax.rendering.scene import Scene
     from mesax.types import Episode
 
 
@@ -52,9 +52,9 @@ class ProofSuite:
         """None but those of all runs."""
         return ()
 
-    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+    def scene(self, family: TaskFamily, task: Task, episodes: Episode) -> Scene:
         """Rewards and actions over time."""
-        return drawn_plainly(title, family, task, episodes)
+        return plain_scene(family, task, episodes)
 
 
 GAMES: tuple[ProofSuite, ...] = (

@@ -12,9 +12,7 @@ import numpy as np
 
 from mesax.errors import UsageError
 from mesax.formatting import NOTHING, format_interval, format_number
-from mesax.results.evidence.freshness import Freshness, freshness, is_of_today, with_family
 from mesax.results.evidence.kept import Kept, all_kept
-from mesax.results.evidence.zero_shot import UNIFORM, measured
 from mesax.results.labels import OUTDATED, OUTDATED_NOTE
 from mesax.results.summary import final_interval, solved_runs
 from mesax.results.tables import Table, to_markdown
@@ -23,6 +21,7 @@ from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY
 from paper.cells import Found, cost_lines, results_for
 from paper.costs import break_even_table, cost_table
+from paper.freshness import Freshness, freshness, is_of_today, with_family
 from paper.reproduce import piece_named
 from paper.rows import IN_THE_PAPER, PAPER_ROW, YARDSTICK
 from paper.side_by_side import side_by_side_table
@@ -34,6 +33,7 @@ from paper.table import (
     result_table,
 )
 from paper.theory.shown import tables as theory_tables
+from paper.zero_shot import UNIFORM, measured
 
 NO_RUNS = Path(".no-runs")
 """Pages quote the store alone, not what happens to be in somebody's directory of runs."""

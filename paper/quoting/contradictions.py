@@ -13,13 +13,13 @@ import numpy as np
 from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
 from mesax.experiments.overrides import digest_of_plain
-from mesax.results.evidence.freshness import with_family
 from mesax.results.evidence.kept import Kept, file_names
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.json_values import Json
 from mesax.store.reading import SUMMARY_NUMBERS, Evaluation, borrowed_from
 from mesax.suites.renamed import RENAMED_FROM, name_today
+from paper.freshness import with_family
 
 CLOSE = 1e-3
 """Curves are kept to four decimals."""

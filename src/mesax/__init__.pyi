@@ -38,7 +38,7 @@ from mesax.baselines.pretrain import CBet as CBet
 from mesax.baselines.pretrain import Pretrain as Pretrain
 from mesax.baselines.pretrain import Pretraining as Pretraining
 from mesax.baselines.rnd import Rnd as Rnd
-from mesax.baselines.tours import TourPlan as TourPlan
+from mesax.baselines.scripts import TourPlan as TourPlan
 from mesax.bridges.environments.family import ForeignFamily as ForeignFamily
 from mesax.bridges.environments.foreign import ForeignEnvironment as ForeignEnvironment
 from mesax.bridges.environments.jaxmarl import JaxMarlEnvironment as JaxMarlEnvironment

@@ -9,8 +9,7 @@ import pytest
 from mesax.algorithms.mappo import Mappo
 from mesax.envs.base import Environment
 from mesax.nets import Adam, Gru, Mlp, unroll
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Budget
 from mesax.types import Elapsed

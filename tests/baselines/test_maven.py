@@ -17,8 +17,7 @@ from mesax.mesa.mixing import Mixing
 from mesax.nets import Adam, CodedTeam, Dense, FeedForward, Gru, Mlp, Team, unroll_batch
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import learn
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.rollout import play
 from mesax.training.schedule import Schedule
 from mesax.types import Box, Discrete, Elapsed, EnvSpec, Label, Linear, tree_index

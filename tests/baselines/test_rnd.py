@@ -18,7 +18,7 @@ from mesax.errors import UsageError
 from mesax.nets import Adam, Mlp
 from mesax.rewards.features import ObsActionFeatures
 from mesax.training.driver import Chunk, learn
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, EnvSpec, Episode, Label
 from methods.helpers import IndependentQ

@@ -7,8 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.baselines.scripts import ActionTeam, AngleTeam, LandmarkTeam, ToldActions, ToldAngles, ToldLandmarks
-from mesax.baselines.tours import Angles, Landmarks, Seen
+from mesax.baselines.scripts import (
+    ActionTeam,
+    Angles,
+    AngleTeam,
+    Landmarks,
+    LandmarkTeam,
+    Seen,
+    ToldActions,
+    ToldAngles,
+    ToldLandmarks,
+)
 from mesax.envs.climb import ClimbGame, ClimbTask
 from mesax.envs.goals import ToldGoal
 from mesax.envs.particle_climb import ParticleClimb, ParticleTask

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mesax.baselines.tours import Angles, Landmarks, SameActions, UnknownTour
+from mesax.baselines.scripts import Angles, Landmarks, SameActions, UnknownTour
 from mesax.envs.particle_climb import ParticleClimb, ParticleClimbFamily
 from mesax.envs.particles import offsets_to
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerTask

@@ -235,7 +235,7 @@ def test_report_writes_one_page(copied, capsys):
     assert command_line("report", copied) == 0
     assert f"written  {copied / 'report.html'}" in capsys.readouterr().out
     page = (copied / "report.html").read_text()
-    assert page.startswith("<!DOCTYPE html>") and "mesa on climb-one" in page and "paper" in page
+    assert page.startswith("<!DOCTYPE html>") and "MESA on climb-one" in page and "paper" in page
 
 
 def test_doctor_examines_and_really_computes(tmp_path, capsys, monkeypatch):
@@ -539,7 +539,7 @@ def test_a_report_of_a_run_that_is_not_finished_shows_what_its_jobs_have(copied,
     unfinished(copied)
     assert command_line("report", copied) == 0
     page = (copied / "report.html").read_text()
-    assert "has status “preempted”" in page and "mesa on climb-one" in page
+    assert "has status “preempted”" in page and "MESA on climb-one" in page
     shutil.rmtree(copied / "jobs")
     assert command_line("report", copied) == USAGE
     assert "has no evaluations of test tasks yet: it was stopped and saved" in capsys.readouterr().err

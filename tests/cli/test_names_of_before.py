@@ -71,7 +71,7 @@ def test_every_verb_says_so_once(of_before: Path, words: tuple[str, ...], capsys
     output = capsys.readouterr().out
     assert output.splitlines().count(told(of_before)) == 1
     if verb == "report":
-        assert f"mesa on {NOW}" in (page := (of_before / "report.html").read_text()) and told(of_before)[9:] in page
+        assert f"MESA on {NOW}" in (page := (of_before / "report.html").read_text()) and told(of_before)[9:] in page
     if words == ("export",):
         assert f"policies for {NOW}" in (of_before / "bundle" / "README.md").read_text()
 

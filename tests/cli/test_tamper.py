@@ -45,7 +45,7 @@ READ_BY = {
     "metrics.jsonl": {"compare", "report", "verify"},
     "timing.jsonl": {"verify"},
     "summary.json": {"compare", "report", "verify"},
-    "coverage.json": {*TABLES, "render", "export", "resume", "verify"},
+    "coverage.json": {*TABLES, "export", "resume", "verify"},
     "clock.jsonl": {"resume", "sweep", "verify"},
     CHECKSUMS: {"compare", "report", *PLAYERS, "verify"},
     f"{POLICY}/manifest.json": {"eval", "render", "verify"},
@@ -85,7 +85,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(saved_policies, "_as_drawn", lambda run, experiment, policy, *_: stands_for(policy))
     monkeypatch.setattr(
-        saved_policies, "draw_play", lambda shown, base, gif, coverage: [hashlib.sha256(shown.tobytes()).hexdigest()]
+        saved_policies, "draw_scene", lambda shown, title, base, gif: [hashlib.sha256(shown.tobytes()).hexdigest()]
     )
     monkeypatch.setattr(saved_policies, "_draw_film", lambda *_: [])
     monkeypatch.setattr(drawing, "_drawn", lambda *_: [])

@@ -68,6 +68,16 @@ def test_the_command_line_knows_every_option_of_the_pages(corridor: Path):
         parse(words[1:])
 
 
+def test_the_page_on_a_rare_reward_shows_its_world():
+    """What it quotes of the example stands there."""
+    page = (DOCS / "tutorial-rare-reward.md").read_text(encoding="utf-8")
+    source = (DOCS.parent / "examples" / "beacons.py").read_text(encoding="utf-8")
+    flat = " ".join(source.split())
+    quoted = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(quoted) == 2
+    assert [part for part in quoted if " ".join(part.split()) not in flat] == []
+
+
 def test_a_sweep_and_a_family_of_the_page(corridor: Path, capsys: pytest.CaptureFixture):
     sweep = next(words for words in commands_of("tutorial-environment.md") if words[1] == "sweep")
     assert main([*sweep[1:], "--plan"]) == 0

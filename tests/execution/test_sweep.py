@@ -218,8 +218,8 @@ def test_a_failure_is_reported_in_its_own_words_and_stops_nothing(out, capsys):
     summary = RunDirectory(out / "mesa-climb-one-quick-seed0").read_json("summary.json")
     assert result["runs"][2]["mean_return"] == summary["mean_return"]
     (family,) = result["families"]
-    assert [row["run"] for row in family["rows"]] == ["mesa", "plain"]
-    assert "mesa against plain" in "\n".join(tables)
+    assert [row["run"] for row in family["rows"]] == ["MESA", "learner alone"]
+    assert "MESA against" in "\n".join(tables)
 
 
 def test_what_is_finished_is_kept_before_the_next_run_begins(out, monkeypatch):

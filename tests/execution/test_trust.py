@@ -217,9 +217,9 @@ def all_done(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> tuple[
     ("name", "owner", "step"),
     [
         ("coverage.json", runner, "in_order"),
-        ("coverage.json", runner, "summary_of"),
-        ("run.json", runner, "summary_of"),
-        ("eval.jsonl", runner, "summary_of"),
+        ("coverage.json", runner, "summarize"),
+        ("run.json", runner, "summarize"),
+        ("eval.jsonl", runner, "summarize"),
         ("jobs/adapt/000/eval.jsonl", RunDirectory, "check_job"),
     ],
 )

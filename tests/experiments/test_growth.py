@@ -16,9 +16,9 @@ from mesax.envs.climb import ClimbFamily
 from mesax.errors import UsageError
 from mesax.experiments.catalogue import experiment
 from mesax.suites.registry import suite_of
-from mesax.training import learning_loop
+from mesax.training import loop as loops
 from mesax.training.driver import learn, prepare
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.training.rollout import play
 from mesax.types import Elapsed, blank_episode
 
@@ -130,7 +130,7 @@ def test_every_lane_has_a_replay_of_its_own(method: str, monkeypatch: pytest.Mon
     loop = LearningLoop(chosen.family.env, chosen.algorithm, chosen.schedule)
     spec, capacity = chosen.family.env.spec, chosen.schedule.replay_capacity
     one = 4 * capacity * (spec.horizon + 1) * spec.num_agents * spec.obs_size
-    monkeypatch.setattr(learning_loop, "physical_memory", lambda: 2 * one)
+    monkeypatch.setattr(loops, "physical_memory", lambda: 2 * one)
     chosen.method.check(replace(chosen, lanes=2))
     said = r"a replay of 1,000 episodes of 2 agents in each of 5 lanes takes .* smaller replay-capacity or fewer lanes"
     wide = replace(chosen, lanes=5)

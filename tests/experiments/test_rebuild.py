@@ -220,7 +220,10 @@ def test_what_cannot_be_found_again_is_refused():
         (lambda run: run["config"].update(lanes=None), "Experiment.lanes cannot be NoneType"),
         (lambda run: run["config"].update(colour=1), "Experiment has no setting 'colour'"),
         (lambda run: run["config"]["algorithm"].update(type="Thief"), "unknown type 'Thief'"),
-        (lambda run: run["config"]["algorithm"].update(type=f"{__name__}:Gone"), "does not define it any more"),
+        (
+            lambda run: run["config"]["algorithm"].update(type=f"{__name__}:Gone"),
+            r"Gone' \(algorithm\), and module .* does not define it at its top",
+        ),
     ],
 )
 def test_what_cannot_be_rebuilt_is_one_line(change, message: str):

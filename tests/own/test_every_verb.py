@@ -103,7 +103,7 @@ def test_without_its_module_it_says_what_to_type(killed: Path, answers, verb: st
     assert code == USAGE
     (line,) = errors.splitlines()
     needed = f"type: mesax {verb} {killed} --load tiny_meeting"
-    assert "needs 'tiny_meeting:make', which is not part of mesax" in line and line.endswith(needed)
+    assert "needs 'tiny_meeting:make' (family.env.make), which is not part of mesax" in line and line.endswith(needed)
 
 
 def test_from_python_it_says_what_to_pass(run: Path, monkeypatch: pytest.MonkeyPatch):

@@ -20,9 +20,7 @@ from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.formatting import format_duration, format_number
 from mesax.ours.records import ToldCoverage
-from mesax.results.evidence.freshness import is_of_today, trained_today
-from mesax.results.evidence.kept import keep
-from mesax.results.evidence.zero_shot import keep_row, measured, training_digest
+from mesax.results.evidence.kept import keep, training_digest
 from mesax.results.intervals import Interval
 from mesax.results.profiles import profile
 from mesax.results.summary import Comparison
@@ -32,12 +30,15 @@ from mesax.store.settings import to_plain
 from paper.ablation import ablation_figure
 from paper.cells import Cell, Found, Sources, cost_lines, missing_commands, results_for, status_table
 from paper.costs import break_even_table
-from paper.curves import curves_of_all, looks
+from paper.curves import curves_of_all, look_of
+from paper.freshness import is_of_today, trained_today
 from paper.generalization import Reached, generalization_figure
 from paper.reproduce import PIECES, piece_named
 from paper.rows import CLIMB, IN_THE_PAPER, PAPER_ROW, TABLE_2
 from paper.side_by_side import pairs, side_by_side_figure, side_by_side_table
+from paper.solved import tasks_solved
 from paper.table import _over, controls_table, gain_over, gain_table, mean_table, result_table
+from paper.zero_shot import keep_row, measured
 
 
 def test_every_cell_can_be_typed():
@@ -233,7 +234,8 @@ def test_a_plan_shows_what_lacks_runs_and_of_one_preset_nothing_else(tmp_path: P
 def test_figures_say_which_methods_lack_seeds(runs: Path):
     found = results_for(piece_named("figure-3"), runs)
     (axes,) = curves_of_all(found).axes
-    assert axes.get_title(loc="left") == "climb-one (MESA (ours) (2 seeds), learner alone (1 seed))"
+    title = axes.get_title(loc="left").replace("\n", " ")
+    assert title == "climb-one (MESA (ours) (2 seeds), learner alone (1 seed))"
     alone = [replace(one, runs={0: one.runs[0]}) for one in found if one.runs]
     (axes,) = curves_of_all(alone).axes
     assert axes.get_title(loc="left") == "climb-one (1 seed)"
@@ -313,8 +315,10 @@ def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path
     figure = curves_of_all(found)
     one, multi = figure.axes
     drawn = [[line for line in axes.get_lines() if len(line.get_xdata()) > 2] for axes in (one, multi)]
-    assert [len(lines) for lines in drawn] == [3, 2] and [len(axes.collections) for axes in (one, multi)] == [1, 1]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["MESA", "QMIX", "PLAIN"]
+    assert [len(lines) for lines in drawn] == [3, 2] and not one.collections, "no bands"
+    names = ["MESA", "baselines; the best is named", "PLAIN"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    assert [text.get_text() for axes in (one, multi) for text in axes.texts if text.get_text() == "QMIX"] == ["QMIX"]
     colors = [[line.get_color() for line in lines] for lines in drawn]
     assert colors[1] == [colors[0][0], colors[0][2]] and len(set(colors[0])) == 3
     widths = [line.get_linewidth() for line in drawn[0]]
@@ -322,9 +326,36 @@ def test_every_method_looks_the_same_in_every_world_and_ours_stands_out(tmp_path
 
 
 @pytest.mark.parametrize("name", ["figure-3", "figure-4"])
-def test_no_two_methods_of_a_figure_look_alike(name: str):
-    look = looks([(cell.label, cell.kind) for cell in piece_named(name).cells])
-    assert len(look) > 12 and len(set(look.values())) == len(look)
+def test_what_is_named_by_itself_has_a_look_of_its_own(name: str):
+    looks = {cell.label: look_of(cell.label, cell.method, cell.kind) for cell in piece_named(name).cells}
+    named = [(look.color, look.line) for label, look in looks.items() if look.name == label]
+    assert len(named) >= 4 and len(set(named)) == len(named)
+
+
+def test_the_front_page_chart_counts_solved_tasks(tmp_path: Path):
+    """MESA, untold controls and the two best baselines; a world without any of the first two has no panel."""
+    methods = {"mesa": "ours", "plain": "control", "tour": "control", "emc": "baseline", "qmix": "baseline"}
+    methods["maven"] = "baseline"
+    runs = {name: load_run(write_run(tmp_path / name, FakeRun(name, evaluations=8))) for name in methods}
+    ends = {"mesa": 1.0, "emc": 0.2, "qmix": 0.4, "maven": 0.3}
+    for name, level in ends.items():
+        curves = [replace(one, returns=np.full(one.returns.shape, level)) for one in runs[name].curves]
+        runs[name] = replace(runs[name], curves=tuple(curves))
+    labels = {"tour": "learner and a scripted tour (privileged)"}
+    cells = {name: Cell(name, "climb-one", 1.0, labels.get(name, name), kind=kind) for name, kind in methods.items()}
+    found = [Found(cells[name], {0: run}) for name, run in runs.items()]
+    found.append(Found(Cell("emc", "climb-multi", 1.0), {0: runs["emc"]}))
+    found[1] = replace(found[1], runs={}, stale=found[1].runs)
+    figure = tasks_solved(found)
+    (axes,) = figure.axes
+    assert axes.get_title(loc="left") == "climb-one"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["mesa", "plain", "qmix", "maven"]
+    number = len(runs["mesa"].curves)
+    told = [text.get_text() for text in axes.texts]
+    assert told[0] == f"{number} of {number}" and told[1].endswith("†") and told[2:] == [f"0 of {number}"] * 2
+    assert axes.patches[1].get_width() == 1.0
+    assert "†" in figure.get_supxlabel()
+    assert tasks_solved([found[-1]]).axes, "whatever is stored"
 
 
 def test_a_gain_says_over_how_many_tasks_it_is():

@@ -16,34 +16,34 @@ from mesax.execution import saved_policies as render
 from mesax.execution.saved_policies import play_policy, record_episodes
 from mesax.experiments.rebuild import experiment_of
 from mesax.methods.base import Experiment
-from mesax.rendering.episode import write_gif
+from mesax.rendering import painter
+from mesax.rendering.episode import draw_scene, write_gif
+from mesax.rendering.painter import BOARD_SECONDS, FIRST_SECONDS, LAST_SECONDS, Moment, draw_still, frames
 from mesax.rendering.recorded import has_episodes, read_episodes
+from mesax.rendering.scene import Scene
 from mesax.store.json_values import signed
 from mesax.store.run_directory import RunDirectory
-from mesax.suites.climb import render as render_climb
-from mesax.suites.climb.render import ClimbPlay, moments, still
-from mesax.suites.particles.render import ParticlePlay
 from mesax.suites.registry import suite_of
-from suites.test_climb_render import make_play
+from suites.test_climb_render import climb_scene
 
 
 def test_a_gif_holds_all_frames_at_one_size(tmp_path):
-    play = make_play(1, 2, 4, varies=True, episodes=5)
-    write_gif(play.frames(), tmp_path / "new" / "play.gif")
+    scene = climb_scene(1, 2, 4, episodes=5)
+    write_gif(frames(scene, ""), tmp_path / "new" / "play.gif")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["play.gif"]
     with Image.open(tmp_path / "new" / "play.gif") as image:
         assert image.info["loop"] == 0
-        frames = [(frame.convert("RGB"), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
-    assert len(frames) == 5, "an episode each; the last, which looks the same twice, is one long frame"
-    assert sum(duration for _, duration in frames) == 1_000 * sum(moment.seconds for moment in moments(play))
-    assert len({frame.size for frame, _ in frames}) == 1
-    assert {frame.getpixel((1, 1)) for frame, _ in frames} == {(255, 255, 255)}
+        shown = [(frame.convert("RGB"), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
+    assert len(shown) == 5, "an episode each; the last, which looks the same twice, is one long frame"
+    assert sum(duration for _, duration in shown) == 1_000 * (FIRST_SECONDS + 4 * BOARD_SECONDS + LAST_SECONDS)
+    assert len({frame.size for frame, _ in shown}) == 1
+    assert {frame.getpixel((1, 1)) for frame, _ in shown} == {(255, 255, 255)}
 
 
 def test_a_gif_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"play\.gif cannot be written"):
-        write_gif([(make_play(1, 2, 2, varies=False).picture(), 1.0)], tmp_path / "file" / "play.gif")
+        write_gif([(draw_still(climb_scene(1, 2, 2), ""), 1.0)], tmp_path / "file" / "play.gif")
 
 
 @pytest.fixture(scope="module")
@@ -67,27 +67,27 @@ def test_render_draws_the_final_policy(run, tmp_path, capsys):
 
 def test_render_draws_the_policy_of_the_best_evaluation(run):
     directory = RunDirectory.open(run)
-    play = play_policy(directory, experiment_of(directory.run), 0, "best", episodes=2)
-    assert isinstance(play, ClimbPlay)
+    scene = play_policy(directory, experiment_of(directory.run), 0, "best", episodes=2)
     best = max(row["return"] for row in directory.read_rows("eval.jsonl") if row["task"] == 0)
-    assert float(np.mean(play.rewards)) == pytest.approx(best)
+    assert np.mean([scene.return_of(take) for take in scene.takes]) == pytest.approx(best)
 
 
 def test_render_draws_what_an_explorer_visits(run, monkeypatch):
-    monkeypatch.setattr(render_climb, "moments", lambda play: [still(play)])
+    monkeypatch.setattr(painter, "walk", lambda scene: [Moment(0, 1)])
     assert command_line("render", run, "--policy", "explorer-1") == 0
     assert (run / "figures" / "episode-task-00-explorer-1.gif").is_file()
 
 
 def test_uniform_play_earns_what_chance_earns(run):
     directory = RunDirectory.open(run)
-    play = play_policy(directory, experiment_of(directory.run), 0, "uniform")
-    assert isinstance(play, ClimbPlay)
+    experiment = experiment_of(directory.run)
+    scene = play_policy(directory, experiment, 0, "uniform")
     ((count, special),) = directory.run["test_tasks"][0]["target"]
-    hits = np.sum(play.actions[:, 0] == special, axis=-1)
-    np.testing.assert_array_equal(play.rewards[:, 0], np.where(hits == count, 1.0, np.where(hits == 0, 0.5, 0.0)))
-    assert play.varies and play.actions.shape == (render.EPISODES, 1, 2)
-    assert len(np.unique(play.actions)) == play.num_actions
+    actions = np.array([take.points[1, 0] for take in scene.takes]) * (1, -1)
+    hits = np.sum(actions == special, axis=-1)
+    expected = np.where(hits == count, 1.0, np.where(hits == 0, 0.5, 0.0))
+    np.testing.assert_array_equal([take.rewards[1] for take in scene.takes], expected)
+    assert len(scene.takes) == render.EPISODES and len(np.unique(actions)) == experiment.family.num_actions
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,18 @@ def as_if_about(run: Path, copy: Path, environment: str, family) -> tuple[RunDir
 def test_render_draws_particle_worlds(run, tmp_path, monkeypatch):
     family = ParticleClimbFamily(ParticleClimb(horizon=3))
     directory, experiment = as_if_about(run, tmp_path / "copy", "wide-2a5l", family)
-    drawn: list[ParticlePlay] = []
-    whole = ParticlePlay.of
-    monkeypatch.setattr(ParticlePlay, "of", lambda *parts: drawn.append(whole(*parts)) or drawn[0])
+    drawn: list[tuple[Scene, str]] = []
+    monkeypatch.setattr(render, "draw_scene", lambda *parts: drawn.append(parts[:2]) or draw_scene(*parts))
     paths = render.render_run(directory, experiment, 1, "uniform", tmp_path / "play.gif")
     assert [path.name for path in paths] == ["episode-task-01-uniform.png", "episode-task-01-uniform.svg", "play.gif"]
     assert all(path.stat().st_size > 1_000 for path in paths)
-    (play,) = drawn
-    assert play.title == "mesa on wide-2a5l, test task 1: policy uniform"
+    ((scene, title),) = drawn
+    assert title == "mesa on wide-2a5l, test task 1: policy uniform"
     tasks = family.split(experiment.seed, experiment.num_train_tasks, experiment.num_test_tasks).test
-    np.testing.assert_array_equal(play.landmarks, tasks.landmarks[1])
-    assert play.target == int(tasks.target[1]) and play.rewards.shape == (render.EPISODES, 3)
+    discs = [shape for shape in scene.shapes if shape.kind == "disc"]
+    np.testing.assert_allclose([disc.center for disc in discs], tasks.landmarks[1])
+    assert discs[int(tasks.target[1])].role == "target"
+    assert len(scene.takes) == render.EPISODES and scene.takes[0].steps[-1] == 3
 
 
 def test_a_world_that_nobody_can_draw_is_one_line(run, tmp_path):
@@ -159,7 +160,7 @@ def test_episodes_are_recorded_once_for_the_report(run, tmp_path, monkeypatch, c
     assert len(recorded["stages"]) == tasks, "what all policies of a task share is kept once"
     final = next(play for play in recorded["plays"] if (play["policy"], play["task"]) == ("final", 1))
     seen = play_policy(stored, experiment_of(stored.run, ()), 1, "final", episodes=40)
-    assert [take["rewards"][1] for take in final["takes"]] == seen.rewards[:, 0].round(3).tolist()
+    assert final["takes"] == seen.episodes()
     assert command_line("verify", path) == 0 and "unknown" not in capsys.readouterr().out
 
     played = []

@@ -1,15 +1,14 @@
 """Scenes of episodes: coordinates, moments, rewards and visits against numbers computed by hand."""
 
-import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from mesax.rendering.scene import Scene, Shape, Take, changes, choice_board, moments, since
-from mesax.suites.climb.render import ClimbPlay
-from mesax.suites.foreign.render import ForeignPlay
-from mesax.suites.particles.render import ParticlePlay
-from mesax.suites.swimmer.render import REACH, SwimmerPlay
+from mesax.rendering.scene import Scene, Shape, Take, changes, moments, since
+from mesax.suites.climb.render import board
+from mesax.suites.foreign.render import scene as plain_scene
+from mesax.types import Box, Discrete
 
 
 def test_moments_keep_both_ends():
@@ -38,36 +37,8 @@ def test_coordinates_are_parts_of_the_view_and_y_points_down():
     assert stage["shapes"] == [shape] and stage["aspect"] == 2.0
 
 
-def test_choice_board():
-    view, shapes, points = choice_board(4, np.array([[0, 3], [2, 1]]), [1, 3])
-    assert view == (-0.5, 3.5, -1.5, 0.5)
-    assert [(shape.role, shape.center[0], shape.step) for shape in shapes] == [
-        ("low", 1.5, None),
-        ("target", 1, 1),
-        ("target", 3, 2),
-    ]
-    assert np.isnan(points[0]).all() and points[1:].tolist() == [[[0, 0], [3, -1]], [[2, 0], [1, -1]]]
-
-
-def test_particles():
-    ways = np.zeros((1, 4, 2, 2))
-    ways[0, :, 0, 0] = [-1.0, -0.5, 0.0, 0.5]
-    play = ParticlePlay(
-        *("title", np.array([[0.5, 0.0], [-0.5, 0.5]]), 1, 2, 0.2, 0.05, 1.0, 0.5, ways),
-        rewards=np.array([[0.0, 0.5, 1.0]]),
-        configurations=np.array([[-1, 0, 0]]),
-    )
-    scene = play.scene()
-    assert [shape.role for shape in scene.shapes] == ["wall", "place", "target"] and scene.trails
-    (take,) = scene.episodes()
-    assert take["visits"] == [[2, 0]] and take["rewards"] == [0, 0, 0.5, 1]
-    room = 1.04
-    assert take["points"][:4] == [round(1000 * (room - 1) / (2 * room)), 500, 500, 500]
-
-
 def test_climb_game_of_two_is_a_matrix_and_of_three_a_row_each():
-    play = ClimbPlay("title", [(2, 1)], 3, 0.5, np.array([[[1, 2]], [[1, 1]]]), np.array([[0.0], [1.0]]))
-    scene = play.scene()
+    scene = board([(2, 1)], 3, 0.5, np.array([[[1, 2]], [[1, 1]]]), np.array([[0.0], [1.0]]))
     areas = [(shape.role, shape.center, shape.size) for shape in scene.shapes]
     cells = [
         ("safe", (1.0, -1.0), (3, 3)),
@@ -75,47 +46,34 @@ def test_climb_game_of_two_is_a_matrix_and_of_three_a_row_each():
         ("low", (1, -1.0), (1, 3)),
         ("high", (1, -1), (1, 1)),
     ]
-    assert areas == cells and scene.mean_return and not scene.trails
+    assert areas == cells and scene.mean_return and scene.is_board
     first, second = scene.episodes()
     assert first["points"] == [-1, -1, 833, 500], "row of agent 1's action, column of agent 2's"
     assert second["visits"] != first["visits"]
-    trio = ClimbPlay(
-        "title", [(2, 1), (3, 0)], 3, 0.5, np.array([[[1, 2, 1], [0, 0, 0]]]), np.array([[1.0, 1.0]])
-    ).scene()
-    assert [(shape.role, shape.label, shape.step) for shape in trio.shapes[1:]] == [
-        ("target", "1", 1),
-        ("target", "0", 2),
-    ]
+    trio = board([(2, 1), (3, 0)], 3, 0.5, np.array([[[1, 2, 1], [0, 0, 0]]]), np.array([[1.0, 1.0]]))
+    targets = [(shape.center[0], shape.step) for shape in trio.shapes if shape.role == "target"]
+    assert targets == [(1, 1), (0, 2)]
     assert trio.episodes()[0]["agents"] == 3 and len(trio.episodes()[0]["visits"]) == 2
 
 
-def test_swimmer_shows_its_body_and_where_it_ought_to_be():
-    angles = np.zeros((1, 3, 2))
-    play = SwimmerPlay(
-        *("title", 90.0, 3.0, 0.5, angles, np.zeros((1, 3)), np.array([[0.5, 1.0]]), np.array([2])),
-        places=np.array([[4, 4]]),
-    )
-    scene = play.scene()
-    (take,) = scene.takes
-    length = REACH / 1.75
-    assert np.allclose(take.chains[2][0], length * np.array([[1.5, 0], [0.5, 0], [-0.5, 0], [-1.5, 0]])), (
-        "a straight body"
-    )
-    assert np.allclose(take.chains[0][0], length * np.array([[0.5, -1.0], [0.5, 0.0]])), (
-        "the head turned by -90 degrees"
-    )
-    assert np.allclose(take.chains[1][0], length * np.array([[-0.5, 0.0], [-0.5, -1.0]]))
-    assert scene.band == (87.0, 93.0) and take.visits == [(1, 4)]
-    assert json.dumps(scene.episodes()) and scene.stage()["chains"] == ["target", "target", "body"]
+def test_returns_are_sums_or_means_and_end_at_a_moment():
+    take = Take(np.array([0, 2, 4]), np.array([0.0, 1.5, 2.0]), np.zeros((3, 1, 2)))
+    scene = Scene("", (0.0, 1.0, 0.0, 1.0), (take,))
+    assert (scene.return_of(take), scene.return_of(take, 1), scene.return_of(take, 0)) == (3.5, 1.5, 0.0)
+    mean = Scene("", (0.0, 1.0, 0.0, 1.0), (take,), mean_return=True)
+    assert mean.return_of(take) == 0.875 and scene.reward_limits() == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("choices", [5, None])
-def test_any_other_world(choices):
-    actions = np.array([[[0.0], [1.0]], [[0.5], [0.25]]])
-    scene = ForeignPlay("title", "seed 3", np.array([0.0, 2.0]), np.array([2.0]), actions, choices).scene()
+@pytest.mark.parametrize("space", [Discrete(5), Box(1)])
+def test_any_other_world(space):
+    action = np.array([[2, 4], [1, 0]])
+    action = action[..., None] if isinstance(space, Box) else action
+    label = SimpleNamespace(label="seed 3")
+    env = SimpleNamespace(spec=SimpleNamespace(action_space=space))
+    family = SimpleNamespace(env=env, describe=lambda task: label)
+    episodes = SimpleNamespace(action=action[None], reward=np.array([[0.0, 2.0]]), mask=np.ones((1, 2), bool))
+    scene = plain_scene(family, None, episodes)
     (take,) = scene.episodes()
-    assert take["rewards"] == [0, 0, 2]
-    if choices is None:
-        assert take["curves"] == [[0, 0, 0.5], [1, 1, 0.25]] and take["points"] == []
-    else:
-        assert take["agents"] == 2 and take["points"][:4] == [-1] * 4 and "curves" not in take
+    assert take["rewards"] == [0, 0, 2] and take["points"] == [] and not scene.has_arena
+    assert take["curves"] == [[2, 2, 1], [4, 4, 0]] and scene.curves == ("agent 1", "agent 2")
+    assert "Task seed 3" in scene.about

@@ -54,15 +54,15 @@ def test_tables_have_a_column_where_there_is_something_to_tell():
 
 def test_steps_on_training_tasks_are_compared_with_the_first():
     note = comparison_table([run("plain", 0), MESA, PRETRAIN, GOAL]).note
-    assert "mesa 180k, pretrain 180k (-0.1%), goal (privileged) 188k (+4.4%) steps" in note
+    assert "MESA 180k, Pretrain 180k (-0.1%), Goal (privileged) 188k (+4.4%) steps" in note
 
 
 def test_a_privilege_is_marked_wherever_a_run_is_named():
-    assert run_labels([MESA, GOAL]) == ["mesa", "goal (privileged)"]
-    assert task_table(GOAL).title == "goal (privileged) on climb-one: test tasks"
+    assert run_labels([MESA, GOAL]) == ["MESA", "Goal (privileged)"]
+    assert task_table(GOAL).title == "Goal (privileged) on climb-one: test tasks"
     assert "(privileged): told what every task asks for" in comparison_table([GOAL]).note
     assert "(privileged)" not in comparison_table([MESA]).note
     compared = FamilyComparison("climb-one", [MESA, PRETRAIN, GOAL])
-    assert "pre-training that is told the goal (privileged) 2" in compared.verdict
-    assert [row["run"] for row in compared.as_json()["rows"]] == ["mesa", "pretrain", "goal (privileged)"]
+    assert "Goal (privileged) 2" in compared.verdict
+    assert [row["run"] for row in compared.as_json()["rows"]] == ["MESA", "Pretrain", "Goal (privileged)"]
     assert np.isclose(compared.as_json()["rows"][2]["zero_shot_return"], 1.0)

@@ -79,7 +79,9 @@ def test_each_family_has_its_own_tables_and_pictures(store, tmp_path, request):
     assert [family.title for family in families] == ["climb-one", "climb-multi-mixed"]
     for family in families:
         table, differences = family.tables
-        assert [row[0] for row in table.rows] == ["mesa", "plain"] and table.title.startswith(family.title + ",")
+        assert [row[0] for row in table.rows] == ["MESA", "learner alone"] and table.title.startswith(
+            family.title + ","
+        )
         assert [row[3] for row in differences.rows] == ["same test tasks"] and not family.warning
     assert nothing_comparable(families) is None
     drawn = draw_comparison(families, tmp_path)
@@ -107,7 +109,7 @@ def test_rows_over_different_tasks_say_so_and_are_compared_over_what_both_have(s
     (family,) = compare_directories(store[name] for name in ("mesa-0", "mesa-1", "plain-0", "plain-1-few"))
     mesa, plain = family.runs
     assert (len(mesa.curves), len(plain.curves)) == (8, 6)
-    assert "mesa 8 of seed 0, 1; plain 6 of seed 0, 1" in family.warning
+    assert "MESA 8 of seed 0, 1; learner alone 6 of seed 0, 1" in family.warning
     table, differences = family.tables
     assert table.note.endswith(family.warning) and table.columns[-1] == "task runs"
     assert differences.rows[0][3] == "the 6 test tasks of both"
@@ -131,13 +133,16 @@ def test_rows_with_other_budgets_name_them_and_are_no_fair_comparison(store, tmp
     paths = [store["mesa-0"], write_run(tmp_path / "longer", longer)]
     (family,) = compare_directories(paths)
     table, differences = family.tables
-    assert [row[0] for row in table.rows] == ["mesa", "plain schedule.total-steps=3_600_000"]
-    differ = "steps on each test task differ (mesa 12k, plain schedule.total-steps=3_600_000 3.6M): this is no fair"
+    assert [row[0] for row in table.rows] == ["MESA", "learner alone schedule.total-steps=3_600_000"]
+    differ = "steps on each test task differ (MESA 12k, learner alone schedule.total-steps=3_600_000 3.6M): this"
     assert differ in table.note and differ in family.verdict and differ in family.as_json()["warning"]
-    assert differences.rows[0][0] == "mesa against plain schedule.total-steps=3_600_000"
+    assert differences.rows[0][0] == "MESA against learner alone schedule.total-steps=3_600_000"
     seeds = [write_run(tmp_path / "other-seed", replace(longer, seed=1)), store["plain-0"]]
     (family,) = compare_directories(seeds)
-    assert [row[0] for row in family.tables[0].rows] == ["plain schedule.total-steps=3_600_000", "plain"]
+    assert [row[0] for row in family.tables[0].rows] == [
+        "learner alone schedule.total-steps=3_600_000",
+        "learner alone",
+    ]
 
 
 def test_budgets_that_rounds_meet_to_within_a_twentieth_are_the_same(store, tmp_path):
@@ -160,7 +165,7 @@ def test_a_sentence_says_how_many_tasks_were_solved(store):
     expected = f"{family.title}: MESA solved {solved[0]} of 4 unseen tasks, the learner alone {solved[1]}."
     assert family.verdict == expected
     assert by_family([mesa, few])[0].verdict.endswith("of 2.")
-    assert by_family([other])[0].verdict == ""
+    assert by_family([other])[0].verdict == "climb-multi-mixed: MESA solved 4 of 4 unseen tasks."
 
 
 @pytest.mark.usefixtures("unpainted")
@@ -174,7 +179,7 @@ def test_json_holds_the_numbers_of_the_table(store, tmp_path, capsys):
     assert (mesa["seeds"], plain["seeds"]) == ([0, 1], [0]) and result["note"] is None
     assert run_figures(load_run(store["plain-0"])).items() <= plain.items()
     assert plain["steps_to_optimum"] is None and isinstance(mesa["steps_to_optimum"], int)
-    assert family["differences"][0]["of"] == "mesa" and family["differences"][0]["shared_tasks"] == 4
+    assert family["differences"][0]["of"] == "MESA" and family["differences"][0]["shared_tasks"] == 4
 
 
 @pytest.mark.usefixtures("unpainted")

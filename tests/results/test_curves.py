@@ -16,6 +16,7 @@ from mesax.results.curves import (
     groups_of,
     mean_curve,
     mean_steps_to_optimal,
+    only_group,
     steps_to_optimal,
     steps_to_solve,
 )
@@ -77,9 +78,9 @@ def test_mean_curve_reaches_as_far_as_all_curves():
 
 def test_mean_curve_of_a_group_ignores_tasks_without_it():
     run = run_of(curve(0, [10, 20], [0, 0], k_1=[0.5, 1.0]), curve(1, [10, 20], [9, 9], k_2=[7, 7]))
-    steps, mean, low, high = mean_curve(run, "k=1")
+    steps, mean, low, high = mean_curve(only_group(run, "k=1"))
     assert (steps.tolist(), mean.tolist(), low.tolist(), high.tolist()) == ([10, 20], *([[0.5, 1.0]] * 3))
-    assert all(part.size == 0 for part in mean_curve(run, "k=3"))
+    assert all(part.size == 0 for part in mean_curve(only_group(run, "k=3")))
 
 
 def test_the_band_of_a_curve_is_the_interval_that_tables_have():

@@ -14,12 +14,16 @@ from fake_store import FakeRun, write_run
 from mesax.experiments.request import family_facts
 from mesax.rendering.canvas import save
 from mesax.results import figures
-from mesax.results.curves import mean_curve
-from mesax.store.reading import RunResults, final_return, load_run
+from mesax.results.curves import mean_curve, only_group
+from mesax.results.labels import COLORS, colors_of
+from mesax.results.labels import NAMES as METHOD_NAMES
+from mesax.results.summary import final_interval
+from mesax.store.reading import RunResults, load_run
 from mesax.suites.registry import suite_of
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
 METHODS = ("mesa", "plain", "uniform")
+NAMES = {"mesa": "MESA", "plain": "learner alone", "uniform": "learner and random episodes"}
 
 
 @pytest.fixture(scope="module")
@@ -35,45 +39,64 @@ def runs_of(store) -> list[RunResults]:
 
 
 def curve_lines(axes) -> dict:
-    return {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
+    named = (line for line in axes.lines if not line.get_label().startswith("_"))
+    return {line.get_label().replace("\n", " "): line for line in named}
 
 
 def texts(figure: Figure) -> str:
     return "\n".join(text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text")))
 
 
-def test_learning_curves_draw_the_means_and_intervals_of_every_run(store):
+def test_learning_curves_draw_every_task_run_their_mean_and_its_interval(store):
     runs = runs_of(store)
     (axes,) = figures.learning_curves(runs).axes
     lines = curve_lines(axes)
-    assert list(lines) == list(METHODS)
-    for run, line, band in zip(runs, lines.values(), axes.collections, strict=True):
-        steps, mean, low, high = mean_curve(run)
+    assert list(lines) == list(NAMES.values()) and not axes.collections, "no bands"
+    for run, line in zip(runs, lines.values(), strict=True):
+        steps, mean, _, _ = mean_curve(run)
         np.testing.assert_array_equal(line.get_xdata(), steps)
         np.testing.assert_array_equal(line.get_ydata(), mean)
-        heights = band.get_paths()[0].vertices[:, 1]
-        assert (heights.min(), heights.max()) == pytest.approx((low.min(), high.max()))
-        label = f"{run.run['method']} {final_return(mean):.2f}"
-        assert label in [text.get_text() for text in axes.texts]
+        own = [one for one in axes.lines if one.get_color() == line.get_color() and one is not line]
+        *thin, interval, end = own
+        assert all(one.get_linewidth() < line.get_linewidth() for one in thin)
+        np.testing.assert_array_equal([one.get_ydata() for one in thin], [curve.returns for curve in run.curves])
+        final = final_interval(run)
+        assert list(interval.get_ydata()) == [final.low, final.high] and list(end.get_ydata()) == [final.value]
+        label = f"{NAMES[run.run['method']]} {final.value:.2f}"
+        assert label in [text.get_text().replace("\n", " ") for text in axes.texts], "that of the table"
     assert len({line.get_color() for line in lines.values()}) == 3
-    assert axes.get_xlabel() == "environment steps" and "95%" in axes.get_ylabel()
+    assert axes.get_xlabel() == "environment steps"
     assert axes.xaxis.get_major_formatter()(10_000, 0) == "10k"
+
+
+def test_too_many_task_runs_leave_their_means_alone(store, monkeypatch):
+    monkeypatch.setattr(figures, "MOST_THIN_LINES", 11)
+    (axes,) = figures.learning_curves(runs_of(store)).axes
+    assert len(curve_lines(axes)) == 3 and all(one.get_linewidth() > 0.7 for one in axes.lines)
+
+
+def test_a_method_has_one_color_wherever_it_is_drawn(store):
+    mesa, plain, uniform = figures.run_colors(runs_of(store))
+    assert figures.run_colors([store["uniform"], store["mesa"]]) == [uniform, mesa]
+    assert colors_of(["MESA (ours)", "learner alone", "maddpg", "MADDPG"])[:2] == [mesa, plain]
+    assert len(set(colors_of(["mesa"] * 3))) == 3, "the same method with other settings"
+    assert len(set(COLORS.values())) == len(COLORS) and COLORS.keys() == METHOD_NAMES.keys()
 
 
 def test_learning_curves_mark_the_optimal_and_the_suboptimal_return(store):
     (axes,) = figures.learning_curves([store["plain"]]).axes
     dotted = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"]
     assert dotted == [1.0, 0.5]
-    assert {"optimal", "suboptimal"} <= {text.get_text() for text in axes.texts}
+    assert {"optimum", "safe equilibrium"} <= {text.get_text() for text in axes.texts}
 
 
 @pytest.mark.parametrize(
     ("env", "levels", "names"),
     [
-        ("mpe-2a5l", [71.5, 36.6], {"scripted optimum", "scripted safe"}),
-        ("mpe-3a5l-hard", [68.1, 34.65], {"scripted optimum", "scripted safe"}),
-        ("swimmer", [996.0, 500.0], {"scripted optimum", "scripted safe"}),
-        ("wide-2a5l", [80.0, 40.0], {"optimal", "suboptimal"}),
+        ("mpe-2a5l", [71.5, 36.6], {"scripted optimum", "scripted safe equilibrium"}),
+        ("mpe-3a5l-hard", [68.1, 34.65], {"scripted optimum", "scripted safe equilibrium"}),
+        ("swimmer", [996.0, 500.0], {"scripted optimum", "scripted safe equilibrium"}),
+        ("wide-2a5l", [80.0, 40.0], {"optimum", "safe equilibrium"}),
     ],
 )
 def test_lines_of_measured_levels_are_those_of_scripted_teams(store, env: str, levels: list[float], names: set[str]):
@@ -93,10 +116,10 @@ def test_what_took_no_step_is_a_level_for_those_that_did(store):
     )
     (axes,) = figures.learning_curves([plain, level]).axes
     lines = curve_lines(axes)
-    assert lines["optimum"].get_linestyle() == "--" and set(lines["optimum"].get_ydata()) == {1.0}
-    assert axes.get_xlim() == (0, plain.curves[0].steps[-1])
+    assert lines["scripted optimum"].get_linestyle() == "--" and set(lines["scripted optimum"].get_ydata()) == {1.0}
+    assert axes.get_xlim()[1] == pytest.approx(1.08 * plain.curves[0].steps[-1])
     (alone,) = figures.learning_curves([level]).axes
-    assert alone.get_xlim() == (0, 1)
+    assert alone.get_xlim() == (0, 1.055)
 
 
 def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
@@ -106,11 +129,11 @@ def test_learning_curves_have_a_panel_for_each_group_and_environment(store):
         "climb-one, k=1",
         "climb-one, k=2",
     ]
-    stuck = curve_lines(grouped.axes[2])["plain"].get_ydata()
-    np.testing.assert_array_equal(stuck, mean_curve(store["plain"], "k=2")[1])
+    stuck = curve_lines(grouped.axes[2])["learner alone"].get_ydata()
+    np.testing.assert_array_equal(stuck, mean_curve(only_group(store["plain"], "k=2"))[1])
     both = figures.learning_curves([store["mesa"], store["stages"]])
     assert [axes.get_title(loc="left") for axes in both.axes] == ["climb-one", "climb-multi-mixed"]
-    assert [list(curve_lines(axes)) for axes in both.axes] == [["mesa"], ["mesa"]]
+    assert [list(curve_lines(axes)) for axes in both.axes] == [["MESA"], ["MESA"]]
 
 
 def test_panels_that_share_an_axis_hold_every_curve_and_its_label(store):
@@ -126,7 +149,7 @@ def test_panels_that_share_an_axis_hold_every_curve_and_its_label(store):
         bottom, top = axes.get_ylim()
         drawn = np.concatenate([line.get_ydata() for line in curve_lines(axes).values()])
         assert bottom <= drawn.min() and drawn.max() <= top
-        labels = [text.get_window_extent() for text in axes.texts if text.get_text()[0].isdigit()]
+        labels = [text.get_window_extent() for text in axes.texts if text.get_text()[-1].isdigit()]
         assert all(axes.bbox.y0 <= (box.y0 + box.y1) / 2 <= axes.bbox.y1 for box in labels) and len(labels) == 2
 
 
@@ -135,10 +158,11 @@ def test_panels_of_the_same_runs_name_them_once(store):
     changed = {**store["plain"].run, "overrides": {"schedule.total-steps": "300_000", "schedule.num-evaluations": "9"}}
     figure = figures.learning_curves([store["mesa"], replace(store["plain"], run=changed)], by_group=True)
     figure.draw_without_rendering()
-    (legend,) = figure.legends
-    name = "plain schedule.num-evaluations=9 schedule.total-steps=300_000"
-    assert [text.get_text() for text in legend.get_texts()] == ["mesa", name[:57] + "..."]
-    assert all(axes.bbox.width > 0.2 * figure.bbox.width for axes in figure.axes)
+    name = "learner alone schedule.num-evaluations=9 schedule.total-steps=300_000"[:57] + "... "
+    named = [[text.get_text() for text in axes.texts if "alone" in text.get_text()] for axes in figure.axes]
+    assert [len(texts) for texts in named] == [0, 0, 1]
+    assert named[-1][0].replace("\n", " ").startswith(name.partition("evaluations")[0])
+    assert all(axes.bbox.width > 0.15 * figure.bbox.width for axes in figure.axes) and not figure.legends
 
 
 def test_labels_of_equal_curves_do_not_overlap(store):
@@ -168,7 +192,8 @@ def test_final_returns_show_every_task_run(store):
     assert [line.get_xdata().size for line in second.lines if line.get_marker() == "o"] == [2, 2, 2]
     means = [line.get_xdata()[0] for line in everything.lines if line.get_marker() == "D"]
     assert means == pytest.approx([run.final_returns.mean() for run in runs_of(store)])
-    assert [label.get_text() for label in everything.get_yticklabels()] == list(METHODS)
+    names = [label.get_text().replace("\n", " ") for label in everything.get_yticklabels()]
+    assert names == list(NAMES.values())
 
 
 def test_meta_training_has_a_line_for_each_explorer(store):

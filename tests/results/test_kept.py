@@ -14,20 +14,13 @@ from mesax.execution.sweep import How, Planned, skip_stored, sweep
 from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request
 from mesax.results.comparison import compare_directories
-from mesax.results.evidence.freshness import (
-    changes,
-    freshness,
-    is_of,
-    request_of,
-    requested,
-    trained_today,
-    with_family,
-)
 from mesax.results.evidence.kept import Kept, all_kept, command_of, keep, load_results, read_kept
+from mesax.results.evidence.same_settings import changes, is_of
 from mesax.results.labels import method_label
 from mesax.results.summary import run_figures
 from mesax.store.reading import load_run
 from mesax.store.settings import to_plain
+from paper.freshness import freshness, request_of, requested, trained_today, with_family
 from paper.quoting.contradictions import contradictions
 
 FAKE = FakeRun("mesa", num_stages=3, evaluations=12)

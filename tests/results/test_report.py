@@ -30,7 +30,8 @@ from mesax.store.run_directory import RunDirectory
 from mesax.store.verify import verify_run
 
 SMALL = FakeRun(num_tasks=4, evaluations=12, num_actions=4, num_explorers=2)
-METHODS = ("mesa", "plain", "uniform")
+NAMES = {"mesa": "MESA", "plain": "learner alone", "uniform": "learner and random episodes"}
+METHODS = tuple(NAMES)
 VOID = {"meta", "img", "br"}
 
 
@@ -62,7 +63,7 @@ def cells_of(table: tables.Table, row: int) -> dict[str, str]:
 def test_comparison_table_holds_the_numbers_of_each_run(store):
     runs = runs_of(store)
     table = tables.comparison_table(runs)
-    assert [row[0] for row in table.rows] == list(METHODS)
+    assert [row[0] for row in table.rows] == list(NAMES.values())
     for index, run in enumerate(runs):
         cells = cells_of(table, index)
         interval, solved = final_interval(run), solved_interval(run)
@@ -75,7 +76,7 @@ def test_comparison_table_holds_the_numbers_of_each_run(store):
         assert cells["time"] == "1m23s"
     assert [cells_of(table, index)["env steps"] for index in range(3)] == ["48k"] * 3
     assert "time: of all stages of their runs." in table.note
-    assert table.note.endswith("On training tasks before, in the time but not in the env steps: mesa 300k steps.")
+    assert table.note.endswith("On training tasks before, in the time but not in the env steps: MESA 300k steps.")
     assert table.title == "climb-one, preset quick, 4 task runs each"
 
 
@@ -131,26 +132,28 @@ def test_dataset_table_takes_the_last_row_of_each_training_task(store):
 def test_difference_table_compares_with_the_first_run(store):
     (family,) = by_family(runs := runs_of(store))
     table = family.tables[1]
-    assert [row[0] for row in table.rows] == ["mesa against plain", "mesa against uniform"]
+    assert [row[0] for row in table.rows] == ["MESA against learner alone", "MESA against learner and random episodes"]
     gain = runs[0].final_returns.mean() - runs[1].final_returns.mean()
     assert table.rows[0][1].startswith(f"+{gain:.2f} [") and table.rows[0][3] == "same test tasks"
 
 
 def test_labels_name_what_differs(store):
     mesa, plain, _ = runs_of(store)
-    assert tables.run_labels([mesa, plain]) == ["mesa", "plain"]
+    assert tables.run_labels([mesa, plain]) == ["MESA", "learner alone"]
     other_seed = replace(mesa, run={**mesa.run, "seed": 7})
-    assert tables.run_labels([mesa, other_seed]) == ["mesa seed 0", "mesa seed 7"]
+    assert tables.run_labels([mesa, other_seed]) == ["MESA seed 0", "MESA seed 7"]
     changed = replace(mesa, run={**mesa.run, "overrides": {"algorithm.hidden": "32"}})
-    assert tables.run_labels([mesa, changed]) == ["mesa", "mesa algorithm.hidden=32"]
-    assert tables.run_labels([changed, plain]) == ["mesa algorithm.hidden=32", "plain"], "also where methods differ"
+    assert tables.run_labels([mesa, changed]) == ["MESA", "MESA algorithm.hidden=32"]
+    assert tables.run_labels([changed, plain]) == ["MESA algorithm.hidden=32", "learner alone"], (
+        "also where methods differ"
+    )
     smaller = replace(mesa, run={**other_seed.run, "overrides": {"algorithm.hidden": "16", "lanes": "1"}})
     both = replace(mesa, run={**changed.run, "overrides": {"algorithm.hidden": "32", "lanes": "1"}})
-    assert tables.run_labels([both, smaller]) == ["mesa algorithm.hidden=32", "mesa algorithm.hidden=16"]
+    assert tables.run_labels([both, smaller]) == ["MESA algorithm.hidden=32", "MESA algorithm.hidden=16"]
     smoke = replace(plain, run={**plain.run, "preset": "smoke"})
-    assert tables.run_labels([mesa, smoke]) == ["mesa quick", "plain smoke"]
+    assert tables.run_labels([mesa, smoke]) == ["MESA quick", "learner alone smoke"]
     copy = replace(mesa, directory=mesa.directory.with_name("copy"))
-    assert tables.run_labels([mesa, copy]) == ["mesa mesa", "mesa copy"]
+    assert tables.run_labels([mesa, copy]) == ["MESA mesa", "MESA copy"]
 
 
 def test_markdown_cells_cannot_break_the_table():
@@ -166,7 +169,7 @@ def test_terminal_table_fits_eighty_columns_and_prints_markup_literally(store):
     console.print(tables.to_rich(tables.task_table(odd)))
     text = console.export_text()
     assert "…" not in text and "[red]x[/red]" in text
-    assert re.search(r"plain +0\.\d\d +\[0\.\d\d, 1", text)
+    assert re.search(r"learner +0\.\d\d +\[0\.\d\d, 1", text)
 
 
 # The report
@@ -224,10 +227,11 @@ def data_of(page: str, name: str) -> object:
 
 def test_curves_are_embedded_as_they_are(page, store):
     family = data_of(page, "data-family-0")
-    assert (family["optimal"], family["suboptimal"], family["groups"]) == (1.0, 0.5, ["", "k=1", "k=2"])
+    assert (family["optimal"], family["groups"]) == (1.0, ["", "k=1", "k=2"])
+    assert family["levels"] == [["optimum", 1.0], ["safe equilibrium", 0.5]]
     run = load_run(store["plain"])
     plain = family["methods"][1]
-    assert plain["label"] == "plain" and plain["href"] == "#run-1"
+    assert plain["label"] == "learner alone" and plain["href"] == "#run-1"
     first = plain["runs"][0]
     assert first["label"] == "k=1 u=0" and first["returns"][""] == run.curves[0].returns.tolist()
     assert plain["steps"][first["steps"]] == run.curves[0].steps.tolist()
@@ -274,10 +278,10 @@ def test_report_holds_the_numbers(page, store):
     for method in ("mesa", "plain"):
         summary = json.loads((store[method] / "summary.json").read_text())
         interval = f"<small>[{summary['ci_low']:.2f}, {summary['ci_high']:.2f}]</small>"
-        assert f'{method}<b><span class="of-mean in-raw">{summary["mean_return"]:.2f}{interval}</span>' in page
+        assert f'{NAMES[method]}<b><span class="of-mean in-raw">{summary["mean_return"]:.2f}{interval}</span>' in page
     gain = [load_run(store[method]).final_returns.mean() for method in ("mesa", "plain")]
-    assert f"mesa is {gain[0] - gain[1]:.2f} better than plain" in page
-    for expected in ("<td>k=2 u=0</td>", "<td>mesa against plain</td>", "<th>high reward pairs</th>"):
+    assert f"MESA is {gain[0] - gain[1]:.2f} better than learner alone" in page
+    for expected in ("<td>k=2 u=0</td>", "<td>MESA against learner alone</td>", "<th>high reward pairs</th>"):
         assert expected in page
 
 
@@ -295,9 +299,12 @@ def test_report_says_where_the_run_came_from_and_how_it_differs(page):
 
 
 def test_report_says_why_something_is_missing(page):
-    assert "There is no figure: plain recorded no visits of joint actions, or too many to be shown as maps." in page
-    assert "plain logged no training of explorers." in page
-    assert "There is no high-reward dataset: plain logged no collection." in page
+    assert (
+        "There is no figure: learner alone recorded no visits of joint actions, or too many to be shown as maps."
+        in page
+    )
+    assert "learner alone logged no training of explorers." in page
+    assert "There is no high-reward dataset: learner alone logged no collection." in page
 
 
 @pytest.mark.usefixtures("unpainted")
@@ -341,8 +348,8 @@ def test_report_escapes_everything_that_comes_from_outside(tmp_path):
 def test_several_seeds_are_pooled_in_the_results_and_apart_below(store, tmp_path):
     second = write_run(tmp_path / "second", replace(SMALL, seed=1))
     page = report_html([load_run(store["mesa"]), load_run(second)])
-    assert "of 8 task runs solved" in page
-    assert "<h2>mesa seed 0: climb-one</h2>" in page and "<h2>mesa seed 1: climb-one</h2>" in page
+    assert "of 8 unseen tasks solved" in page
+    assert "<h2>MESA seed 0: climb-one</h2>" in page and "<h2>MESA seed 1: climb-one</h2>" in page
 
 
 def test_a_failed_report_leaves_the_old_page(store, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from browser import Browser, find_browser, opened_browser
 from fake_store import SMALL, seal, write_episodes, write_run
 from mesax.results.report import write_report
+from mesax.store.json_values import signed
 
 COMMAND = find_browser()
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium; $MESAX_BROWSER names one")
@@ -64,7 +65,7 @@ def lines(browser: Browser) -> int:
 def test_curves_are_drawn_and_methods_can_be_hidden(browser: Browser, page: Path):
     browser.open(page)
     browser.place("[data-curves] .line")
-    assert chips(browser) == ["mesa", "plain"] and lines(browser) == 2
+    assert chips(browser) == ["MESA", "learner alone"] and lines(browser) == 2
     browser.click("[data-curves] > .legend .chip")
     assert lines(browser) == 1
     assert browser.js("document.querySelector('[data-curves] .chip').getAttribute('aria-pressed')") == "false"
@@ -78,7 +79,7 @@ def test_hovering_reads_the_values_at_a_step(browser: Browser, page: Path):
     browser.hover("[data-curves] .picture", 0.999, 0.4)
     told = browser.wait_for("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').innerText")
     assert told.startswith("step 12k"), "the last evaluation"
-    assert "mesa" in told and "1.00" in told and "plain" in told
+    assert "MESA" in told and "1.00" in told and "learner alone" in told
     browser.hover("h1")
     assert browser.js("document.querySelector('.tip').hidden")
     browser.js("document.querySelector('[data-curves] .picture').focus()")
@@ -100,12 +101,11 @@ def test_views_can_be_switched(browser: Browser, page: Path):
     assert browser.js("getComputedStyle(document.querySelector('.card .of-mean')).display") == "none"
     browser.click("#controls [aria-label=Statistic] button:first-child")
     assert path() == mean
+    assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 8, "four task runs each"
+    browser.click("#controls .lone")
     assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 0
     browser.click("#controls .lone")
-    assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 8, "four task runs each"
-    browser.js("document.querySelector('[data-curves] details').open = true")
-    browser.click("[data-curves] details .chip")
-    assert browser.js("document.querySelectorAll('[data-curves] .single').length") == 7
+    assert browser.js("document.querySelectorAll('[data-curves] .ending').length") == 2, "an interval for each method"
     browser.hover("[data-curves] .reference")  # at the optimum
     assert ": 1.00" in browser.wait_for("document.querySelector('.tip .near')?.textContent ?? ''")
     browser.click("[data-curves] [aria-label=Tasks] button:last-child")
@@ -188,11 +188,10 @@ def test_markup_in_names_is_shown_as_text(browser: Browser, store: dict[str, Pat
     recorded["stages"][0]["shapes"][1]["label"] = ATTACK
     recorded["plays"] = [play | {"policy": ATTACK} for play in recorded["plays"]]
     (source / "run.json").write_text(json.dumps(run))
-    (source / "episodes.json").write_text(json.dumps(recorded))
+    (source / "episodes.json").write_text(json.dumps(signed(recorded)))
     seal(source)
     browser.open(write_report([source], tmp_path / "report.html"))
     browser.place("[data-player] .go")
-    browser.click("#controls .lone")
     browser.hover("[data-curves] .picture", 0.5, 0.2)
     browser.wait_for("!document.querySelector('.tip').hidden")
     assert ATTACK in browser.js("document.querySelector('.tip').textContent")
@@ -225,7 +224,7 @@ def test_a_table_of_runs_leads_to_every_cell(browser: Browser, tmp_path: Path):
     (tmp_path / "late" / "STATUS").write_text("running\n")
     browser.open(write_report([tmp_path], tmp_path / "report.html"))
     table = "[...document.querySelectorAll('table.cells tbody tr')].map((row) => row.cells[0].textContent)"
-    assert browser.js(table) == ["mesa", "plain"], "MESA first"
+    assert browser.js(table) == ["MESA", "learner alone"], "MESA first"
     targets = browser.js("[...document.querySelectorAll('table.cells td a')].map((link) => link.getAttribute('href'))")
     assert len(targets) == 4 and len(set(targets)) == 4
     for target in targets:

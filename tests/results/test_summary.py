@@ -36,6 +36,16 @@ def test_the_same_test_tasks_are_compared_pair_by_pair(small):
     assert comparison.probability == 1.0
 
 
+def test_no_difference_is_larger_than_returns_can_differ(small):
+    """Two seeds that differ by 1 and by 0: Student's interval alone would be from -6 to 7."""
+    run = load_run(small)
+    run = replace(run, run={**run.run, "family": {**run.family, "lowest_return": 0.0}})
+    seeds = [replace(own, seed=seed) for own, seed in zip(run.curves, (0, 0, 1, 1), strict=True)]
+    ours, theirs = (with_returns(replace(run, curves=tuple(seeds)), own) for own in ([1.0] * 4, [0.0, 0.0, 1.0, 1.0]))
+    found = compare_runs(ours, theirs).difference
+    assert (found.value, found.low, found.high) == (pytest.approx(0.5), -1.0, 1.0), "returns are from 0 to 1"
+
+
 def test_two_that_do_not_differ_may_do_so_either_way(small):
     run = load_run(small)
     for last in (

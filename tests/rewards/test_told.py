@@ -18,8 +18,7 @@ from mesax.ours.records import RecordReward, Told, ToldCoverage
 from mesax.policy import Repeated
 from mesax.rewards.features import ObsActionFeatures, SortedOccupancy
 from mesax.rewards.subspace import CoverageState, HighRewardSet
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.rollout import play_side_by_side
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, EnvSpec, Label, tree_index

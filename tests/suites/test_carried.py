@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mesax.errors import UsageError
-from mesax.results.evidence.freshness import freshness
 from mesax.results.evidence.kept import read_kept
 from mesax.store.json_values import Json
+from paper.freshness import freshness
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

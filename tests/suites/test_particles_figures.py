@@ -17,8 +17,10 @@ from mesax.results.drawing import draw_run, world_figures
 from mesax.results.report import report_html
 from mesax.store.reading import RunResults, load_run
 from mesax.suites.climb.figures import FIGURES as CLIMB_FIGURES
-from mesax.suites.particles.figures import landmark_visits
+from mesax.suites.particles.figures import FIGURES
 from mesax.suites.visits import are_in_a_row
+
+draw_visits = FIGURES[0].draw
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +38,9 @@ def with_coverage(run: RunResults, **changes) -> RunResults:
     return replace(run, coverage={**run.coverage, **changes})
 
 
-def parts_of(figure: Figure) -> tuple[list, object]:
-    """The visitors' panels, and the one of distinct visits."""
-    *panels, distinct = [axes for axes in figure.axes if axes.axison]
-    return panels, distinct
+def panels_of(figure: Figure) -> list:
+    """The visitors' panels."""
+    return [axes for axes in figure.axes if axes.axison]
 
 
 def test_the_fake_run_has_the_form_that_mesa_writes(run):
@@ -51,32 +52,30 @@ def test_the_fake_run_has_the_form_that_mesa_writes(run):
 
 
 def test_each_visitor_has_a_bar_for_each_landmark(run):
-    panels, distinct = parts_of(landmark_visits(run))
+    panels = panels_of(draw_visits(run))
     visitors = run.coverage["visitors"]
-    assert [axes.get_title(loc="left") for axes in panels] == [one["name"] for one in visitors]
     for axes, visitor in zip(panels, visitors, strict=True):
+        title = f"{visitor['name']}\n{visitor['distinct_visits']:.2f} distinct an episode"
+        assert axes.get_title(loc="left") == title
         assert [bar.get_height() for bar in axes.patches] == visitor["frequency"][0]
         assert [label.get_text() for label in axes.get_xticklabels()] == list("01234")
     assert len({axes.get_ylim() for axes in panels}) == 1, "one scale for all visitors"
     assert panels[0].get_ylim()[1] >= max(max(visitor["frequency"][0]) for visitor in visitors), "no bar is cut off"
-    assert [bar.get_width() for bar in distinct.patches] == [one["distinct_visits"] for one in visitors]
-    assert [label.get_text() for label in distinct.get_yticklabels()] == [one["name"] for one in visitors]
-    assert [text.get_text() for text in distinct.texts] == [f"{one['distinct_visits']:.2f}" for one in visitors]
 
 
 def test_explorers_have_the_colors_of_their_training(run):
     lines = {line.get_label(): to_hex(line.get_color()) for line in figures.meta_training(run).axes[1].lines}
-    panels, distinct = parts_of(landmark_visits(run))
-    bars = {axes.get_title(loc="left"): to_hex(axes.patches[0].get_facecolor()) for axes in panels}
+    names = [one["name"] for one in run.coverage["visitors"]]
+    colors = [to_hex(axes.patches[0].get_facecolor()) for axes in panels_of(draw_visits(run))]
+    bars = dict(zip(names, colors, strict=True))
     assert bars["explorer 1"] == lines["explorer 1"] and bars["explorer 2"] == lines["explorer 2"]
-    assert [to_hex(bar.get_facecolor()) for bar in distinct.patches] == list(bars.values())
     assert len(set(bars.values())) == len(bars)
 
 
 @pytest.mark.parametrize("landmarks, explorers", [(1, 1), (5, 2), (20, 9)])
 def test_any_number_of_landmarks_and_explorers_fits(tmp_path, landmarks, explorers):
-    figure = landmark_visits(load_run(write_landmark_run(tmp_path / "run", landmarks, explorers)))
-    panels, distinct = parts_of(figure)
+    figure = draw_visits(load_run(write_landmark_run(tmp_path / "run", landmarks, explorers)))
+    panels = panels_of(figure)
     assert len(panels) == explorers + 2
     assert all(len(axes.patches) == landmarks for axes in panels)
     figure.canvas.draw()
@@ -84,7 +83,6 @@ def test_any_number_of_landmarks_and_explorers_fits(tmp_path, landmarks, explore
     assert drawn.x0 >= 0 and drawn.y0 >= 0 and drawn.x1 <= width and drawn.y1 <= height
     titles = [axes._left_title.get_window_extent() for axes in panels[:4]]
     assert all(one.x1 < two.x0 for one, two in pairwise(titles))
-    assert titles[-1].x1 < distinct.yaxis.get_tightbbox().x0
 
 
 def test_a_single_agents_actions_are_places_too(run):
@@ -95,7 +93,7 @@ def test_a_single_agents_actions_are_places_too(run):
     alone = replace(with_coverage(run, num_stages=2, shape=[3], visitors=visitors), run=facts)
     assert [figure.applies(alone) for figure in CLIMB_FIGURES] == [False, True]
     figure = CLIMB_FIGURES[1].draw(alone)
-    assert [bar.get_height() for bar in parts_of(figure)[0][0].patches] == [1, 0, 0, 0, 1, 0]
+    assert [bar.get_height() for bar in panels_of(figure)[0].patches] == [1, 0, 0, 0, 1, 0]
     assert "action, stage after stage" in [text.get_text() for text in figure.findobj(lambda o: hasattr(o, "get_text"))]
 
 
@@ -108,7 +106,7 @@ def test_only_counted_visits_in_a_row_are_drawn(run, plane):
 
 def test_the_figures_of_a_run_are_those_of_its_world(run, plane):
     (bars,) = world_figures(run)
-    assert bars.applies(run) and bars.draw is landmark_visits
+    assert bars.applies(run) and (bars,) == FIGURES
     assert world_figures(plane) == CLIMB_FIGURES
     assert world_figures(replace(run, run=run.run | {"env": "own"})) == ()
     assert world_figures(replace(run, run=run.run | {"suite": "climb"})) == CLIMB_FIGURES
@@ -127,8 +125,8 @@ def test_the_report_of_a_particle_run_has_both_figures(run):
 
 def test_the_report_says_what_a_particle_run_lacks(run):
     page = report_html([replace(run, coverage=None, metrics=())])
-    assert "mesa recorded no visits of landmarks." in page
-    assert "mesa logged no training of explorers." in page
+    assert "MESA recorded no visits of landmarks." in page
+    assert "MESA logged no training of explorers." in page
 
 
 def test_the_run_s_own_figures_include_its_visits(run):

@@ -9,10 +9,10 @@ import pytest
 
 from mesax.experiments.names import ENVIRONMENTS
 from mesax.results.evidence.kept import load_results, read_kept
-from mesax.results.evidence.zero_shot import FILE
 from mesax.store.json_values import Json
 from mesax.suites.renamed import RENAMED_FROM, name_today, named_today, names_of_before
 from paper.quoting.checking import damage
+from paper.zero_shot import FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

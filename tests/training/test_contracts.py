@@ -22,8 +22,7 @@ from mesax.rewards.base import TaskReward
 from mesax.store.run_directory import RunDirectory
 from mesax.store.trees import load_tree, open_tree, save_tree
 from mesax.training.driver import learn, play_episodes
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start, packed, unpacked
+from mesax.training.loop import LearningLoop, Start, packed, unpacked
 from mesax.training.rollout import play
 from mesax.training.schedule import Budget, Prioritized, Schedule
 from mesax.types import Elapsed, Label, Linear, leading_size, tree_index, tree_stack

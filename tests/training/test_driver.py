@@ -15,9 +15,8 @@ from mesax.mesa.mixing import Mixing
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, NotFiniteError, learn, play_episodes, prepare
-from mesax.training.evaluate import evaluation_key
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
+from mesax.training.rollout import evaluation_key
 from mesax.types import Linear, tree_index
 from methods.helpers import ONE_STEP, SICK, TINY, TWO_STAGE, IndependentQ, same_bits
 

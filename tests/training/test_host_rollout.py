@@ -20,8 +20,7 @@ from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training import host_rollout
 from mesax.training.driver import BrokenEnvironmentError, learn, play_episodes
 from mesax.training.host_rollout import MOST_BATCHES, MOST_OPEN, RunningCopies, as_lane, play_on_host, running
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Discrete, Linear, tree_index
 from probes import PROBES, ContinuousGame, ContinuousTask, TabularGame, Walk, WalkTask

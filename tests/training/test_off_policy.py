@@ -18,9 +18,8 @@ from mesax.errors import UsageError
 from mesax.mesa.mixing import Mixing
 from mesax.nets import Adam, Mlp
 from mesax.policy import EpsilonRandom, ExplorationPolicySet
-from mesax.training.evaluate import mean_rewards
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start, mean_over_rounds
+from mesax.training.loop import LearningLoop, Start, mean_over_rounds
+from mesax.training.rollout import mean_rewards
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import Linear, masked_mean, tree_index, tree_stack
 from methods.helpers import Preferences

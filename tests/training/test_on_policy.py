@@ -14,8 +14,7 @@ from mesax.errors import UsageError
 from mesax.nets import Mlp
 from mesax.policy import EXPLORER, UniformPolicy
 from mesax.training.driver import Chunk, _Advance, _Begin, learn
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.schedule import Budget
 from mesax.types import tree_index
 from methods.helpers import TWO_STAGE, Preferences, same_bits

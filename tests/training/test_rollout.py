@@ -7,8 +7,7 @@ import numpy as np
 
 from mesax.envs.climb import ClimbGame, ClimbTask
 from mesax.policy import UniformPolicy
-from mesax.training.evaluate import evaluation_key, mean_rewards
-from mesax.training.rollout import play
+from mesax.training.rollout import evaluation_key, mean_rewards, play
 from mesax.types import Discrete, Label, tree_stack
 from probes import HORIZON, POISON, PROBES, TabularGame
 

@@ -33,8 +33,7 @@ from mesax.store.run_directory import product_in
 from mesax.store.settings import to_plain
 from mesax.store.trees import open_tree, save_tree
 from mesax.training.driver import Chunk, learn
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.training.schedule import Budget
 from mesax.types import as_one, tree_index
 

@@ -29,7 +29,7 @@ from mesax.formatting import format_bytes
 from mesax.nets import Dense, Mlp, Products
 from mesax.runtime import SINGLE_THREAD, available_cores, cache_directory, computing_platform, device_names
 from mesax.training.driver import learn
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.training.schedule import Schedule
 from mesax.types import as_one
 

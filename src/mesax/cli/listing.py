@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from mesax.errors import UsageError, unknown_name
-from mesax.experiments.names import LEARNERS, METHODS, PRESETS, method_and_learner, refuse_reference, refuse_swapped
+from mesax.experiments.names import LEARNERS, METHODS, PRESETS, method_and_learner, refuse_swapped
+from mesax.store.modules import is_reference
 from mesax.suites.deviations import DEVIATIONS
 from mesax.suites.registry import environments, patterns
 
@@ -47,8 +48,7 @@ def check_names(options: argparse.Namespace) -> None:
     """Refuse a method that does not exist, or one without an environment."""
     method, _ = method_and_learner(options.method)
     refuse_swapped(options.method, options.env or "")
-    refuse_reference(method)
-    if method not in METHODS:
+    if method not in METHODS and not is_reference(method):
         raise unknown_name("unknown method", method, METHODS)
     if options.env is None:
         raise UsageError(f"name an environment too: {', '.join(environments())}, or MODULE:ATTRIBUTE")

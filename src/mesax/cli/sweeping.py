@@ -18,8 +18,8 @@ from mesax.errors import PREEMPTED, UsageError
 from mesax.execution.sweep import MOST_AT_ONCE, Grid, How, plan, show_plan, skip_stored, sweep
 from mesax.experiments.overrides import digest
 from mesax.methods.base import Experiment
-from mesax.results.evidence.freshness import is_of
 from mesax.results.evidence.kept import Kept
+from mesax.results.evidence.same_settings import is_of
 
 
 def sweep_runs(options: argparse.Namespace) -> int:

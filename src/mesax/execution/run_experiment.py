@@ -31,7 +31,7 @@ from mesax.explorers.foreign_loop import Explorers, LearnedPolicy, explorers_of
 from mesax.explorers.places import EXPLORERS
 from mesax.methods.adapt import best_policy_name, greedy_shape, policy_name
 from mesax.methods.base import Experiment, Stage
-from mesax.results.summary import summary_of
+from mesax.results.summary import summarize
 from mesax.runtime import configure
 from mesax.store.json_values import Json, json_ready
 from mesax.store.modules import loaded_modules, named_in, refuse_while_loading
@@ -210,8 +210,16 @@ def _results(
     metrics = tuple(json_ready(row) for row in memory.rows.get("metrics", ()))
     coverage = json_ready(memory.documents["coverage"]) if "coverage" in memory.documents else None
     adapt = steps["adapt"]
-    costs = {"env_steps": adapt, "meta_env_steps": sum(steps.values()) - adapt, "wall_seconds": seconds}
-    summary = summary_of(run, evaluations, metrics, coverage, **costs, run_dir="")
+    summary = summarize(
+        run,
+        evaluations,
+        metrics=metrics,
+        coverage=coverage,
+        env_steps=adapt,
+        meta_env_steps=sum(steps.values()) - adapt,
+        wall_seconds=seconds,
+        run_dir="",
+    )
     like, places = greedy_shape(experiment), memory.jobs["adapt"]
     known = {place.name: place for job in places for place in job.glob("*task-*")}
     lanes = [(task, repeat) for task in range(experiment.num_test_tasks) for repeat in range(experiment.num_repeats)]

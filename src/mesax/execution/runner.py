@@ -26,7 +26,7 @@ from mesax.experiments.borrowing import seen_in_training
 from mesax.experiments.provenance import surroundings, versions
 from mesax.experiments.rebuild import check_tasks
 from mesax.methods.base import Experiment, Stage
-from mesax.results.summary import summary_of
+from mesax.results.summary import summarize
 from mesax.runtime import available_cores, numeric_settings
 from mesax.store.files import Checksum, file_checksum, is_there, remove_tree
 from mesax.store.json_files import read_json, read_rows
@@ -206,11 +206,11 @@ def merge(run: RunDirectory, stages: Sequence[Stage]) -> dict[str, Any]:
     for name, rows in (("eval.jsonl", evaluations), ("metrics.jsonl", metrics), ("timing.jsonl", timing)):
         sums[name] = run.write_rows(name, rows)
     adapt = sum(row["env_steps"] for row in timing if row["phase"] == "adapt")
-    summary = summary_of(
+    summary = summarize(
         run.run,
         evaluations,
-        metrics,
-        coverage,
+        metrics=metrics,
+        coverage=coverage,
         env_steps=adapt,
         meta_env_steps=sum(row["env_steps"] for row in timing) - adapt,
         wall_seconds=sum(row["seconds"] for row in run.read_rows("clock.jsonl")),

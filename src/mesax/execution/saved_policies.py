@@ -25,17 +25,16 @@ from mesax.methods.base import Experiment, Purpose
 from mesax.moments import COUNTED_BATCHES
 from mesax.ours.transfer import Borrowed
 from mesax.policy import Policy, UniformPolicy
-from mesax.rendering.episode import Play, draw_play, join_pictures
+from mesax.rendering.episode import draw_scene, join_pictures
 from mesax.rendering.recorded import EPISODES_FILE, VERSION
-from mesax.rendering.scene import MOST_FRAMES
+from mesax.rendering.scene import MOST_FRAMES, Scene
 from mesax.results.safe_drawing import attempt
 from mesax.runtime import configure
 from mesax.store.files import write_file
 from mesax.store.json_values import Json, signed
-from mesax.store.reading import read_coverage
 from mesax.store.run_directory import PRODUCTS, RunDirectory, product_in
 from mesax.store.trees import MANIFEST, open_tree, read_manifest
-from mesax.suites.foreign.suite import drawn_plainly
+from mesax.suites.foreign.suite import plain_scene
 from mesax.suites.registry import suite_of_run
 from mesax.suites.renamed import names_of_before, open_run
 from mesax.training.driver import play_episodes
@@ -184,9 +183,9 @@ def render_run(
         raise UsageError(f"--gif {target} is not the name of a file that ends in .gif")
     if gif is not None and not gif.parent.is_dir():
         raise UsageError(f"--gif {target} cannot be written: there is no directory {gif.parent}")
-    coverage = read_coverage(run)
     played = _played(run, experiment, task, policy)
-    drawn = draw_play(_as_drawn(run, experiment, played, policy, modules), base, target, coverage)
+    title = f"{run.run['method']} on {run.run['env']}, test task {task}: policy {policy}"
+    drawn = draw_scene(_as_drawn(run, experiment, played, modules), title, base, target)
     film = base.with_name(f"{base.name}-environment.gif")
     return drawn + (attempt(film.name, lambda: _draw_film(experiment, played, film)) or [])
 
@@ -198,16 +197,14 @@ def play_policy(
     name: str,
     modules: Sequence[ModuleType] = (),
     episodes: int | None = None,
-) -> Play:
+) -> Scene:
     """Episodes of the named policy on one test task, as their suite draws them; by default as many as a picture has."""
-    return _as_drawn(run, experiment, _played(run, experiment, task, name, episodes), name, modules)
+    return _as_drawn(run, experiment, _played(run, experiment, task, name, episodes), modules)
 
 
 class _Played(NamedTuple):
     """What a policy played on one test task."""
 
-    number: int
-    """Of the task."""
     task: Task
     episodes: Episode
     first_seed: int
@@ -224,16 +221,13 @@ def _played(
     number = episodes_wanted or (EPISODES_ON_HOST if isinstance(env, HostEnvironment) else EPISODES)
     episodes = without_goal(experiment.family.env, play_episodes(env, one, policy, key, number))
     first_seed = int(episode_seeds(key, number, 1, env.spec.horizon)[0])
-    return _Played(task, tree_index(one, 0), episodes, first_seed)
+    return _Played(tree_index(one, 0), episodes, first_seed)
 
 
-def _as_drawn(
-    run: RunDirectory, experiment: Experiment, played: _Played, name: str, modules: Sequence[ModuleType]
-) -> Play:
-    title = f"{run.run['method']} on {run.run['env']}, test task {played.number}: policy {name}"
+def _as_drawn(run: RunDirectory, experiment: Experiment, played: _Played, modules: Sequence[ModuleType]) -> Scene:
     suite = suite_of_run(run.run, modules)
-    draw = drawn_plainly if suite is None else suite.play
-    return draw(title, experiment.family, played.task, played.episodes)
+    draw = plain_scene if suite is None else suite.scene
+    return draw(experiment.family, played.task, played.episodes)
 
 
 def _draw_film(experiment: Experiment, played: _Played, path: Path) -> list[Path]:
@@ -256,7 +250,7 @@ def record_episodes(run: RunDirectory, experiment: Experiment, modules: Sequence
     plays: list[Json] = []
     for name in policy_names(run, experiment):
         for task in range(min(MOST_TASKS, experiment.num_test_tasks)):
-            scene = play_policy(run, experiment, task, name, modules, number).scene()
+            scene = play_policy(run, experiment, task, name, modules, number)
             stage = stages.setdefault(json.dumps(scene.stage()), len(stages))
             plays.append({"policy": name, "task": task, "stage": stage, "takes": scene.episodes()})
     content = {"version": VERSION, "config_hash": run.run["config_hash"]}

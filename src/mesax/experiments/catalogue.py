@@ -14,8 +14,8 @@ from typing import cast
 
 from mesax.algorithms.base import Learner
 from mesax.errors import UsageError, unknown_name
-from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS, Wrapper, refuse_reference, refuse_swapped
-from mesax.methods.base import Experiment
+from mesax.experiments.names import AROUND_ANY, LEARNERS, PRESETS, WRAPPERS, Wrapper, refuse_swapped
+from mesax.methods.base import Experiment, Method
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.store.modules import attribute_of, is_reference
 from mesax.store.settings import name_of
@@ -23,22 +23,27 @@ from mesax.suites.registry import suite_of
 from mesax.training.contract import check_members
 from mesax.training.schedule import Budget, Schedule
 
+OWN = Wrapper("a method of one's own", "", "")
+"""Around a learner like any other; what it is called and does is said by its class."""
+
 
 def experiment(method: str, environment: str, preset: str, learner: str | None = None) -> Experiment:
     """The named experiment, or a `UsageError` that lists the choices; `learner` replaces what the preset wraps.
 
-    A learner or an environment of one's own is named as `module:attribute`, and that module loaded.
+    A method, a learner or an environment of one's own is named as `module:attribute`, and that module loaded.
     """
     refuse_swapped(method, environment)
     suite = suite_of(environment)
     if preset not in PRESETS:
         raise unknown_name("unknown preset", preset, PRESETS)
     chosen = suite.preset(environment, preset)
-    if method in WRAPPERS:
-        if learner is not None and method not in AROUND_ANY:
+    wrapper = OWN if is_reference(method) else WRAPPERS.get(method)
+    if wrapper is not None:
+        if learner is not None and wrapper.brings_learner:
             raise UsageError(f"method '{method}' brings its own learner: --learner goes with {', '.join(AROUND_ANY)}")
-        return builder(method)(_around(environment, chosen, method, learner))
-    refuse_reference(method)
+        own = _own_method(method) if wrapper is OWN else None
+        around = _around(environment, chosen, method, wrapper, learner)
+        return builder(method)(around) if own is None else replace(around.mesa, method=own)
     if method not in chosen.by_name:
         raise _unknown("method", method, environment, [*WRAPPERS, *chosen.by_name])
     if learner is not None:
@@ -66,9 +71,19 @@ def method_name(experiment: Experiment) -> str:
     return next((name for name in names if name is not None), kind.__name__)
 
 
-def _around(environment: str, preset: Preset, method: str, learner: str | None) -> Preset:
+def _own_method(reference: str) -> Method:
+    """A method of the user's own, named as `module:attribute`: its class, or one with settings."""
+    found = attribute_of(reference)
+    found = _made(reference, found, "a method") if isinstance(found, type) else found
+    if not isinstance(found, Method):
+        raise UsageError(
+            f"'{reference}' is no method; if it is a learner, run it alone: plain with --learner {reference}"
+        )
+    return found
+
+
+def _around(environment: str, preset: Preset, method: str, wrapper: Wrapper, learner: str | None) -> Preset:
     """The preset around a learner: if others' episodes are mixed in, one that learns from these too."""
-    wrapper = WRAPPERS[method]
     name = wrapper.learner if learner is None else learner
     if name is None:
         return preset
@@ -95,7 +110,7 @@ def _own(reference: str) -> NamedLearner:
     """A learner of the user's own, named as `module:attribute`: its class, one with settings, or a `NamedLearner`."""
     found = attribute_of(reference)
     if isinstance(found, type):
-        found = _made(reference, found)
+        found = _made(reference, found, "a learner")
     named = found if isinstance(found, NamedLearner) else NamedLearner(cast(Learner, found))
     try:
         check_members(named.algorithm)
@@ -105,15 +120,15 @@ def _own(reference: str) -> NamedLearner:
     return named
 
 
-def _made(reference: str, kind: type) -> object:
-    """A learner of the user's class, with the settings that are its defaults; what breaks there is one line."""
+def _made(reference: str, kind: type, word: str) -> object:
+    """What is made of a user's class with the settings that are its defaults; what breaks there is one line."""
     try:
         return kind()
     except UsageError:
         raise
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"'{reference}' cannot be a learner as it stands: {text}") from error
+        raise UsageError(f"'{reference}' cannot be {word} as it stands: {text}") from error
 
 
 def _check_schedule(reference: str, named: NamedLearner) -> None:

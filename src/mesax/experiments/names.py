@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from mesax import algorithms, baselines
 from mesax.errors import UsageError
-from mesax.store.modules import is_reference
 from mesax.suites.registry import BUILT_IN
 
 
@@ -84,14 +83,14 @@ WRAPPERS = {
     ),
     "optimum": Wrapper(
         "no learner: a scripted team that is told the task and plays what pays most, a ceiling: privileged",
-        "mesax.baselines.scripted:optimum",
+        "mesax.baselines.controls:optimum",
         "Optimum",
         brings_learner=True,
         tells=True,
     ),
     "safe": Wrapper(
         "no learner: a scripted team that is told the task and plays the safe equilibrium, a floor: privileged",
-        "mesax.baselines.scripted:safe",
+        "mesax.baselines.controls:safe",
         "Safe",
         brings_learner=True,
         tells=True,
@@ -167,12 +166,6 @@ def method_and_learner(label: str) -> tuple[str, str | None]:
     """A label such as `mesa+qmix` taken apart; None if the method brings its own learner or a preset's."""
     method, plus, learner = label.partition("+")
     return method, learner if plus else None
-
-
-def refuse_reference(method: str) -> None:
-    """Refuse `module:attribute` as a method: what can be named so is a learner."""
-    if is_reference(method):
-        raise UsageError(f"'{method}' is no method; if it is a learner, run it alone: plain with --learner {method}")
 
 
 def refuse_swapped(method: str, environment: str) -> None:

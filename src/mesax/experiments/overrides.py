@@ -309,7 +309,7 @@ def _of_a_user(reference: str, contract: type, path: str) -> object:
     except TypeError as error:
         raise UsageError(f"--{path}: '{reference}' cannot be built by its name: {error}") from error
     asked = {name for kind in contract.__mro__ if kind.__module__ != "typing" for name in vars(kind)}
-    missing = [name for name in sorted(asked) if not (name.startswith("_") or hasattr(value, name))]
+    missing = [name for name in sorted(asked - {*dir(value)}) if not name.startswith("_")]
     if missing:
         raise UsageError(f"--{path}: '{reference}' is no {contract.__name__}: it has no {', '.join(missing)}")
     if not is_setting(type(value)):

@@ -52,7 +52,7 @@ def experiment_of(run: Mapping[str, object], modules: Iterable[ModuleType] = ())
     try:
         experiment = from_plain(run["config"], kinds, FROM_RUNS)
     except UnknownName as error:
-        raise _unknown(run, error.name, kinds) from None
+        raise _unknown(run, error, kinds) from None
     except StoreError as error:
         raise UsageError(f"run {name} {_otherwise(run)}: {error}") from error
     if not isinstance(experiment, Experiment):
@@ -151,17 +151,19 @@ def stored_difference(run: Mapping[str, object], experiment: Experiment) -> str:
     return "; ".join(texts[:SHOWN_DIFFERENCES]) + more or "only the way it is written differs"
 
 
-def _unknown(run: Mapping[str, object], name: str, kinds: Iterable[str]) -> UsageError:
-    module, colon, _ = name.partition(":")
+def _unknown(run: Mapping[str, object], error: UnknownName, kinds: Iterable[str]) -> UsageError:
+    module, colon, _ = error.name.partition(":")
+    run_name = f"run {run['id']}" if "id" in run else "it"
+    what = f"'{error.name}'{f' ({error.place})' if error.place else ''}"
     if not colon:
         known = ", ".join(sorted(kinds))
-        return UsageError(f"run {run.get('id')} has a setting of the unknown type '{name}'; known are {known}")
+        return UsageError(f"{run_name} has a setting of the unknown type {what}; known are {known}")
     loaded = {kind.partition(":")[0] for kind in kinds if ":" in kind}
     if module in loaded:
-        return UsageError(f"run {run.get('id')} needs '{name}', and module '{module}' does not define it any more")
+        return UsageError(f"{run_name} needs {what}, and module '{module}' does not define it at its top")
     listed = run.get("modules")
     needed = [str(entry) for entry in listed] if isinstance(listed, list) else []
-    return ModuleNeeded(f"run {run.get('id')} needs '{name}', which is not part of mesax", needed or [module])
+    return ModuleNeeded(f"{run_name} needs {what}, which is not part of mesax", needed or [module])
 
 
 def _shown(settings: Mapping[str, object], path: str) -> str:

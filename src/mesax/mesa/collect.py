@@ -18,7 +18,7 @@ from mesax.methods.base import Experiment, Services, Stage, groups_of
 from mesax.methods.harvest import Harvest, StepsSeen, harvests, save_pairs
 from mesax.ranges import above
 from mesax.rewards.levels import Collected, HighReward, Levels
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.training.schedule import Schedule
 from mesax.types import Episode
 

@@ -33,7 +33,7 @@ from mesax.ranges import at_least, between
 from mesax.rewards.base import ExplorersReward
 from mesax.rewards.levels import HighReward
 from mesax.training.driver import learn
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.training.schedule import Budget, Schedule
 from mesax.types import EnvSpec, as_one, tree_index
 

@@ -24,8 +24,7 @@ from mesax.store.reading import PHASE, Evaluation
 from mesax.store.trees import Place, load_tree, save_tree
 from mesax.training.behavior import Behavior, LearnerAlone
 from mesax.training.driver import Chunk, learn, prepare
-from mesax.training.learning_loop import LearningLoop
-from mesax.training.loop import Start
+from mesax.training.loop import LearningLoop, Start
 from mesax.types import Keys, stacked_shape, tree_index
 
 Lane = tuple[int, int]

@@ -22,7 +22,7 @@ from mesax.rewards.levels import Collected
 from mesax.rewards.points import deduplicate
 from mesax.store.trees import Place, open_tree, save_tree, trees_in
 from mesax.training.driver import Chunk, learn
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.types import Episode, stacked_shape, tree_index
 
 StepsSeen: TypeAlias = Callable[[Episode], tuple[Float[Array, "envs time features"], Int[Array, "envs time"]]]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from mesax.algorithms.base import Learner
 from mesax.baselines.counts import KeyMap
 from mesax.baselines.rnd import PAID
-from mesax.baselines.scripts import Script
-from mesax.baselines.tours import TourPlan
+from mesax.baselines.scripts import Script, TourPlan
 from mesax.envs.goals import Goal
 from mesax.mesa.method import Mesa
 from mesax.methods.base import Experiment

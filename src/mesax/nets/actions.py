@@ -20,10 +20,6 @@ class ActionNet(StepByStep[Input]):
 
     net: FeedForward
 
-    def start(self) -> Memory:
-        """Feed-forward nets remember nothing."""
-        return ()
-
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """The first number for each action, all others shared."""
         x = jnp.concatenate(x) if isinstance(x, tuple) else x

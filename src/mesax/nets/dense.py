@@ -169,10 +169,6 @@ class FeedForward(StepByStep[Input]):
     octaves: int = eqx.field(static=True, default=0)
     """Frequencies at which inputs are shown as sines and cosines too; 0: none."""
 
-    def start(self) -> Memory:
-        """Feed-forward nets remember nothing."""
-        return ()
-
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """Plain forward pass."""
         forms = 1

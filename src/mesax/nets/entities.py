@@ -34,10 +34,6 @@ class EntityNet(StepByStep[Input]):
     head: Dense
     sizes: Entities = eqx.field(static=True)
 
-    def start(self) -> Memory:
-        """Feed-forward nets remember nothing."""
-        return ()
-
     def step(self, memory: Memory, x: Input) -> tuple[Memory, Array]:
         """Plain forward pass; numbers beyond the known layout (an agent's identity) are ignored."""
         x = jnp.concatenate(x) if isinstance(x, tuple) else x

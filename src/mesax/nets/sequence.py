@@ -59,11 +59,14 @@ class BuildsCritics(Protocol):
 
 
 class StepByStep(eqx.Module, Generic[InputT]):
-    """A net that goes along an episode one step after another, and along many episodes by `vmap`."""
+    """A net that goes along an episode one step after another, and along many episodes by `vmap`.
 
-    @abstractmethod
+    It remembers nothing, unless it says otherwise.
+    """
+
     def start(self) -> Memory:
         """Memory at the start of an episode."""
+        return ()
 
     @abstractmethod
     def step(self, memory: Memory, x: InputT) -> tuple[Memory, Float[Array, "..."]]:

@@ -222,6 +222,8 @@ def _numbers(found: HeldOut | None) -> dict[str, float]:
 
 def learned(preset: Preset) -> Experiment:
     """MESA with a learned reward, in all else as a preset has MESA; explorers' nets see the declared entities."""
+    if isinstance(preset.mesa.method, LearnedMesa):
+        return preset.mesa
     told = preset.told or preset.mesa
     assert isinstance(told.method, Mesa), "it is one of MESA"
     return replace(told, method=learned_from(told.method, told))

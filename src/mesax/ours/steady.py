@@ -11,7 +11,7 @@ from mesax.explorers.recipe import ExplorerRecipe
 from mesax.mesa.method import Mesa
 from mesax.methods.trained import Trained
 from mesax.ranges import at_least
-from mesax.training.learning_loop import LearningLoop
+from mesax.training.loop import LearningLoop
 from mesax.types import EnvSpec
 
 CLEARLY_LESS = 0.9

@@ -5,19 +5,16 @@ from __future__ import annotations
 import functools
 import io
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 
-from mesax.formatting import format_tenths
 from mesax.store.files import write_file
 
 P = ParamSpec("P")
@@ -50,8 +47,8 @@ STYLE = {
     "text.color": INK,
     "svg.hashsalt": "mesax",
 }
-MARGIN, TITLE_LINE = 0.15, 0.18
-"""Inches left of a heading, and for each line of its title."""
+MARGIN, TITLE_LINE, TEXT_LINE = 0.15, 0.18, 0.16
+"""Inches left of a heading, and for each line of its title and of its text."""
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -107,55 +104,55 @@ def literal(text: str) -> str:
     return "".join(shown).replace("$", r"\$")
 
 
-def mean_return(returns: np.ndarray) -> str:
-    """For example `mean return of 20 episodes 12.5`."""
-    number = len(returns)
-    return f"mean return of {number} episode{'' if number == 1 else 's'} {format_tenths(float(returns.mean()))}"
-
-
-def title_room(title: str, width: float) -> float:
-    """Inches that a title needs beyond its first line."""
-    return TITLE_LINE * (len(_title_lines(title, width)) - 1)
+def heading_room(title: str, text: str, width: float) -> float:
+    """Inches that a title and an explanation need in a picture of this width."""
+    return 0.25 + TITLE_LINE * len(_title_lines(title, width)) + TEXT_LINE * len(_text_lines(text, width))
 
 
 def write_heading(figure: Figure, title: str, text: str) -> None:
-    """Title, in as many lines as it needs, and an explanation below it."""
+    """Title and an explanation below it, in as many lines as they need."""
     width, height = figure.get_size_inches()
-    lines = literal("\n".join(_title_lines(title, width)))
-    figure.text(MARGIN / width, 1 - 0.1 / height, lines, fontsize=10, weight="bold", va="top")
-    below = 0.33 + title_room(title, width)
-    figure.text(MARGIN / width, 1 - below / height, text, fontsize=8, va="top", linespacing=1.3)
+    titles = _title_lines(title, width)
+    figure.text(MARGIN / width, 1 - 0.1 / height, literal("\n".join(titles)), fontsize=10, weight="bold", va="top")
+    below, lines = 0.15 + TITLE_LINE * len(titles), literal("\n".join(_text_lines(text, width)))
+    figure.text(MARGIN / width, 1 - below / height, lines, fontsize=8, va="top", linespacing=1.3)
 
 
 def _title_lines(title: str, width: float) -> list[str]:
     return textwrap.wrap(title, round(11.5 * width)) or [""]
 
 
-def visits_colormap(palest: float) -> Colormap:
-    """From a pale blue for few visits to a dark one; white for none."""
-    colors = matplotlib.colormaps["Blues"](np.linspace(palest, 1.0, 256))
-    return ListedColormap(colors).with_extremes(under="white", bad="white")
+def _text_lines(text: str, width: float) -> list[str]:
+    return textwrap.wrap(text, round(15.5 * width)) or [""]
 
 
-def draw_rewards(axes: Axes, rewards: np.ndarray, past: int, horizon: int, safe_reward: float) -> None:
-    """The reward of every step; after `past` steps it is pale, as still to come."""
-    edges = np.arange(len(rewards) + 1)
-    axes.stairs(rewards, edges, color=EDGE, linewidth=1.0)
-    if past:
-        axes.stairs(rewards[:past], edges[: past + 1], color=INK, linewidth=1.3)
-        axes.stairs(rewards[:past], edges[: past + 1], fill=True, color=OPTIMAL, alpha=0.18, linewidth=0)
-    axes.set(xlim=(0, horizon), ylim=(-0.08, 1.12))
-    axes.set_yticks([0, safe_reward, 1], ["0", f"{safe_reward:.3g}", "1"])
-    axes.set_ylabel("reward", fontsize=7.5, labelpad=2)
-    soften(axes)
+def inches_of(axes: Axes) -> tuple[float, float]:
+    """Width and height of axes."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    across, up = figure.get_size_inches() * axes.get_position().size
+    return float(across), float(up)
 
 
-def soften(axes: Axes) -> None:
-    """Small ticks and pale edges, for charts next to a picture."""
-    axes.tick_params(length=2, pad=1.5, labelsize=7, color=EDGE)
-    axes.spines[["left", "bottom"]].set_color(EDGE)
-
-
-def mark_now(axes: Axes, time: int) -> None:
-    """A line at the step that is shown."""
-    axes.axvline(time, color=MARK, linewidth=1.4)
+def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], fontsize: float = 8.5) -> None:
+    """Names of lines (height, name, color) at the right of a chart, pushed apart where they would overlap."""
+    low, high = axes.get_ylim()
+    apart = (high - low) * 1.45 * fontsize / 72 / inches_of(axes)[1]
+    ordered = sorted(ends, key=lambda end: -round(end[0], 3))  # stable: equal ones keep their order
+    heights = [end[0] for end in ordered]
+    for index in range(1, len(heights)):  # names may have several lines
+        lines = [ordered[one][1].count("\n") + 1 for one in (index - 1, index)]
+        heights[index] = min(heights[index], heights[index - 1] - apart * sum(lines) / 2)
+    shift = max(0.0, low - heights[-1]) if heights else 0.0
+    for (_, name, color), height in zip(ordered, heights, strict=True):
+        axes.annotate(
+            name,
+            (1, height + shift),
+            (5, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            color=color,
+            fontsize=fontsize,
+            va="center",
+            annotation_clip=False,
+        )

@@ -1,11 +1,10 @@
-"""Played episodes as pictures: a still, perhaps more of them, and a GIF; what is in them only the episodes know."""
+"""Scenes as files: a still, the plane of two numbers if there are two, and a GIF."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -13,33 +12,18 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from mesax.rendering.canvas import save
+from mesax.rendering.painter import draw_still, frames
+from mesax.rendering.plane import draw_plane
 from mesax.rendering.scene import Scene
 from mesax.store.files import write_file
-from mesax.store.json_values import Json
 
 
-class Play(Protocol):
-    """Episodes of one policy on one task, which know how they are drawn."""
-
-    def picture(self) -> Figure:
-        """The still."""
-
-    def frames(self) -> Iterator[tuple[Figure, float]]:
-        """Pictures of one size, each with the seconds for which it is shown."""
-
-    def scene(self) -> Scene:
-        """The same episodes for a player on a page."""
-
-    def more(self, coverage: Json) -> dict[str, Figure]:
-        """Other stills by name, in addition to what meta-training found (empty if there was none)."""
-
-
-def draw_play(play: Play, base: Path, gif: Path, coverage: Json) -> list[Path]:
+def draw_scene(scene: Scene, title: str, base: Path, gif: Path) -> list[Path]:
     """Write stills (PNG and SVG) at `base`, a path without suffix, and the GIF; all files, in order."""
-    drawn = [*save(play.picture(), base)]
-    for name, figure in play.more(coverage).items():
-        drawn += save(figure, base.with_name(f"{base.name}-{name}"))
-    write_gif(play.frames(), gif)
+    drawn = [*save(draw_still(scene, title), base)]
+    if scene.has_plane:
+        drawn += save(draw_plane(scene), base.with_name(f"{base.name}-plane"))
+    write_gif(frames(scene, title), gif)
     return [*drawn, gif]
 
 

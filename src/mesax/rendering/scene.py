@@ -76,14 +76,60 @@ class Scene:
     """Names of what is drawn over time."""
     curves_title: str = ""
     band: tuple[float, float] | None = None
-    """Where curves ought to be."""
+    """Where curves ought to be; without it each is drawn in a row of its own."""
+
+    @property
+    def aspect(self) -> float:
+        """Height over width of the view."""
+        left, right, bottom, top = self.view
+        return (top - bottom) / (right - left)
+
+    @property
+    def has_arena(self) -> bool:
+        """Whether anything is to be seen that has a place."""
+        return bool(self.chains) or self.takes[0].points.shape[1] > 0
+
+    @property
+    def is_board(self) -> bool:
+        """Whether agents choose a place at every step, and do not travel there."""
+        return self.has_arena and not self.trails and not self.chains
+
+    @property
+    def has_plane(self) -> bool:
+        """Whether its curves are two that ought to be in the same band."""
+        return self.band is not None and len(self.curves) == 2
+
+    @property
+    def places(self) -> dict[int, str]:
+        """Names of the places that have a shape."""
+        return {shape.place: shape.label for shape in self.shapes if shape.place is not None}
+
+    def shapes_at(self, step: int) -> list[Shape]:
+        """What is seen after so many steps; before the first, what the first step is about."""
+        return [shape for shape in self.shapes if shape.step in (None, max(1, step))]
+
+    def return_of(self, take: Take, at: int = -1) -> float:
+        """What an episode has earned up to a moment; as a share of all its steps if returns are means."""
+        earned = float(np.sum(take.rewards if at < 0 else take.rewards[: at + 1]))
+        return earned / float(take.steps[-1]) if self.mean_return else earned
+
+    def reward_limits(self) -> tuple[float, float]:
+        """The least reward of a step in any episode, at most 0, and the highest."""
+        rates = np.concatenate([take.rewards[1:] / np.diff(take.steps) for take in self.takes])
+        return min(0.0, float(rates.min(initial=0.0))), max(0.0, float(rates.max(initial=0.0)))
+
+    def curve_limits(self) -> tuple[float, float]:
+        """As far as any curve and the band reach."""
+        ends = [np.asarray(self.band or ())] + [take.curves for take in self.takes if take.curves is not None]
+        return min(float(np.min(one, initial=np.inf)) for one in ends), max(
+            float(np.max(one, initial=-np.inf)) for one in ends
+        )
 
     def stage(self) -> Json:
         """All but the episodes, as plain numbers."""
-        left, right, bottom, top = self.view
         return {
             "about": self.about,
-            "aspect": round((top - bottom) / (right - left), 4),
+            "aspect": round(self.aspect, 4),
             "shapes": [self._shape(shape) for shape in self.shapes],
             "chains": list(self.chains),
             "trails": self.trails,
@@ -143,27 +189,6 @@ def changes(places: np.ndarray) -> list[tuple[int, int]]:
     """(step, place) of every step after which the team is elsewhere than before; it begins nowhere."""
     before = np.concatenate([[-1], places[:-1]])
     return [(int(step) + 1, int(places[step])) for step in np.flatnonzero(places != before)]
-
-
-def choice_board(
-    num_actions: int, actions: np.ndarray, special: Sequence[int | None] = ()
-) -> tuple[tuple[float, float, float, float], tuple[Shape, ...], np.ndarray]:
-    """A row for each agent and a column for each action: view, shapes and points of what was played.
-
-    `actions` are `[steps, agents]`; `special[step]` is the column to point out while that step is shown.
-    """
-    steps, agents = actions.shape
-    view = (-0.5, num_actions - 0.5, -agents + 0.5, 0.5)
-    middle = ((num_actions - 1) / 2, -(agents - 1) / 2)
-    shapes = [Shape("box", middle, (num_actions, agents), "low")]
-    for step, column in enumerate(special):
-        if column is not None:
-            when = step + 1 if len(special) > 1 else None
-            shapes.append(Shape("box", (column, middle[1]), (1.0, agents), "target", str(column), step=when))
-    points = np.full((steps + 1, agents, 2), np.nan)
-    points[1:, :, 0] = actions
-    points[1:, :, 1] = -np.arange(agents)
-    return view, tuple(shapes), points
 
 
 def _rounded(values: np.ndarray) -> list[float | int]:

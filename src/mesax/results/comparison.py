@@ -12,7 +12,7 @@ import numpy as np
 
 from mesax.formatting import format_count
 from mesax.results.evidence.kept import load_results
-from mesax.results.labels import method_label
+from mesax.results.labels import spoken
 from mesax.results.safe_drawing import draw_comparison_safely
 from mesax.results.summary import (
     OWN_LABEL,
@@ -39,22 +39,6 @@ NOT_THE_CONFIGURATION = ("seed", "num_test_tasks")
 """Settings in which runs may differ and still be samples of the same thing: which tasks, and how many."""
 SAME_STEPS = 0.05
 """By how much environment steps on a test task may differ: rounds meet a budget to within so much."""
-
-SPOKEN = {
-    "mesa": "MESA",
-    "learned": "MESA with a learned reward",
-    "structured": "MESA with structured explorers",
-    "uniform": "random episodes",
-    "diagonal": "diagonal mixing",
-    "tour": "a scripted tour",
-    "plain": "the learner alone",
-    "optimum (privileged)": "the scripted optimum (privileged)",
-    "safe (privileged)": "the scripted safe equilibrium (privileged)",
-    "pretrain": "pre-training",
-    "goal (privileged)": "pre-training that is told the goal (privileged)",
-    "cbet": "C-BET",
-}
-"""Methods in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -108,18 +92,22 @@ class FamilyComparison:
         return f" Environment steps on each test task differ ({', '.join(told)}): this is no fair comparison."
 
     @property
-    def verdict(self) -> str:
-        """How many tasks each run has solved, in one sentence; empty if nothing is compared."""
-        if len(self.runs) < 2:
-            return ""
-        labels = run_labels(self.runs)
-        methods = [method_label(run.run) for run in self.runs]
-        names = [SPOKEN.get(label, label) for label in labels] if labels == methods else labels
+    def tasks(self) -> str:
+        """What is counted as solved or not."""
         repeated = any(len(run.curves) > len(finals_by_task(run)) for run in self.runs)
-        what = "runs on unseen tasks" if repeated else "unseen tasks"
-        first, *others = ((name, solved_runs(run), len(run.curves)) for name, run in zip(names, self.runs, strict=True))
-        told = [f"{name} {solved}" + ("" if number == first[2] else f" of {number}") for name, solved, number in others]
-        return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {what}, {', '.join(told)}.{self.unequal}"
+        return "runs on unseen tasks" if repeated else "unseen tasks"
+
+    @property
+    def verdict(self) -> str:
+        """How many tasks each run has solved, in one sentence."""
+        first, *others = (
+            (name, solved_runs(run), len(run.curves))
+            for name, run in zip(spoken(run_labels(self.runs)), self.runs, strict=True)
+        )
+        told = [
+            f", {name} {solved}" + ("" if number == first[2] else f" of {number}") for name, solved, number in others
+        ]
+        return f"{self.title}: {first[0]} solved {first[1]} of {first[2]} {self.tasks}{''.join(told)}.{self.unequal}"
 
     def as_json(self) -> Json:
         """The same as plain numbers."""
@@ -157,7 +145,7 @@ def show_comparison(families: Sequence[FamilyComparison], directory: Path) -> Js
     for picture in draw_comparison_safely(families, directory):
         print(f"drawn    {picture}")
     for family in families:
-        if family.verdict:
+        if len(family.runs) > 1:
             print(family.verdict)
     return {"families": [family.as_json() for family in families], "note": note}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,15 +30,21 @@ def align(
     return points, rows
 
 
-def mean_curve(run: RunResults, group: str | None = None) -> tuple[np.ndarray, ...]:
-    """Steps, mean, low and high of a run's curves, as far as all of them reach; of one group if given."""
-    chosen = [curve for curve in run.curves if group is None or group in curve.groups]
-    if not chosen:
+def only_group(run: RunResults, group: str | None) -> RunResults:
+    """The task runs in which a group of returns occurs, with these as their returns; without a name, the run itself."""
+    if group is None:
+        return run
+    curves = [curve for curve in run.curves if group in curve.groups]
+    return replace(run, curves=tuple(replace(curve, returns=curve.groups[group]) for curve in curves))
+
+
+def mean_curve(run: RunResults) -> tuple[np.ndarray, ...]:
+    """Steps, mean, low and high of a run's curves, as far as all of them reach."""
+    if not run.curves:
         return tuple(np.empty(0) for _ in range(4))
-    steps = [curve.steps for curve in chosen]
-    values = [curve.returns if group is None else curve.groups[group] for curve in chosen]
-    grid, rows = align(steps, values, common_grid(steps))
-    return grid, *returns_band(run.family, rows, *places(chosen))
+    steps = [curve.steps for curve in run.curves]
+    grid, rows = align(steps, [curve.returns for curve in run.curves], common_grid(steps))
+    return grid, *returns_band(run.family, rows, *places(run.curves))
 
 
 def places(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:

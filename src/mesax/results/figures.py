@@ -1,7 +1,9 @@
 """Figures of runs and comparisons: functions from results to a matplotlib Figure, and the lists of them."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,87 +12,100 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mesax.formatting import format_count, format_number, shorten
-from mesax.rendering.canvas import INK, PALETTE, SOFT, literal, new_figure, styled
-from mesax.results.curves import groups_of, mean_curve, places
+from mesax.rendering.canvas import INK, PALETTE, SOFT, label_ends, literal, new_figure, styled
+from mesax.results.curves import groups_of, mean_curve, only_group
+from mesax.results.intervals import Interval
+from mesax.results.labels import colors_of
 from mesax.results.profiles import profile_figure
-from mesax.results.returns import level_names, returns_interval
+from mesax.results.returns import named_levels
+from mesax.results.summary import final_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json
-from mesax.store.reading import UNIFORM_PLAY, RunResults, final_return
+from mesax.store.reading import UNIFORM_PLAY, RunResults
 from mesax.suites.base import RunFigure
 
-# A known method has the same color in every figure.
-METHOD_COLORS = {"mesa": "#0072B2", "plain": "#D55E00", "uniform": "#009E73", "maddpg": "#CC79A7"}
+MOST_THIN_LINES = 60
+"""Task runs of a panel, at most, whose single curves are drawn behind the means."""
+LONGEST_NAME = 24
+"""Letters of a line of a name next to a chart."""
 
 
 def run_colors(runs: Sequence[RunResults]) -> list[str]:
     """A color for each run."""
-    colors: list[str] = []
-    for run in runs:
-        own = METHOD_COLORS.get(str(run.run["method"]))
-        reserved = [*colors, *METHOD_COLORS.values()]
-        spare = [color for color in PALETTE if color not in reserved]
-        spare += [color for color in PALETTE if color not in colors] or list(PALETTE)
-        colors.append(own if own and own not in colors else spare[0])
-    return colors
+    return colors_of([str(run.run["method"]) for run in runs])
 
 
-def _listed(runs: Sequence[RunResults]) -> list[tuple[int, RunResults, str, str]]:
-    """Each run with its place, label and color; what a label says of settings is whole in tables."""
-    labels = [literal(shorten(label)) for label in run_labels(runs)]
-    return list(zip(range(len(runs)), runs, labels, run_colors(runs), strict=True))
+def short_labels(runs: Sequence[RunResults]) -> list[str]:
+    """Names of runs in lines; what they say of settings is whole in tables."""
+    return ["\n".join(textwrap.wrap(literal(shorten(label)), LONGEST_NAME)) for label in run_labels(runs)]
 
 
 @styled
 def learning_curves(runs: Sequence[RunResults], by_group: bool = False) -> Figure:
-    """Mean return against environment steps with 95% intervals: a panel per environment, and per group.
+    """Return against environment steps: a panel per environment, and per group.
 
-    Runs are named at the ends of their curves, or once for all panels if these are of the same runs.
+    A thin line for each task run, a thick one for their mean, and its 95% interval at the end, where runs are named.
     """
     panels = list(_panels(runs, by_group))
     one_env = len({str(run.run["env"]) for run in runs}) == 1
-    named_once = one_env and len(panels) > 1
-    width = 7.2 if len(panels) == 1 else min(3.2 * len(panels) + 0.8, 12)
-    figure = new_figure(width, 3.2 + (0.2 * -(-len(runs) // 2) if named_once else 0.0))
+    figure = new_figure(7.2 if len(panels) == 1 else min(2.6 * len(panels) + 1.8, 12), 3.2)
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=one_env)[0]
-    ends = [_draw_means(axes, members, group) for axes, (_, members, group) in zip(grid, panels, strict=True)]
-    for axes, own, (title, _, _) in zip(grid, ends, panels, strict=True):  # panels may share what all of them reach
-        _finish_panel(axes, [(value, "", color) for value, _, color in own] if named_once else own)
+    ends = [draw_means(axes, members) for axes, (_, members) in zip(grid, panels, strict=True)]
+    for axes, own, (title, members) in zip(grid, ends, panels, strict=True):
+        finish_panel(axes, own, members[0], named=axes is grid[-1] or not one_env)
         axes.set_title(literal(title))
-    if named_once:
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    grid[0].set_ylabel("return (mean, 95% interval)")
+    grid[0].set_ylabel("return")
     return figure
 
 
-def draw_curves(axes: Axes, members: Sequence[RunResults], group: str | None = None) -> None:
+def draw_curves(axes: Axes, members: Sequence[RunResults]) -> None:
     """The curves of runs in one environment, with the levels that matter there."""
-    _finish_panel(axes, _draw_means(axes, members, group))
+    finish_panel(axes, draw_means(axes, members), members[0])
 
 
-def _draw_means(axes: Axes, members: Sequence[RunResults], group: str | None) -> list[tuple[float, str, str]]:
-    """Curves and levels; returns the end, name and color of each curve."""
+class End(NamedTuple):
+    """Where the curve of a run ends."""
+
+    interval: Interval
+    name: str
+    color: str
+
+
+def draw_means(axes: Axes, members: Sequence[RunResults]) -> list[End]:
+    """Curves of every task run and of their means; returns their ends."""
     ends = []
-    for order, run, name, color in _listed(members):
-        steps, mean, low, high = mean_curve(run, group)
+    thin = sum(len(run.curves) for run in members) <= MOST_THIN_LINES
+    listed = zip(members, short_labels(members), run_colors(members), strict=True)
+    for order, (run, name, color) in enumerate(listed):
+        steps, mean, _, _ = mean_curve(run)
         if not steps.size:
             continue
         if steps[-1]:
             (line,) = axes.plot(steps, mean)
-            axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+            for curve in run.curves if thin else ():
+                axes.plot(curve.steps, curve.returns, color=color, alpha=0.22, linewidth=0.7, zorder=2)
         else:  # it took no step, and is a level for those that did
             line = axes.axhline(mean[-1], linestyle="--")
-        line.set(color=color, linewidth=1.8, label=name, zorder=3 - 0.01 * order)
-        ends.append((final_return(mean), name, color))
-    reference_lines(axes, members[0])
+        line.set(color=color, linewidth=2.0, label=name, zorder=4 - 0.01 * order)
+        ends.append(End(final_interval(run), name, color))
     return ends
 
 
-def _finish_panel(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Axes and labels, once all is drawn."""
+def finish_panel(axes: Axes, ends: Sequence[End], run: RunResults, named: bool = True) -> None:
+    """Levels, axes, intervals and names, once all curves are drawn."""
+    reference_lines(axes, run)
     returns_axis(axes)
-    _end_labels(axes, ends)
     steps_axis(axes)
+    last = axes.get_xlim()[1]
+    for place, (interval, _, color) in enumerate(ends):
+        x = last * (1.02 + 0.025 * place)
+        (line,) = axes.plot([x, x], [interval.low, interval.high], color=color, linewidth=1.6, label="_interval")
+        line.set(solid_capstyle="butt", clip_on=False)
+        axes.plot([x], [interval.value], "o", color=color, markersize=4, clip_on=False, label="_end")
+    axes.set_xlim(0, last * (1.03 + 0.025 * len(ends)))
+    values = [format_number(end.interval.value) for end in ends]
+    names = [f"{end.name} {value}" if named else value for end, value in zip(ends, values, strict=True)]
+    label_ends(axes, [(end.interval.value, name, end.color) for end, name in zip(ends, names, strict=True)])
 
 
 def returns_axis(axes: Axes) -> None:
@@ -103,12 +118,12 @@ def returns_axis(axes: Axes) -> None:
         axes.set_ylim(values.min() - margin, values.max() + margin)
 
 
-def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults], str | None]]:
+def _panels(runs: Sequence[RunResults], by_group: bool) -> Iterator[tuple[str, list[RunResults]]]:
     for env in dict.fromkeys(str(run.run["env"]) for run in runs):
         members = [run for run in runs if run.run["env"] == env]
-        yield env, members, None
+        yield env, members
         for group in groups_of(members) if by_group else ():
-            yield f"{env}, {group}", members, group
+            yield f"{env}, {group}", [only_group(run, group) for run in members]
 
 
 def steps_axis(axes: Axes) -> None:
@@ -121,43 +136,15 @@ def steps_axis(axes: Axes) -> None:
 
 
 def reference_lines(axes: Axes, run: RunResults) -> None:
-    """Dotted lines at the optimal and the suboptimal return, named at the right inside the panel."""
-    optimal, suboptimal = run.family["optimal_return"], run.family["suboptimal_return"]
-    for level, name, above in zip((optimal, suboptimal), level_names(run.family), (True, False), strict=True):
+    """Thin lines at the best return and at the safe equilibrium, named at the left."""
+    for name, level in named_levels(run.family):
         axes.axhline(level, color=SOFT, linewidth=0.9, linestyle=":", zorder=1)
-        axes.annotate(
-            name,
-            (1, level),
-            (-2, 2 if above else -3),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            fontsize=7,
-            ha="right",
-            va="bottom" if above else "top",
-            path_effects=[withStroke(linewidth=2, foreground="white")],
-        )
-    axes.set_ylim(min(0, axes.get_ylim()[0]), max(1.08 * optimal, axes.get_ylim()[1]))
-
-
-def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Name and final mean of each curve at its right end, pushed apart where they would overlap."""
-    low, high = axes.get_ylim()
-    ordered = sorted(ends, key=lambda end: -round(end[0], 3))  # stable: equal runs keep their order
-    heights = [end[0] for end in ordered]
-    for index in range(1, len(heights)):
-        heights[index] = min(heights[index], heights[index - 1] - 0.075 * (high - low))
-    shift = max(0.0, low - heights[-1]) if heights else 0.0
-    for (value, name, color), height in zip(ordered, heights, strict=True):
-        axes.annotate(
-            f"{name} {format_number(value)}".strip(),
-            (1, height + shift),
-            (5, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            color=color,
-            va="center",
-            annotation_clip=False,
-        )
+        halo = [withStroke(linewidth=2, foreground="white")]
+        place = ("axes fraction", "data")
+        text = axes.annotate(name, (0, level), (3, 2), xycoords=place, textcoords="offset points", va="bottom")
+        text.set(color=SOFT, fontsize=7, path_effects=halo, zorder=5)
+    best = float(run.family["optimal_return"])
+    axes.set_ylim(min(0, axes.get_ylim()[0]), max(1.08 * best, axes.get_ylim()[1]))
 
 
 @styled
@@ -167,27 +154,28 @@ def final_returns(runs: Sequence[RunResults]) -> Figure:
     figure = new_figure(min(1.6 + 1.9 * len(groups), 9), 1.2 + 0.42 * len(runs))
     grid = figure.subplots(1, len(groups), squeeze=False, sharex=True, sharey=True)[0]
     for axes, group in zip(grid, groups, strict=True):
-        for row, run, _, color in _listed(runs):
-            draw_scores(axes, row, run, group, color)
+        for row, (run, color) in enumerate(zip(runs, run_colors(runs), strict=True)):
+            draw_scores(axes, row, only_group(run, group), color)
+        for _, level in named_levels(runs[0].family):
+            axes.axvline(level, color=SOFT, linewidth=0.9, linestyle=":", zorder=1)
         axes.set_title("all task runs" if group is None else literal(group))
         axes.set_xlabel("final return")
         axes.grid(axis="x", color="#E5E5E5", linewidth=0.7)
         axes.set_axisbelow(True)
-    grid[0].set_yticks(range(len(runs)), [label for _, _, label, _ in _listed(runs)])
+    grid[0].set_yticks(range(len(runs)), short_labels(runs))
     grid[0].set_ylim(len(runs) - 0.5, -0.5)
     grid[0].set_xlim(left=min(-0.04, grid[0].get_xlim()[0]))
     return figure
 
 
-def draw_scores(axes: Axes, row: int, run: RunResults, group: str | None, color: str) -> None:
-    """Final returns in a row: every one as a dot, and their mean with its interval; nothing if none is of the group."""
-    curves = [curve for curve in run.curves if group is None or group in curve.groups]
-    if not curves:
+def draw_scores(axes: Axes, row: int, run: RunResults, color: str) -> None:
+    """Final returns in a row: every one as a dot, and their mean with its interval; nothing if there are none."""
+    if not run.curves:
         return
-    scores = np.array([final_return(c.returns if group is None else c.groups[group]) for c in curves])
+    scores = run.final_returns
     spread = row + (0.3 * np.linspace(-1, 1, scores.size) if scores.size > 1 else np.zeros(1))
     axes.plot(scores, spread, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-    interval = returns_interval(run.family, scores, *places(curves))
+    interval = final_interval(run)
     axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.8, solid_capstyle="butt")
     axes.plot([interval.value], [row], "D", color=color, markeredgecolor=INK, markersize=5)
 
@@ -213,23 +201,24 @@ def meta_training(run: RunResults) -> Figure:
     """Explorers over their training: the intrinsic return, and the distinct rewarding visits really made."""
     rows, drawn = _explorer_rows(run), _drawn_metrics(run)
     uniform = [one for one in (run.coverage or {}).get("visitors", ()) if one["name"] == UNIFORM_PLAY]
-    figure = new_figure(3.2 * len(drawn) + 1.4, 2.6)
-    grid = figure.subplots(1, len(drawn), squeeze=False)[0]
-    for axes, metric in zip(grid, drawn, strict=True):
+    figure = new_figure(3.0 * len(drawn) + 0.8, 2.6)
+    for axes, metric in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
+        ends = []
         for index, policy in enumerate(sorted({row["policy"] for row in rows})):
             logged = [row for row in rows if row["policy"] == policy and row.get(metric) is not None]
-            own = [(row["step"], row[metric]) for row in logged]
+            own = np.array([(row["step"], row[metric]) for row in logged]).reshape(-1, 2)
             label, color = f"explorer {policy + 1}", PALETTE[index % len(PALETTE)]
-            axes.plot(*np.array(own).reshape(-1, 2).T, color=color, linewidth=1.5, label=label)
+            axes.plot(*own.T, color=color, linewidth=1.5, label=label)
+            ends += [(float(own[-1, 1]), label, color)] if len(own) else []
         if uniform and metric == "distinct_visits" and uniform[0]["distinct_visits"] is not None:
-            level = uniform[0]["distinct_visits"]
+            level = float(uniform[0]["distinct_visits"])
             axes.axhline(level, color=INK, linewidth=1, linestyle="--", label="uniform play")
+            ends.append((level, "uniform play", INK))
         axes.set_title(EXPLORER_METRICS[metric])
         steps_axis(axes)
         low, high = min(0.0, axes.dataLim.y0), max(0.0, axes.dataLim.y1)
         axes.set_ylim(low, high + (0.06 * (high - low) or 1.0))
-    named = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(named.values(), named.keys(), loc="outside right center", frameon=False)
+        label_ends(axes, ends)
     return figure
 
 
@@ -303,8 +292,9 @@ COMPARISON_FIGURES = (
         name="curves",
         title="Learning curves",
         caption=(
-            "Mean return of the learner on unseen test tasks, with pointwise 95% intervals over seeds and tasks, as "
-            "far as all task runs reach. Labels give the final return: the mean of the last evaluations, five at most."
+            "Return of the learner on unseen test tasks: a thin line for each task run, a thick one for their mean, as "
+            "far as all of them reach. At the end: the final return (the mean of the last evaluations, five at most) "
+            "with its 95% interval over seeds and tasks."
         ),
         draw=lambda runs: learning_curves(runs, by_group=True),
         chart="curves",
@@ -320,8 +310,8 @@ COMPARISON_FIGURES = (
         name="profiles",
         title="Performance profiles",
         caption=(
-            "How many task runs end at or above each share of the best return, with Wilson's 95% interval. A step at "
-            "the safe return is the share of tasks that stay there."
+            "How many task runs end at or above each share of the best return. A step at the safe return is the share "
+            "of tasks that stay there."
         ),
         draw=lambda runs: profile_figure(
             {label: [run] for label, run in zip(run_labels(runs), runs, strict=True)}, run_colors(runs)

@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mesax.formatting import shorten
-from mesax.rendering.canvas import PALETTE, literal, new_figure, styled
+from mesax.rendering.canvas import label_ends, literal, new_figure, styled
 from mesax.results.intervals import share_interval
+from mesax.results.labels import colors_of
 from mesax.store.reading import RunResults
 
 SHARES = np.linspace(0.0, 1.0, 101)
@@ -32,20 +33,15 @@ def _scores(run: RunResults) -> np.ndarray:
 
 
 @styled
-def profile_figure(rows: Mapping[str, Sequence[RunResults]], colors: Sequence[str] = PALETTE) -> Figure:
-    """A line for each method, with its interval."""
-    figure = new_figure(7.2, 3.6)
+def profile_figure(rows: Mapping[str, Sequence[RunResults]], colors: Sequence[str] = ()) -> Figure:
+    """A line for each method, named at its end."""
+    figure = new_figure(6.4, max(3.0, 0.6 + 0.19 * len(rows)))
     axes = figure.subplots()
-    for number, (label, runs) in enumerate(rows.items()):
-        color, style = colors[number % len(colors)], ("-", "--", ":")[number // len(colors) % 3]
-        value, low, high = profile(runs)
-        axes.step(
-            SHARES, value, where="post", color=color, linestyle=style, linewidth=1.6, label=literal(shorten(label))
-        )
-        axes.fill_between(SHARES, low, high, step="post", color=color, alpha=0.08, linewidth=0)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel("share of the best return")
-    axes.set_ylabel("task runs that reach it")
-    figure.legend(loc="outside right center", frameon=False)
+    ends = []
+    for (label, runs), color in zip(rows.items(), colors or colors_of(list(rows)), strict=True):
+        value, _, _ = profile(runs)
+        axes.step(SHARES, value, where="post", color=color, linewidth=1.8, label=literal(label))
+        ends.append((float(value[-1]), literal(shorten(label)), color))
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="share of the best return", ylabel="task runs that reach it")
+    label_ends(axes, ends)
     return figure

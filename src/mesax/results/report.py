@@ -22,9 +22,11 @@ from mesax.formatting import format_number, format_range
 from mesax.rendering.recorded import read_episodes
 from mesax.results.comparison import FamilyComparison, by_family, without_repetition
 from mesax.results.figures import COMPARISON_FIGURES, run_colors
+from mesax.results.labels import display_name, spoken
 from mesax.results.page.data import coverage_data, embedded, end_intervals, family_data, player_data
 from mesax.results.page.sections import cell_section, note, picture, run_section
-from mesax.results.summary import solved_interval
+from mesax.results.returns import named_levels
+from mesax.results.summary import solved_runs
 from mesax.results.tables import run_labels, to_html
 from mesax.store.files import refuse_special, write_file
 from mesax.store.json_values import Json
@@ -141,11 +143,13 @@ class _Page:
 def report_html(runs: Sequence[RunResults], target: Path | None = None, left_out: Sequence[str] = ()) -> str:
     """The page as text: the comparison of all runs, then each run, or each cell of a large table, on its own."""
     page, families, in_full = _Page(target), by_family(runs), len(runs) <= MOST_IN_FULL
-    title = f"{_listed(runs, 'method')} on {_listed(runs, 'env', 'environments')}"
+    methods = _listed([spoken([display_name(run.run)])[0] for run in runs], "methods")
+    title = f"{methods} on {_listed([str(run.run['env']) for run in runs], 'environments')}"
     places = _places(runs, families, in_full)
     players = _players(page, families)
     body = [
-        f"<h1>{escape(title)}</h1>",
+        f"<h1>{escape(families[0].verdict if len(families) == 1 else title)}</h1>",
+        *(f'<p class="lead">{escape(family.verdict)}</p>' for family in families if len(families) > 1),
         CONTROLS,
         _warnings(runs),
         *map(note, (*left_out, *names_of_before((run.directory, run.run) for run in runs))),
@@ -163,10 +167,10 @@ def report_html(runs: Sequence[RunResults], target: Path | None = None, left_out
     return _document(title, "\n".join(body), page)
 
 
-def _listed(runs: Sequence[RunResults], key: str, many: str = "methods") -> str:
-    """Names of methods or environments; of many, only how many there are."""
-    names = list(dict.fromkeys(str(run.run[key]) for run in runs))
-    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} {many}"
+def _listed(names: Sequence[str], kind: str) -> str:
+    """Names; of many, only how many there are."""
+    different = list(dict.fromkeys(names))
+    return ", ".join(different) if len(different) <= MOST_NAMES else f"{len(different)} {kind}"
 
 
 def _document(title: str, body: str, page: _Page) -> str:
@@ -243,8 +247,7 @@ def _family_section(
     members, source = family.runs, f"data-family-{number}"
     page.add(source, family_data(family, [f"#{place}" for place in places]))
     parts = [f"<h2>Results on {escape(family.title)}</h2>"]
-    parts += [f'<p class="lead">{escape(family.verdict)}</p>'] if family.verdict else []
-    parts += [_cards(members), _sentences(family)]
+    parts += [_cards(family), _sentences(family)]
     for figure in (figure for figure in COMPARISON_FIGURES if figure.chart):
         still = picture(figure.name, partial(figure.draw, members), figure.caption)
         parts += [
@@ -334,24 +337,23 @@ def _warnings(runs: Sequence[RunResults]) -> str:
     )
 
 
-def _cards(runs: Sequence[RunResults]) -> str:
+def _cards(family: FamilyComparison) -> str:
     cards = []
-    for label, run, color in zip(run_labels(runs), runs, run_colors(runs), strict=True):
-        solved = solved_interval(run)
+    listed = zip(run_labels(family.runs), family.runs, run_colors(family.runs), family.figures, strict=True)
+    for label, run, color, figures in listed:
         cards.append(
             f'<div class="card" style="--c:{color}">{escape(label)}<b>{_cell(run)}</b>'
-            f"{solved.value:.0%} of {len(run.curves)} task runs solved [{solved.low:.0%}, {solved.high:.0%}]</div>"
+            f"{solved_runs(run)} of {len(run.curves)} {family.tasks} solved"
+            f" [{figures['optimal_fraction_low']:.0%}, {figures['optimal_fraction_high']:.0%}]</div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
 def _sentences(compared: FamilyComparison) -> str:
     """What the first run gains over each other one, in words; an interval that holds zero says so."""
-    labels, family = run_labels(compared.runs), compared.runs[0].family
-    text = [
-        f"The optimal return is {format_number(float(family['optimal_return']))}, "
-        f"the suboptimal one {format_number(float(family['suboptimal_return']))}."
-    ]
+    labels = run_labels(compared.runs)
+    levels = [f"{name} {format_number(level)}" for name, level in named_levels(compared.runs[0].family)]
+    text = [f"Returns: {', '.join(levels)}."]
     for label, comparison in zip(labels[1:], compared.differences, strict=True):
         gain = comparison.difference
         size = format_number(abs(gain.value))

@@ -14,9 +14,12 @@ def levels_of(family: Json) -> Levels | None:
     return Levels(safe, best) if safe != 0 else None
 
 
-def level_names(family: Json) -> tuple[str, str]:
-    """What the best return and the safe one are called: that of scripted teams, if it says what these lose."""
-    return ("scripted optimum", "scripted safe") if any(family.get("lost") or ()) else ("optimal", "suboptimal")
+def named_levels(family: Json) -> list[tuple[str, float]]:
+    """The best return and the safe one, if that is known, by name: of scripted teams, if it says what these lose."""
+    scripted = "scripted " if any(family.get("lost") or ()) else ""
+    levels = levels_of(family)
+    best = [(f"{scripted}optimum", float(family["optimal_return"]))]
+    return best if levels is None else [*best, (f"{scripted}safe equilibrium", levels.safe)]
 
 
 def lowest_return(family: Json) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from mesax.results.intervals import (
     probability_of_improvement,
     share_interval,
 )
-from mesax.results.returns import levels_of, returns_interval
+from mesax.results.returns import levels_of, lowest_return, returns_interval
 from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, Curve, RunResults, curves_from_rows, final_return
 
@@ -45,12 +45,15 @@ def summarize(
     meta_env_steps: int,
     wall_seconds: float,
     run_dir: str,
+    metrics: Iterable[Json] = (),
+    coverage: Json | None = None,
 ) -> Json:
-    """The object of summary.json, which is also what `--json` prints."""
+    """The object of summary.json, which is also what `--json` prints; with all that a run has left, more of it."""
     curves = curves_from_rows(run, eval_rows)
     if not curves:
         raise UsageError("there is nothing to summarize: no test task has been evaluated")
     family, figures = run["family"], _returns(run["family"], curves)
+    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
     return {
         **{key: run[key] for key in ("method", "env", "preset", "seed")},
         "env_steps": int(env_steps),
@@ -62,18 +65,10 @@ def summarize(
         # The clock is that of all stages, so the steps must be.
         "env_steps_per_second": float((env_steps + meta_env_steps) / wall_seconds) if wall_seconds > 0 else 0.0,
         "run_dir": str(run_dir),
+        # Counted, not hidden: an engine that diverges, or a time limit of the environment's own.
+        **({"largest_cut_short": cut_short} if cut_short > 0 else {}),
+        **({} if coverage is None else {"explorers": explorer_figures(coverage)}),
     }
-
-
-def summary_of(
-    run: Json, eval_rows: Iterable[Json], metrics: Iterable[Json], coverage: Json | None, **costs: Any
-) -> Json:
-    """The same of a run with all that it has left, and what is unusual about it."""
-    summary = summarize(run, eval_rows, **costs)
-    cut_short = max((row.get("cut_short", 0.0) for row in metrics), default=0.0)
-    if cut_short > 0:  # counted, not hidden: an engine that diverges, or a time limit of the environment's own
-        summary["largest_cut_short"] = cut_short
-    return summary if coverage is None else summary | {"explorers": explorer_figures(coverage)}
 
 
 def _returns(family: Json, curves: Sequence[Curve]) -> Json:
@@ -218,7 +213,18 @@ def compare_runs(run: RunResults, other: RunResults) -> Comparison:
     probability = float(np.mean([probability_of_improvement(one.returns, another.returns) for one, another in pairs]))
     complete = len(shared) == len(ours) == len(theirs)
     seeds = np.array([one.seed for one, _ in pairs])
-    return Comparison(paired_interval(differences, seeds, levels_of(run.family)), probability, len(shared), complete)
+    found = _possible(paired_interval(differences, seeds, levels_of(run.family)), run.family)
+    return Comparison(found, probability, len(shared), complete)
+
+
+def _possible(difference: Interval, family: Json) -> Interval:
+    """No difference is expected to be larger than that of the best return and the lowest one, where these are known."""
+    lowest = lowest_return(family)
+    if lowest is None or levels_of(family) is None:
+        return difference
+    most = float(family["optimal_return"]) - lowest
+    low, high = max(difference.low, -most), min(difference.high, most)
+    return replace(difference, low=min(difference.value, low), high=max(difference.value, high))
 
 
 def _unbounded_interval(run: RunResults) -> Interval:

@@ -21,7 +21,7 @@ from mesax.formatting import (
     format_range,
 )
 from mesax.results.curves import groups_of, steps_to_solve
-from mesax.results.labels import PRIVILEGED, method_label
+from mesax.results.labels import PRIVILEGED, display_name
 from mesax.results.summary import Comparison, run_figures
 from mesax.store.json_values import Json
 from mesax.store.reading import Curve, RunResults, final_return, final_window
@@ -52,7 +52,7 @@ class Table:
 
 def run_labels(runs: Sequence[RunResults]) -> list[str]:
     """The method, with preset and settings where these differ, then whatever else it takes to tell the runs apart."""
-    labels = [method_label(run.run) for run in runs]
+    labels = [display_name(run.run) for run in runs]
     for extras in ([_preset(run) for run in runs], _own_settings(runs)):
         labels = _extended(labels, extras)
     for describe in (_env, _seed, _identity):
@@ -204,7 +204,7 @@ def task_table(run: RunResults) -> Table:
         for curve in run.curves
     ]
     note = "Steps to solve: until an evaluation first reaches the optimum, for task runs whose final return does too."
-    return Table(f"{method_label(run.run)} on {run.run['env']}: test tasks", columns, tuple(rows), note)
+    return Table(f"{display_name(run.run)} on {run.run['env']}: test tasks", columns, tuple(rows), note)
 
 
 def _final_of_group(curve: Curve, group: str) -> float | None:

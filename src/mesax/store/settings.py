@@ -257,9 +257,15 @@ def _named_in(value: object, place: str = "") -> Iterator[tuple[str, Named]]:
 class UnknownName(StoreError):
     """A file names a class or a function that is not offered."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, known: Iterable[str], *fields: str) -> None:
         super().__init__(f"a setting is of the unknown type {name!r}; known are {', '.join(sorted(known))}")
         self.name = name
+        self.fields = list(fields)
+
+    @property
+    def place(self) -> str:
+        """Path of the setting, as it is typed."""
+        return ".".join(self.fields).replace("_", "-")
 
 
 def from_plain(plain: object, kinds: Kinds, limits: Limits = FROM_STRANGERS) -> typing.Any:
@@ -291,7 +297,7 @@ class _Reader:
         assert isinstance(kind, type) and dataclasses.is_dataclass(kind)
         fields = {field.name for field in _taken(kind)}
         gone = {"type": name, **retired(kind)}
-        given = {key: self.read(entry, depth + 1) for key, entry in plain.items() if gone.get(key, ...) != entry}
+        given = {key: self._within(key, entry, depth) for key, entry in plain.items() if gone.get(key, ...) != entry}
         if given.keys() - fields:
             raise StoreError(f"{name} has no setting {min(given.keys() - fields)!r}")
         hints = hints_of(kind)
@@ -301,6 +307,13 @@ class _Reader:
         except (TypeError, ValueError, ArithmeticError, AttributeError, UsageError) as error:
             raise StoreError(f"{name} cannot be built: {error}") from error
 
+    def _within(self, key: str, entry: object, depth: int) -> object:
+        try:
+            return self.read(entry, depth + 1)
+        except UnknownName as error:
+            error.fields.insert(0, key)
+            raise
+
     def _fitting(self, name: str, key: str, entry: object, hint: object) -> object:
         """A field's value as its annotation wants it: JSON holds infinite numbers and functions as text."""
         if isinstance(entry, str) and (_is_open(hint) or not _fits(entry, hint)):
@@ -309,7 +322,7 @@ class _Reader:
             if _fits(0.0, hint) and not _is_open(hint):
                 return _number(name, key, entry)
             if _takes_functions(hint):
-                raise UnknownName(entry, self.kinds)
+                raise UnknownName(entry, self.kinds, key)
         if not _fits(entry, hint):
             raise StoreError(f"{name}.{key} cannot be {type(entry).__name__} {str(entry)[:40]!r}")
         return entry

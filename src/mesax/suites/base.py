@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.preset import Preset
-    from mesax.rendering.episode import Play
+    from mesax.rendering.scene import Scene
     from mesax.store.reading import RunResults
     from mesax.types import Episode
 
@@ -57,8 +57,8 @@ class Suite(Protocol):
     def figures(self) -> Sequence[RunFigure]:
         """Figures of its runs, besides those of all runs; needs no JAX."""
 
-    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
-        """Stacked episodes of one task, ready to be drawn."""
+    def scene(self, family: TaskFamily, task: Task, episodes: Episode) -> Scene:
+        """Stacked episodes of one task, for pictures and for the player of a report."""
 
 
 @runtime_checkable
@@ -98,9 +98,9 @@ class Folder:
         """Those that say where explorers go."""
         return part(f"{self.folder}.figures").FIGURES
 
-    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+    def scene(self, family: TaskFamily, task: Task, episodes: Episode) -> Scene:
         """As the world is drawn."""
-        return part(f"{self.folder}.render").play(title, family, task, episodes)
+        return part(f"{self.folder}.render").scene(family, task, episodes)
 
 
 def expect(kind: type[Kind], value: object) -> Kind:

@@ -9,20 +9,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mesax.formatting import format_number
+from mesax.formatting import format_measured
 from mesax.rendering.canvas import INK, PALETTE, literal, new_figure, styled
 from mesax.store.json_values import Json
 from mesax.store.reading import ALL_EXPLORERS, UNIFORM_PLAY, RunResults
+from mesax.suites.base import RunFigure
 
 PER_LINE = 4
 MOST_NUMBERS = 12
 """Up to this many bars each has its number below it."""
 UNIFORM = "#999999"
 VISITS_TITLE = "What the explorers visit"
-PLACES_CAPTION = (
-    "Steps per episode that uniform play, each explorer and all explorers together spend at each place on unseen test "
-    "tasks, and how many distinct places that pay in a training task each of them visits."
-)
+
+
+def visits_in_a_row(places: str, absent: str = "") -> RunFigure:
+    """The figure of a world whose places form a row.
+
+    `places` says what the bars stand for, with facts of the family by name; `absent`, what a run without it lacks.
+    """
+    return RunFigure(
+        name="explorer-coverage",
+        title=VISITS_TITLE,
+        caption=(
+            "Steps per episode that uniform play, each explorer and all explorers together spend at each place on "
+            "unseen test tasks, and how many distinct places that pay in a training task each of them visits."
+        ),
+        applies=are_in_a_row,
+        draw=lambda run: place_visits(run, places.format_map(run.family)),
+        absent=f"recorded no visits of {absent}" if absent else "",
+    )
 
 
 def are_in_a_row(run: RunResults) -> bool:
@@ -45,7 +60,7 @@ def _counted_axes(run: RunResults) -> int:
 
 @styled
 def place_visits(run: RunResults, places: str) -> Figure:
-    """Steps per episode that each visitor spends at each place, and how many distinct places it visits.
+    """Steps per episode that each visitor spends at each place; above, how many distinct places that pay it visits.
 
     `places` says what the bars stand for.
     """
@@ -53,24 +68,23 @@ def place_visits(run: RunResults, places: str) -> Figure:
     visits = [np.asarray(one["frequency"], dtype=float).reshape(-1) for one in visitors]
     rows = -(-len(visitors) // PER_LINE)
     columns = -(-len(visitors) // rows)
-    figure = new_figure(1.75 * columns + 2.7, 1.6 * rows + 0.75)
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.75 * columns, 2.7))[0]
-    grid = left.subplots(rows, columns, squeeze=False, sharey=True)
+    figure = new_figure(1.9 * columns + 0.5, 1.75 * rows + 0.5)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for spare in grid.flat[len(visitors) :]:
         spare.set_axis_off()
-    colors = _colors(visitors)
+    colors = visitor_colors(visitors)
     for axes, visitor, heights, color in zip(grid.flat, visitors, visits, colors, strict=False):
         _draw_places(axes, heights, color)
-        axes.set_title(literal(visitor["name"]), color=color)
+        distinct = format_measured(visitor["distinct_visits"])
+        axes.set_title(f"{literal(visitor['name'])}\n{distinct} distinct an episode", color=color)
     grid[0, 0].set_ylim(0, 1.05 * max(float(np.max(heights)) for heights in visits) or 1.0)  # shared by all
     for row in grid:
         row[0].set_ylabel("steps per episode")
-    left.supxlabel(places, fontsize=9)
-    _draw_distinct(right.subplots(), visitors, colors)
+    figure.supxlabel(places, fontsize=9)
     return figure
 
 
-def _colors(visitors: Sequence[Json]) -> list[str]:
+def visitor_colors(visitors: Sequence[Json]) -> list[str]:
     """Explorers as in the figure of their training; those who are no single explorer in gray and in ink."""
     explorers = [one["name"] for one in visitors if one["name"] not in (UNIFORM_PLAY, ALL_EXPLORERS)]
     known = {UNIFORM_PLAY: UNIFORM, ALL_EXPLORERS: INK}
@@ -86,16 +100,3 @@ def _draw_places(axes: Axes, heights: np.ndarray, color: str) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.tick_params(axis="x", length=0)
     axes.yaxis.set_major_locator(MaxNLocator(4))
-
-
-def _draw_distinct(axes: Axes, visitors: Sequence[Json], colors: Sequence[str]) -> None:
-    """Distinct visits of each visitor, with their number."""
-    distinct = [float(one["distinct_visits"]) for one in visitors]
-    axes.barh(range(len(visitors)), distinct, color=colors, height=0.7)
-    for row, value in enumerate(distinct):
-        axes.annotate(format_number(value), (value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(visitors)), [literal(one["name"]) for one in visitors])
-    axes.set_ylim(len(visitors) - 0.5, -0.5)
-    axes.set_xlim(0, 1.25 * max(distinct) or 1.0)
-    axes.tick_params(axis="y", length=0)
-    axes.set_title("distinct visits per episode")

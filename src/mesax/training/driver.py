@@ -4,8 +4,8 @@ A run advances in chunks: the device plays and learns, then the host evaluates, 
 chunk to whoever wants it. Chunks are cut into segments of a few seconds: between them a run can be saved and stopped.
 Lanes (tasks and repeats) share a program through `vmap`; a lane's numbers depend on its own task and key only.
 
-One update, from here: `learn` -> `advance`, whose program scans `LearningLoop.round` -> collect, observe, update ->
-the algorithm's `update`. If the host steps the environment, it collects, and `LearningLoop.learn` is called.
+One update, from here: `learn` -> `_OnDevice.advance` -> `LearningLoop.advance` -> `LearningLoop.learn` -> `update` of
+the algorithm. If the host steps the environment, it plays, and calls `LearningLoop.learn` round by round.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from mesax.envs.host import EnvironmentFault
 from mesax.errors import StoreError, TrainingError
 from mesax.policy import Policy
 from mesax.store.trees import SavedTree
-from mesax.training.evaluate import evaluation_key, mean_rewards
 from mesax.training.host_rollout import as_lane, play_on_host
-from mesax.training.learning_loop import LearningLoop
 from mesax.training.loop import (
+    LearningLoop,
     LoopState,
     RoundLog,
     Start,
@@ -40,7 +39,7 @@ from mesax.training.loop import (
     struct_like,
     unpacked,
 )
-from mesax.training.rollout import draw_tasks, play
+from mesax.training.rollout import draw_tasks, evaluation_key, mean_rewards, play
 from mesax.training.schedule import round_keys
 from mesax.types import (
     AnyArray,
@@ -395,7 +394,7 @@ class _OnHost:
         for _ in range(schedule.warmup_rounds(self.env.spec.horizon)):
             policy, keys_play = compiled(_WarmupPlayer(self.loop))(state.reward, state.round, keys)
             played = play_on_host(self.env, tasks, policy, keys_play, schedule.num_envs)
-            state, metrics = compiled(_Store(self.loop), (0,))(state, played, keys)
+            state, metrics = compiled(_Take(self.loop, learns=False), (0,))(state, played, keys)
             logs.append((metrics, played))
         return state, self._gathered(logs)
 
@@ -407,7 +406,7 @@ class _OnHost:
         for _ in range(rounds):
             policy, keys_play = compiled(_Player(self.loop))(state.learner, state.reward, state.round, explorer, keys)
             played = play_on_host(self.env, tasks, policy, keys_play, self.loop.schedule.num_envs)
-            state, metrics = compiled(_Learn(self.loop), (0,))(state, played, keys)
+            state, metrics = compiled(_Take(self.loop), (0,))(state, played, keys)
             logs.append((metrics, played))
         return state, self._gathered(logs)
 
@@ -455,11 +454,12 @@ class _WarmupPlayer:
 
 
 @dataclass(frozen=True)
-class _Store:
+class _Take:
     loop: LearningLoop
+    learns: bool = True
 
     def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
-        state, log = mapped(self.loop.store)(state, episodes, keys)
+        state, log = mapped(self.loop.learn if self.learns else self.loop.store)(state, episodes, keys)
         return state, log.metrics
 
 
@@ -474,15 +474,6 @@ class _Player:
             return self.loop.player(learner, reward, number, explorer), round_keys(key, number)[0]
 
         return mapped(lane)(learner, reward, number, keys)
-
-
-@dataclass(frozen=True)
-class _Learn:
-    loop: LearningLoop
-
-    def __call__(self, state: LoopState, episodes: Episode, keys: Keys) -> tuple[LoopState, Metrics]:
-        state, log = mapped(self.loop.learn)(state, episodes, keys)
-        return state, log.metrics
 
 
 @dataclass(frozen=True)
@@ -518,7 +509,7 @@ def shape_of(
     state = jax.eval_shape(_Init(loop), start, reward_state, keys)
     reward = jax.eval_shape(lambda state: tree_index(state.reward, 0), state)
     episodes = stacked_shape(jax.eval_shape(loop.blank_episode, reward), lanes, envs)
-    _, metrics = jax.eval_shape(_Learn(loop), state, episodes, keys)
+    _, metrics = jax.eval_shape(_Take(loop), state, episodes, keys)
     metrics = {name: jax.ShapeDtypeStruct((lanes, rounds), value.dtype) for name, value in metrics.items()}
     episodes = jax.tree.map(lambda leaf: struct_like((lanes, rounds, *leaf.shape[1:]), leaf), episodes)
     return state, (metrics, episodes if loop.keep_episodes else None)

@@ -14,7 +14,7 @@ Files from before there was a store have figures only: they can be read, and wha
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,6 @@ import numpy as np
 from mesax.errors import DamageError, StoreError, UsageError
 from mesax.experiments.overrides import digest_of_plain
 from mesax.results.evidence.form import NEEDED, malformed
-from mesax.results.evidence.zero_shot import TRAINING, training_digest
 from mesax.results.labels import method_label
 from mesax.results.summary import summarize
 from mesax.store.files import checksum, write_file
@@ -47,6 +46,10 @@ ELSEWHERE = "RUN_DIR"
 """Stands for a directory whose name differs from machine to machine."""
 LENDER = ("method", "env", "preset", "seed", "overrides")
 """What tells the runs apart whose policies are borrowed."""
+NOT_TRAINING = ("num_explorers", "mixing")
+"""Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
+TRAINING = ("family", "num_train_tasks", "training_horizon")
+"""Settings, apart from those of the method, that explorers depend on."""
 
 
 @dataclass(frozen=True)
@@ -270,6 +273,12 @@ def _lender(directory: Path, explorers: bool) -> Json | None:
     if explorers and all(name in config for name in ("method", *TRAINING)):
         known["trained_with"] = training_digest(config)
     return known
+
+
+def training_digest(config: Mapping[str, Json]) -> str:
+    """Stands for all settings of an experiment that its explorers depend on."""
+    method = {name: value for name, value in config["method"].items() if name not in NOT_TRAINING}
+    return digest_of_plain([method, *(config[name] for name in TRAINING)])
 
 
 def command_of(run: Json) -> str:

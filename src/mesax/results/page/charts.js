@@ -2,7 +2,7 @@
 // Learning curves, final returns and coverage of a report. All text from runs goes through textContent: it is never markup.
 
 const SVG = document.getElementById("ink").namespaceURI;
-const view = { statistic: "mean", scale: "raw", single: false };
+const view = { statistic: "mean", scale: "raw", single: true };
 const redraws = new Set(); // what to draw again when the view, the theme or the width changes
 
 /** An HTML element with properties and children; strings among these are text. */
@@ -132,24 +132,6 @@ function legend(family, hidden, again) {
   return row;
 }
 
-/** Every task run of every method, to hide and show one by one. */
-function runList(family, hiddenRuns, again) {
-  const inside = family.methods.map((method, index) => {
-    const chips = method.runs.map((run, place) => {
-      const chip = toggle({ className: "chip small" }, true, (shown) => {
-        if (shown) hiddenRuns.delete(`${index}:${place}`);
-        else hiddenRuns.add(`${index}:${place}`);
-        again();
-      });
-      chip.style.setProperty("--c", method.color);
-      chip.append(element("i", {}), run.label);
-      return chip;
-    });
-    return element("div", { className: "legend" }, element("b", {}, method.label), ...chips);
-  });
-  return element("details", { className: "runs", hidden: true }, element("summary", {}, "Single task runs"), ...inside);
-}
-
 /** What took no step is a level, as far as others go. */
 const levelled = (band, furthest) => last(band.steps) ? band
   : { ...band, steps: [0, furthest], [view.statistic]: band[view.statistic].map(([value]) => [value, value]) };
@@ -157,7 +139,6 @@ const levelled = (band, furthest) => last(band.steps) ? band
 /** Learning curves of one family. */
 function curves(host, family) {
   const hidden = new Set();
-  const hiddenRuns = new Set();
   let group = family.groups[0];
   let hovered = null; // a step
   let pointer = null; // [x, y] inside the picture
@@ -165,34 +146,32 @@ function curves(host, family) {
     "aria-label": "Learning curves. Arrow keys read the values at a step." });
   const tip = element("div", { className: "tip", hidden: true, role: "status" });
   const again = () => paint();
-  const list = runList(family, hiddenRuns, again);
   if (family.groups.length > 1)
     host.append(segmented("Tasks", family.groups.map((name) => [name, name || "all tasks"]), group, (value) => {
       group = value;
       again();
     }));
   picture.append(tip);
-  host.append(picture, legend(family, hidden, again), list);
+  host.append(picture, legend(family, hidden, again));
 
   const shown = () => family.methods.map((method, index) => ({ method, index, band: method.bands[group] }))
     .filter(({ index, band }) => band && band.steps.length && !hidden.has(index));
-  const singles = (method, index) => !view.single ? [] : method.runs
+  const singles = (method) => !view.single ? [] : method.runs
     .map((run, place) => ({ run, place, steps: method.steps[run.steps], values: run.returns[group === "" || run.returns[group] !== true ? group : ""] }))
-    .filter(({ place, values }) => values && !hiddenRuns.has(`${index}:${place}`));
+    .filter(({ values }) => values);
 
   let frame = null; // scales of the last drawing
   function paint() {
-    list.hidden = !view.single;
     picture.querySelector("svg")?.remove();
     const width = Math.max(280, picture.clientWidth);
     const height = width < 560 ? 260 : 350;
     const labels = width > 640;
-    const box = { left: 46, right: width - (labels ? 150 : 12), top: 14, bottom: height - 40 };
     const there = shown();
+    const box = { left: 46, right: width - (labels ? 240 : 6) - 6 * there.length, top: 14, bottom: height - 40 };
     const furthest = highest(there.map(({ band }) => last(band.steps)), 1);
     const entries = there.map((entry) => ({ ...entry, band: levelled(entry.band, furthest) }));
     const spread = entries.flatMap(({ method, index, band }) => [
-      ...band[view.statistic][1], ...band[view.statistic][2], ...singles(method, index).flatMap(({ values }) => values)]);
+      ...band[view.statistic][0], ...band[`${view.statistic}End`], ...singles(method).flatMap(({ values }) => values)]);
     const values = spread.map((value) => scaled(value, family));
     const [low, high] = [lowest(values, 0), highest(values, 1.06 * scaled(family.optimal, family))];
     const x = (step) => box.left + (box.right - box.left) * step / furthest;
@@ -207,19 +186,23 @@ function curves(host, family) {
     for (const step of ticks(0, furthest, width < 560 ? 3 : 6))
       draw(svg, "text", { class: "axis", x: x(step), y: box.bottom + 17, "text-anchor": "middle" }, count(step));
     draw(svg, "text", { class: "axis title", x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, "environment steps");
-    for (const [name, level] of [[family.levels[0], family.optimal], [family.levels[1], family.suboptimal]]) {
+    for (const [name, level] of family.levels) {
       draw(svg, "line", { class: "reference", x1: box.left, x2: box.right, y1: y(level), y2: y(level) });
-      draw(svg, "text", { class: "axis", x: box.right - 3, y: y(level) - 4, "text-anchor": "end" }, name);
+      draw(svg, "text", { class: "axis", x: box.left + 4, y: y(level) - 4 }, name);
     }
     const path = (steps, values) => steps.map((step, at) => `${at ? "L" : "M"}${x(step).toFixed(1)} ${y(values[at]).toFixed(1)}`).join("");
     for (const { method, index, band } of entries) {
       const inside = draw(svg, "g", { style: `--c:${method.color}`, "data-method": index });
-      const [middle, under, over] = band[view.statistic];
-      const back = [...band.steps].reverse();
-      draw(inside, "path", { class: "band", d: `${path(band.steps, over)}${path(back, [...under].reverse()).replace("M", "L")}Z` });
-      for (const { place, steps, values } of singles(method, index))
+      for (const { place, steps, values } of singles(method))
         draw(inside, "path", { class: "single", "data-run": place, d: path(steps, values) });
-      draw(inside, "path", { class: "line", d: path(band.steps, middle), "stroke-dasharray": dashes(family, index) });
+      draw(inside, "path", { class: "line", d: path(band.steps, band[view.statistic][0]), "stroke-dasharray": dashes(family, index) });
+    }
+    for (const [place, { method, band }] of entries.entries()) {
+      const [value, low, up] = band[`${view.statistic}End`].map(y);
+      const at = box.right + 6 + 6 * place;
+      const inside = draw(svg, "g", { style: `--c:${method.color}` });
+      draw(inside, "line", { class: "ending", x1: at, x2: at, y1: low, y2: up });
+      draw(inside, "circle", { class: "dot", cx: at, cy: value, r: 3.5 });
     }
     if (labels) endLabels(svg, entries, box, y);
     hover(svg);
@@ -232,8 +215,8 @@ function curves(host, family) {
       if (index) end.at = Math.max(end.at, ends[index - 1].at + 15);
     const over = Math.max(0, (last(ends)?.at ?? 0) - box.bottom);
     for (const { method, value, at } of ends) {
-      const name = method.label.length > 14 ? `${method.label.slice(0, 13)}…` : method.label;
-      draw(svg, "text", { class: "end", style: `--c:${method.color}`, x: box.right + 8, y: at - over + 4 },
+      const name = method.label.length > 28 ? `${method.label.slice(0, 27)}…` : method.label;
+      draw(svg, "text", { class: "end", style: `--c:${method.color}`, x: box.right + 12 + 6 * entries.length, y: at - over + 4 },
         `${name} ${number(scaled(value, family))}`);
     }
   }
@@ -267,7 +250,7 @@ function curves(host, family) {
     if (!pointer || !view.single) return null;
     let best = { distance: 24 };
     for (const { method, index } of shown())
-      for (const { run, place, steps, values } of singles(method, index)) {
+      for (const { run, place, steps, values } of singles(method)) {
         const at = nearest(steps, hovered);
         const distance = Math.abs(frame.y(values[at]) - pointer[1]);
         if (distance < best.distance) best = { distance, index, place, text: `${method.label}, ${run.label}: ${number(scaled(values[at], family))}` };
@@ -321,7 +304,7 @@ function finals(host, family) {
   return () => {
     host.replaceChildren();
     const width = Math.max(280, host.clientWidth);
-    const left = Math.min(170, width * 0.32);
+    const left = Math.min(235, width * 0.4);
     const high = 30;
     const height = high * family.methods.length + 46;
     const values = family.methods.flatMap((method) => method.runs.map((run) => scaled(run.finals[""], family)));
@@ -411,7 +394,7 @@ function controls() {
   bar.append(
     segmented("Statistic", [["mean", "mean"], ["iqm", "IQM"]], view.statistic, set("statistic")),
     segmented("Scale", [["raw", "raw"], ["normalized", "normalized"]], view.scale, set("scale")),
-    toggle({ textContent: "single runs", className: "lone" }, false, set("single")),
+    toggle({ textContent: "single runs", className: "lone" }, view.single, set("single")),
   );
   const themes = ["auto", "light", "dark"];
   const theme = element("button", { type: "button", className: "lone", textContent: "theme: auto" });

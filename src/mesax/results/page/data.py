@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from mesax.results.comparison import FamilyComparison
-from mesax.results.curves import align, common_grid, groups_of, places
+from mesax.results.curves import align, common_grid, groups_of, only_group, places
 from mesax.results.figures import run_colors
 from mesax.results.intervals import Interval, interquartile_band, interquartile_interval
-from mesax.results.returns import level_names, returns_band, returns_interval
+from mesax.results.returns import named_levels, returns_band
 from mesax.results.summary import final_interval
 from mesax.results.tables import run_labels
 from mesax.store.json_values import Json, json_ready
-from mesax.store.reading import Curve, RunResults, final_return
+from mesax.store.reading import RunResults, final_return
 
 MOST_POINTS = 120
 """Evaluations of a curve that are drawn; longer ones lose some in between."""
@@ -37,8 +37,7 @@ def family_data(family: FamilyComparison, links: Sequence[str]) -> Json:
     listed = zip(members, run_labels(members), run_colors(members), links, strict=True)
     return {
         "optimal": float(members[0].family["optimal_return"]),
-        "suboptimal": float(members[0].family["suboptimal_return"]),
-        "levels": list(level_names(members[0].family)),
+        "levels": named_levels(members[0].family),
         "groups": groups,
         "methods": [
             {"label": label, "color": color, "href": link, **_method(run, groups)} for run, label, color, link in listed
@@ -49,7 +48,7 @@ def family_data(family: FamilyComparison, links: Sequence[str]) -> Json:
 def _method(run: RunResults, groups: Sequence[str]) -> Json:
     grids: dict[bytes, int] = {}
     steps: list[list[int]] = []
-    task_runs = []
+    task_runs: list[Json] = []
     for curve in run.curves:
         kept = thinned(len(curve.steps))
         own = curve.steps[kept]
@@ -57,50 +56,31 @@ def _method(run: RunResults, groups: Sequence[str]) -> Json:
             grids[own.tobytes()] = len(steps)
             steps.append([int(step) for step in own])
         name = curve.label if curve.repeat == 0 else f"{curve.label}, repeat {curve.repeat}"
-        returns = {group: _drawn(curve, group, kept) for group in groups if _has(curve, group)}
-        finals = {group: final_return(_values(curve, group)) for group in groups if _has(curve, group)}
-        entry = {"label": name, "steps": grids[own.tobytes()], "returns": returns, "finals": finals}
-        task_runs.append(entry)
-    bands = {group: _bands(run, group) for group in groups}
+        parts = {EVERYTHING: curve.returns} | {group: curve.groups[group] for group in groups if group in curve.groups}
+        returns: dict[str, list[float] | bool] = {
+            # True: those of all tasks, as the task is of this group alone.
+            group: (bool(group) and np.array_equal(values, curve.returns)) or rounded(values[kept])
+            for group, values in parts.items()
+        }
+        finals = {group: final_return(values) for group, values in parts.items()}
+        task_runs.append({"label": name, "steps": grids[own.tobytes()], "returns": returns, "finals": finals})
+    bands = {group: _bands(only_group(run, group or None)) for group in groups}
     return {"steps": steps, "runs": task_runs, "bands": {group: band for group, band in bands.items() if band}}
 
 
-def _drawn(curve: Curve, group: str, kept: np.ndarray) -> list[float] | bool:
-    """The points of a curve; True: those of all tasks, as the task is of this group alone."""
-    if group != EVERYTHING and np.array_equal(curve.groups[group], curve.returns):
-        return True
-    return rounded(_values(curve, group)[kept])
-
-
-def _has(curve: Curve, group: str) -> bool:
-    return group == EVERYTHING or group in curve.groups
-
-
-def _values(curve: Curve, group: str) -> np.ndarray:
-    return curve.returns if group == EVERYTHING else curve.groups[group]
-
-
-def _bands(run: RunResults, group: str) -> Json | None:
+def _bands(run: RunResults) -> Json | None:
     """Mean and interquartile mean over the task runs with their intervals: along the curves, and at their ends."""
-    chosen = [curve for curve in run.curves if _has(curve, group)]
-    if not chosen:
+    if not run.curves:
         return None
-    values = [_values(curve, group) for curve in chosen]
-    grid = common_grid([curve.steps for curve in chosen])
+    steps = [curve.steps for curve in run.curves]
+    grid = common_grid(steps)
     grid = grid[thinned(len(grid))]
-    _, rows = align([curve.steps for curve in chosen], values, grid)
-    lines = {"mean": returns_band(run.family, rows, *places(chosen)), "iqm": interquartile_band(rows, *places(chosen))}
-    if group == EVERYTHING:
-        ends = end_intervals(run)
-    else:
-        finals = np.array([final_return(own) for own in values])
-        ends = {
-            "mean": returns_interval(run.family, finals, *places(chosen)),
-            "iqm": interquartile_interval(finals, *places(chosen)),
-        }
+    _, rows = align(steps, [curve.returns for curve in run.curves], grid)
+    of = places(run.curves)
+    lines = {"mean": returns_band(run.family, rows, *of), "iqm": interquartile_band(rows, *of)}
     band: Json = {"steps": [int(step) for step in grid]}
     band |= {name: [rounded(part) for part in line] for name, line in lines.items()}
-    return band | {f"{name}End": [end.value, end.low, end.high] for name, end in ends.items()}
+    return band | {f"{name}End": [end.value, end.low, end.high] for name, end in end_intervals(run).items()}
 
 
 def end_intervals(run: RunResults) -> dict[str, Interval]:

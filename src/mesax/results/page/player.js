@@ -293,13 +293,15 @@ function player(host, sources) {
     cursor(brush, (at + 0.5) * each, height);
   }
 
+  /** Curves over time: together if a band says where they ought to be, otherwise a row each. */
   function showTraces(total) {
     const width = slider.clientWidth || 300;
-    const height = 130;
+    const each = stage.band ? 106 : 26;
+    const height = 24 + each * (stage.band ? 1 : stage.curves.length);
     const brush = sized(traces, width, height);
     const values = play.takes.flatMap((take) => take.curves.flat()).concat(stage.band ?? []);
     const [least, most] = [lowest(values), highest(values)];
-    const y = (value) => 18 + (height - 24) * (1 - (value - least) / (most - least || 1));
+    const y = (value, row) => 20 + each * (stage.band ? 0 : row) + (each - 6) * (1 - (value - least) / (most - least || 1));
     if (stage.band) {
       brush.fillStyle = ink("area-target");
       brush.fillRect(0, y(stage.band[1]), width, y(stage.band[0]) - y(stage.band[1]));
@@ -310,14 +312,19 @@ function player(host, sources) {
         brush.strokeStyle = AGENTS[index % 6];
         brush.lineWidth = 1.5;
         brush.beginPath();
-        curve.forEach((value, moment) => brush.lineTo((begin + moment + 0.5) / total * width, y(value)));
+        curve.forEach((value, moment) => brush.lineTo((begin + moment + 0.5) / total * width, y(value, index)));
         brush.stroke();
       }
       begin += take.steps.length;
     }
-    brush.fillStyle = ink("soft");
     brush.font = "11px system-ui, sans-serif";
+    brush.fillStyle = ink("soft");
     brush.fillText(`${stage.curvesTitle}, ${number(least)} to ${number(most)}`, 2, 11);
+    if (!stage.band)
+      for (const [index, name] of stage.curves.entries()) {
+        brush.fillStyle = AGENTS[index % 6];
+        brush.fillText(name, 2, 20 + each * index + 9);
+      }
     cursor(brush, (at + 0.5) / total * width, height);
   }
 

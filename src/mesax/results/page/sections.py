@@ -14,6 +14,7 @@ from mesax.formatting import format_number
 from mesax.rendering import canvas
 from mesax.results.drawing import Draw, world_figures
 from mesax.results.figures import RUN_FIGURES
+from mesax.results.labels import display_name
 from mesax.results.safe_drawing import attempt
 from mesax.results.summary import signs
 from mesax.results.tables import Table, dataset_table, explorer_table, fit_table, leak_table, task_table, to_html
@@ -61,7 +62,7 @@ def cell_section(label: str, run: RunResults, links: str) -> str:
 def _dataset(run: RunResults) -> str:
     table = dataset_table(run)
     if not table.rows:
-        return note(f"There is no high-reward dataset: {run.run['method']} logged no collection.")
+        return note(f"There is no high-reward dataset: {display_name(run.run)} logged no collection.")
     size, clusters = ((run.coverage or {}).get(key) for key in ("dataset_size", "clusters"))
     known = f"It holds {format_number(size)} pairs of observation and joint action" if size is not None else ""
     known += f" in {format_number(clusters)} clusters" if known and clusters is not None else ""
@@ -119,7 +120,7 @@ def _figures(run: RunResults, listed: Sequence[RunFigure]) -> list[str]:
         shown = [
             picture(figure.name, partial(figure.draw, run), figure.caption) for figure in alike if figure.applies(run)
         ]
-        reasons = [f"There is no figure: {run.run['method']} {figure.absent}." for figure in alike if figure.absent]
+        reasons = [f"There is no figure: {display_name(run.run)} {figure.absent}." for figure in alike if figure.absent]
         if found := shown or [note(reason) for reason in reasons]:
             parts += [f"<h3>{escape(title)}</h3>", *found]
     return parts

@@ -17,8 +17,7 @@ from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import ActionKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.rnd import Rnd
-from mesax.baselines.scripts import ToldActions
-from mesax.baselines.tours import SameActions
+from mesax.baselines.scripts import SameActions, ToldActions
 from mesax.envs.base import TaskFamily
 from mesax.envs.climb import ClimbFamily, SpecialAction
 from mesax.mesa.coverage import CoverageReward

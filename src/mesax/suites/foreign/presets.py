@@ -25,6 +25,7 @@ from mesax.baselines.counts import ProjectedKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
 from mesax.baselines.maven import Maven, Reinforce
 from mesax.envs.base import HostEnvironment, TaskFamily
+from mesax.envs.structure import layouts_of
 from mesax.formatting import format_duration
 from mesax.mesa.coverage import CoverageReward
 from mesax.mesa.method import Mesa
@@ -32,6 +33,8 @@ from mesax.mesa.mixing import Mixing
 from mesax.methods.base import Experiment
 from mesax.methods.preset import NamedLearner, Preset
 from mesax.nets import Adam, Gru, Mlp
+from mesax.ours.entities import DeclaredEntities
+from mesax.ours.learned import learned_from
 from mesax.ours.records import RecordReward
 from mesax.ours.steady import SteadyMesa
 from mesax.ours.threshold import RelativeThreshold
@@ -79,8 +82,10 @@ def threshold_of(family: TaskFamily) -> RelativeThreshold:
 
 
 def around(family: TaskFamily, name: str, mesa: Experiment) -> Preset:
-    """All learners of a preset around MESA's experiment."""
-    spec = family.env.spec
+    """All learners of a preset around MESA's experiment, which learns what pays where the world is made for that."""
+    spec, told = family.env.spec, None
+    if name != "paper" and shows_what_pays(family):
+        told, mesa = mesa, among_entities(mesa)
     budget = on_policy(mesa.schedule, mesa.schedule.num_envs)
     return Preset(
         mesa,
@@ -92,8 +97,40 @@ def around(family: TaskFamily, name: str, mesa: Experiment) -> Preset:
             "emc": NamedLearner(emc(spec)[name]),
             "mappo": NamedLearner(mappo()[name], budget),
         },
+        told,
         keys=ProjectedKeys(features(family).obs_weight),
     )
+
+
+def shows_what_pays(family: TaskFamily) -> bool:
+    """Whether a learned reward has a chance: it is known which numbers are about what, and tasks share layouts."""
+    spec = family.env.spec
+    declared = DeclaredEntities.of(family.env, spec).is_declared(spec)
+    return declared and len(np.unique(layouts_of(family, MANY_TASKS))) < MANY_TASKS
+
+
+def among_entities(told: Experiment) -> Experiment:
+    """MESA that learns what pays, where a world says which numbers are about what; it takes many training tasks.
+
+    Explorers' nets see entities as they are, for a net that is the same for all of them cannot be given other units for
+    each; one explorer that is told has the budget of two.
+    """
+    published = told.method
+    assert isinstance(published, SteadyMesa) and isinstance(published.explore, Budget)
+    explore = published.explore
+    collect = replace(published.collect, warmup_steps=published.collect.total_steps)  # random play is enough
+    method = replace(
+        published,
+        explorer=ENTITY_EXPLORER,
+        collect=collect,
+        explore=replace(explore, total_steps=published.num_explorers * explore.total_steps),
+        num_explorers=1,
+        global_count="none",
+        snapshot="fairest",
+        mixing=Mixing(Linear(0.9, 0.0, 0.7)),
+    )
+    train, test = numbers_of_tasks(told.family, MANY_TASKS, told.num_test_tasks)
+    return replace(told, method=learned_from(method, told), num_train_tasks=train, num_test_tasks=test, lanes=1)
 
 
 def learner(spec: EnvSpec) -> Normalized:
@@ -202,6 +239,20 @@ EXPLORER = Normalized(
         largest_std=Linear(0.5, 0.2, 1.0),
     )
 )
+
+
+ENTITY_EXPLORER = Mappo(
+    values_of="own",
+    optimizer=Adam(2e-3, clip_norm=0.5),
+    final_rate=0.1,
+    epochs=2,
+    minibatches=8,
+    discount=0.95,
+    gae=0.9,
+    largest_std=Linear(0.5, 0.2, 1.0),
+)
+"""As in particle worlds; its nets are those of the entities."""
+MANY_TASKS = 30
 
 
 def features(family: TaskFamily) -> ObsActionFeatures:

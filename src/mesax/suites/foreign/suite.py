@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesax.envs.base import Task, TaskFamily
     from mesax.methods.base import Experiment
     from mesax.methods.preset import Preset
-    from mesax.rendering.episode import Play
+    from mesax.rendering.scene import Scene
     from mesax.types import Episode
 
 EXPECTED = (
@@ -76,9 +76,9 @@ class OneOfSuite:
         """As the suite has them."""
         return self.suite.figures()
 
-    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+    def scene(self, family: TaskFamily, task: Task, episodes: Episode) -> Scene:
         """As the suite has it."""
-        return self.suite.play(title, family, task, episodes)
+        return self.suite.scene(family, task, episodes)
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ class ForeignSuite:
         """None but those of all runs."""
         return ()
 
-    def play(self, title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+    def scene(self, family: TaskFamily, task: Task, episodes: Episode) -> Scene:
         """Rewards and actions over time."""
-        return drawn_plainly(title, family, task, episodes)
+        return plain_scene(family, task, episodes)
 
 
-def drawn_plainly(title: str, family: TaskFamily, task: Task, episodes: Episode) -> Play:
+def plain_scene(family: TaskFamily, task: Task, episodes: Episode) -> Scene:
     """Episodes of any world: rewards and actions over time."""
-    return part("foreign.render").ForeignPlay.of(title, family, task, episodes)
+    return part("foreign.render").scene(family, task, episodes)

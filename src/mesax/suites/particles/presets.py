@@ -17,8 +17,7 @@ from mesax.algorithms.mixers import Duplex
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import PlaceKeys
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
-from mesax.baselines.scripts import ToldLandmarks
-from mesax.baselines.tours import Landmarks
+from mesax.baselines.scripts import Landmarks, ToldLandmarks
 from mesax.envs.base import TaskFamily
 from mesax.envs.particle_climb import (
     LOST,

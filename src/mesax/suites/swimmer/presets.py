@@ -19,8 +19,7 @@ from mesax.algorithms.normalized import Normalized
 from mesax.algorithms.value_decomposition import Soft, ValueDecomposition
 from mesax.baselines.counts import BinnedEntries
 from mesax.baselines.emc import BestReturns, Curiosity, Emc, Falling
-from mesax.baselines.scripts import ToldAngles
-from mesax.baselines.tours import Angles
+from mesax.baselines.scripts import Angles, ToldAngles
 from mesax.envs.base import TaskFamily
 from mesax.envs.swimmer_climb import SwimmerClimb, SwimmerFamily, TargetAngle
 from mesax.mesa.coverage import CoverageReward

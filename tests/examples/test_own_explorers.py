@@ -21,14 +21,14 @@ from mesax.ours.records import RecordReward, ToldCoverage
 from mesax.store.run_directory import RunDirectory
 from own.test_every_verb import here
 
-HERE = Path(__file__).resolve().parent
-REWARD = "own_reward:PaidActions"
+HERE = Path(__file__).resolve().parents[2] / "examples"
+REWARD = "own_parts.explorers:PaidActions"
 SMALL = [
     *("--preset", "smoke", "--num-test-tasks", "2", "--num-train-tasks", "2", "--method.num-explorers", "2"),
     *("--method.reward", REWARD, "--method.reward.patience", "2", "--method.explorer.actor-net.hidden", "8"),
     *("--method.explorer.critic-net.hidden", "8", "--algorithm.actor-net.hidden", "8"),
 ]
-LOAD = ["--load", "own_reward"]
+LOAD = ["--load", "own_parts.explorers"]
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,9 @@ def answers(killed: Path) -> dict[str, tuple[int, str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HERE)
         patch.setattr(sys, "path", [*sys.path])
-        patch.delitem(sys.modules, "own_reward", raising=False)
+        patch.delitem(sys.modules, "own_parts.explorers", raising=False)
         said = {title: here(words) for title, words in commands.items()}
-        patch.delitem(sys.modules, "own_reward", raising=False)
+        patch.delitem(sys.modules, "own_parts.explorers", raising=False)
         return said
 
 
@@ -69,7 +69,9 @@ def test_without_its_module_it_says_what_to_type(killed: Path, answers):
     code, _, errors = answers["resume without its module"]
     assert code == USAGE
     (line,) = errors.splitlines()
-    assert f"needs '{REWARD}'" in line and line.endswith(f"type: mesax resume {killed} --load own_reward")
+    assert f"needs '{REWARD}' (method.reward), which" in line and line.endswith(
+        f"type: mesax resume {killed} --load own_parts.explorers"
+    )
 
 
 @pytest.mark.parametrize("verb", ["resume", "eval", "render", "report", "compare", "verify", "export"])
@@ -93,10 +95,10 @@ def test_explorers_are_trained_by_it_and_measured(killed: Path, answers):
 
 def test_explorers_travel_with_it(killed: Path, answers, monkeypatch: pytest.MonkeyPatch):
     bundle = killed.parent / "bundle"
-    with pytest.raises(UsageError, match=r"import PaidActions from own_reward"):
+    with pytest.raises(UsageError, match=r"import PaidActions from own_parts.explorers"):
         load_explorers(bundle)
     monkeypatch.syspath_prepend(HERE)
-    own = importlib.import_module("own_reward")
+    own = importlib.import_module("own_parts.explorers")
     explorers = load_explorers(bundle, kinds=[own.PaidActions])
     action = explorers.start(seed=0, which=1).act(np.zeros((2, explorers.spec.obs_size)))
     assert action.shape == (2,) and explorers.recipe.reward == own.PaidActions(2.0)
@@ -106,7 +108,7 @@ def test_explorers_travel_with_it(killed: Path, answers, monkeypatch: pytest.Mon
 def test_ours_use_nothing_else(monkeypatch: pytest.MonkeyPatch):
     """Rewards of this package and of a user's own keep one contract."""
     monkeypatch.syspath_prepend(HERE)
-    own = importlib.import_module("own_reward")
+    own = importlib.import_module("own_parts.explorers")
     for reward in (CoverageReward(), RecordReward(), ToldCoverage(), LearnedRecords(), own.PaidActions()):
         assert isinstance(reward, ExplorersReward)
     assert not isinstance(experiment("plain", "climb-one", "smoke").reward_model, ExplorersReward)

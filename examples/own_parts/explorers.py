@@ -1,4 +1,4 @@
-"""An explorers' reward of a user's own, with a state of its own: pays for joint actions that paid in training tasks."""
+"""A reward of explorers, with a state of its own: it pays for joint actions that paid in training tasks."""
 
 from dataclasses import dataclass, replace
 

@@ -6,11 +6,9 @@ rows   one for each run that explorers are of, world they play in, seed of its t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from mesax.errors import DamageError
-from mesax.experiments.overrides import digest_of_plain
 from mesax.store.files import write_file
 from mesax.store.json_files import read_json
 from mesax.store.json_values import Json, json_text
@@ -21,10 +19,6 @@ UNIFORM = "uniform play"
 """The way without explorers."""
 PLACE = ("explorers", "explorer_seed", "number", "env", "seed")
 """What a row is of; another measurement of the same takes its place, and keeps ways that it has not."""
-NOT_TRAINING = ("num_explorers", "mixing")
-"""Settings of MESA that do not touch how one explorer is trained: without a global count each is trained alone."""
-TRAINING = ("family", "num_train_tasks", "training_horizon")
-"""Settings, apart from those of the method, that explorers depend on."""
 
 
 def measured(store: Path) -> list[Json]:
@@ -50,12 +44,6 @@ def keep_row(store: Path, row: Json) -> Path:
     rows.sort(key=lambda one: [str(one.get(name)) for name in PLACE])
     write_file(store / FILE, json_text({"command": COMMAND, "rows": rows}).encode())
     return store / FILE
-
-
-def training_digest(config: Mapping[str, Json]) -> str:
-    """Stands for all settings of an experiment that its explorers depend on."""
-    method = {name: value for name, value in config["method"].items() if name not in NOT_TRAINING}
-    return digest_of_plain([method, *(config[name] for name in TRAINING)])
 
 
 def name_of(run: Json) -> str:

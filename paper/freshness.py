@@ -10,21 +10,20 @@ unverified   its settings were not recorded, or whose explorers it has borrowed;
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Literal
 
 from mesax.errors import UsageError
 from mesax.experiments.names import method_and_learner
-from mesax.experiments.overrides import digest
 from mesax.experiments.request import Request, family_facts
 from mesax.methods.base import Experiment
-from mesax.results.evidence.kept import Kept
-from mesax.results.evidence.zero_shot import name_of, training_digest
+from mesax.results.evidence.kept import Kept, training_digest
+from mesax.results.evidence.same_settings import is_of
 from mesax.store.json_values import Json
 from mesax.store.modules import is_reference, refuse_references
 from mesax.store.settings import to_plain
 from mesax.suites.registry import suite_of
+from paper.zero_shot import name_of
 
 Freshness = Literal["fresh", "stale", "unverified"]
 
@@ -46,13 +45,6 @@ def freshness(kept: Kept) -> Freshness:
 def _names(facts: Json) -> list[object]:
     """All that a request may say in words of somebody's own."""
     return [facts["env"], facts["method"], *(facts.get("overrides") or {}).values()]
-
-
-def is_of(kept: Kept, experiment: Experiment) -> bool:
-    """Whether a result has been made with these settings."""
-    if kept.config_hash == digest(experiment):
-        return True
-    return "config" in kept.facts and next(changes(experiment, kept.facts["config"]), None) is None
 
 
 def borrows_from(kept: Kept, explorers: str) -> bool:
@@ -97,25 +89,6 @@ def _training_of(lender: Json) -> str | None:
         return training_digest(to_plain(requested(request)))
     except UsageError:
         return None
-
-
-def changes(value: object, stored: object, path: str = "") -> Iterator[str]:
-    """Paths of settings that are not what they were; one that did not exist then must have its default."""
-    if not (dataclasses.is_dataclass(value) and not isinstance(value, type) and isinstance(stored, Mapping)):
-        if to_plain(value) != stored:
-            yield path
-        return
-    plain = to_plain(value)
-    names = [field.name for field in dataclasses.fields(value) if field.init]
-    if not isinstance(plain, Mapping) or plain.get("type") != stored.get("type"):
-        yield path
-        return
-    yield from (f"{path}.{name}" for name in stored if name not in {*names, "type"})
-    for field in dataclasses.fields(value):
-        if field.name in stored:
-            yield from changes(getattr(value, field.name), stored[field.name], f"{path}.{field.name}")
-        elif field.name in plain and getattr(value, field.name) != field.default:
-            yield f"{path}.{field.name}"
 
 
 def request_of(kept: Kept) -> Request:
