@@ -110,7 +110,7 @@ def test_all_at_once_as_step_by_step(case: str):
 
 def test_changes_and_other_actions_by_hand():
     """Ten times the change goes in, none at first; other actions are rated at what was seen at the step before."""
-    critic = with_numbers(lambda key: TINY.build(INPUTS, 1, key, actions=ACTIONS))
+    critic = with_numbers(lambda key: TINY.build_critic(INPUTS, ACTIONS, key))
     obs, other = OBS[0, :, 0], PLAYED[1]
 
     @jax.jit

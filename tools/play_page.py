@@ -36,7 +36,7 @@ USED = (".policy.actors.team", ".state.reference", *MODEL)
 """What an explorer acts by; the rest of it trained it."""
 EXPLORER_BITS, TEAM_BITS = 16, 8
 WORLD = ("num_agents", "radius", "delta", "horizon", "acceleration", "agent_size", "start_range", "difficulty")
-REWARD = ("distance_threshold", "width", "stay", "wish_decay")
+REWARD = ("kernel", "distance_threshold", "width", "stay", "wish_decay")
 Json: TypeAlias = dict[str, Any]
 
 

@@ -527,8 +527,8 @@ def test_returns_and_threshold():
     assert safe.suboptimal_return < safe.optimal_threshold <= safe.optimal_return == 200.0
     assert float(HEADLINE.score(jnp.ones(1000))) == HEADLINE.optimal_return
     assert PAPER.env.band == 0.02 and PAPER.env.horizon == 1000
-    slow = SwimmerFamily(SwimmerClimb(delta=0.2, horizon=100), lost=(30.0, 10.0))
-    assert (slow.optimal_return, slow.suboptimal_return, slow.optimal_threshold) == pytest.approx((70.0, 72.0, 71.0))
+    slow = SwimmerFamily(SwimmerClimb(delta=0.2, horizon=100), lost=(10.0, 30.0))
+    assert (slow.optimal_return, slow.suboptimal_return, slow.optimal_threshold) == pytest.approx((90.0, 56.0, 73.0))
     assert HEADLINE.num_tasks is None and HEADLINE.high_reward == 1.0
     assert HEADLINE.facts()["return_is"] == "sum" and HEADLINE.facts()["band_degrees"] == 3.0
     assert HEADLINE.facts()["lowest_return"] == 0.0

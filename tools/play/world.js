@@ -114,7 +114,7 @@ function nearness(data, observations) {
     const context = [...acrossRows(others, mean), ...acrossRows(others, (values) => Math.max(...values))];
     const hidden = relu(dense(weights, ".state.model.full[0]", [...mine, ...context]));
     const below = weights[".state.reference"].numbers[0] - dense(weights, ".state.model.full[1]", hidden)[0];
-    return Math.exp(-Math.max(below - reward.distance_threshold, 0) / reward.width);
+    return 1 / (1 + Math.max(below - reward.distance_threshold, 0) / reward.width);
   });
 }
 

@@ -99,7 +99,8 @@ def finish_panel(axes: Axes, ends: Sequence[End], run: RunResults, named: bool =
     last = axes.get_xlim()[1]
     for place, (interval, _, color) in enumerate(ends):
         x = last * (1.02 + 0.025 * place)
-        (line,) = axes.plot([x, x], [interval.low, interval.high], color=color, linewidth=1.6, label="_interval")
+        within = np.clip([interval.low, interval.high], *axes.get_ylim())  # few tasks: it may reach beyond the chart
+        (line,) = axes.plot([x, x], within, color=color, linewidth=1.6, label="_interval")
         line.set(solid_capstyle="butt", clip_on=False)
         axes.plot([x], [interval.value], "o", color=color, markersize=4, clip_on=False, label="_end")
     axes.set_xlim(0, last * (1.03 + 0.025 * len(ends)))
