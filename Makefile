@@ -48,16 +48,16 @@ $(VENV)/.docs: $(VENV)/.core
 $(VENV)/.dist: $(VENV)/.core
 	$(call install,.[dist])
 
-# Learn the five targets of an unseen map: with MESA, with random episodes in place of its explorers, and with its learner
+# Learn the five targets of an unseen map: with MESA, for which what pays is learned too, with random episodes in place of its explorers, and with its learner
 # alone; then compare. The controls learn on the other core.
-QUICKSTART := mesa uniform plain
+QUICKSTART := learned uniform plain
 BRIEF := --schedule.total-steps 500_000
 LEARN = $(BIN)/mesax run $(1) mpe-2a5l --out $(RUNS)/quickstart-$(1) --reuse --workers 1 $(BRIEF)
 CONTROLS = $(RUNS)/quickstart-controls.log
 quickstart: $(VENV)/.core  ## Run MESA and two controls on a particle world, draw a picture, say what MESA gains
 	@mkdir -p $(RUNS)
 	@{ $(call LEARN,uniform) --quiet && $(call LEARN,plain) --quiet; } >$(CONTROLS) 2>&1 & controls=$$!; \
-	$(call LEARN,mesa) || { code=$$?; wait $$controls; exit $$code; }; \
+	$(call LEARN,learned) || { code=$$?; wait $$controls; exit $$code; }; \
 	wait $$controls || { code=$$?; cat $(CONTROLS) >&2; exit $$code; }
 	@$(BIN)/mesax report $(QUICKSTART:%=$(RUNS)/quickstart-%)
 	@$(BIN)/mesax compare $(QUICKSTART:%=$(RUNS)/quickstart-%)
