@@ -37,4 +37,7 @@ def test_the_verb_writes_prints_and_ends_with_json(tmp_path, capsys):
 
 def test_an_unexpected_argument_is_one_line(capsys):
     assert main(["theory", "--steps", "3"]) == 2
-    assert capsys.readouterr().err == "mesax: unexpected argument '--steps'; did you mean --help? see mesax theory --help\n"
+    assert (
+        capsys.readouterr().err
+        == "mesax: unexpected argument '--steps'; did you mean --help? see mesax theory --help\n"
+    )
